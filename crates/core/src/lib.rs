@@ -1,6 +1,6 @@
 //! Decides: command + facts + now → decision. Commands, facts and decisions are plain comparable values; the frontier,
 //! the fleet, placement and matches also keep state, which they change in place (see [`frontier`], [`fleet`],
-//! [`placement`], [`matches`]).
+//! [`placement`], [`mod@matches`]).
 //!
 //! This crate must not know clocks, randomness, threads, async or I/O: `now` and random bits are arguments. It depends
 //! on no other crate of this workspace.

@@ -1,8 +1,8 @@
 //! Single interleavings and rules, each with its reason in its name.
 
-use wayleave_core::limits::{ASK_TIME, BREAKER_FAILURES, WORKER_MISSES_MAX};
+use wayleave_core::limits::{ASK_TIME, BREAKER_FAILURES, ORDER_RESENT, WORKER_MISSES_MAX};
 use wayleave_core::matches::{
-    Answer, Effect, Exit, Found, Input, Instance, MatchWhy, Phase, PoolWhy, PoolWish, Stage, Verdict, WorkerNo,
+    Answer, Effect, Exit, Found, Input, Instance, MatchWhy, Phase, PoolWhy, PoolWish, Stage, StepId, Verdict, WorkerNo,
 };
 use wayleave_core::time::{Millis, Time};
 
@@ -174,8 +174,10 @@ fn an_idle_worker_stops_when_its_time_is_over_and_not_before() {
 fn min_and_buffer_stay_when_nobody_asks() {
     let mut world = with(PoolWish { min: Some(1), max: Some(4), buffer: Some(3), ..wish() }, &["a"]);
     world.pass(60_000, &[]);
-    // Three free slots need two workers of two.
+    // Three free slots need two workers of two: neither is stopped only to be made again.
     assert_eq!(phases(&world), [Phase::Running, Phase::Running]);
+    assert_eq!(world.runtime.created, world.store.pool.as_ref().unwrap().next_worker as usize - 1);
+    assert!(world.runtime.created <= 3, "{} were created", world.runtime.created);
     world.apply(Input::Set(Box::new(PoolWish { min: Some(1), ..wish() }.check().unwrap())));
     world.pass(60_000, &[]);
     assert_eq!(phases(&world), [Phase::Running]);
@@ -238,6 +240,15 @@ fn a_worker_that_exited_cleanly_is_restarted_and_one_that_failed_is_replaced() {
     world.deliver();
     assert_eq!(world.stage("a"), Some(Stage::Matched));
     assert_eq!((world.store.workers[&WorkerNo(1)].run, world.runtime.created), (2, 1));
+    // So are the outcomes of its earlier steps, while it is started once more.
+    exit(&mut world, 1, Exit::Clean);
+    world.put("a");
+    assert_eq!(phases(&world), [Phase::Restarting]);
+    let step = StepId { worker: WorkerNo(1), step: world.store.workers[&WorkerNo(1)].step - 1 };
+    let instance = Instance { id: "c1".into(), started: 2, address: address(WorkerNo(1)) };
+    assert_eq!(world.apply(Input::Made { step, result: Ok(instance) }), Answer::Stale);
+    assert_eq!(phases(&world), [Phase::Restarting]);
+    world.deliver();
     // The end of the earlier run is old news.
     let late = Input::Exited { worker: WorkerNo(1), run: 1, exit: Exit::Clean };
     assert_eq!(world.apply(late), Answer::Stale);
@@ -336,6 +347,16 @@ fn a_runtime_that_hangs_holds_a_maker_only_until_the_deadline_and_its_late_worke
     world.pass(70_000, &["a"]);
     assert!(!world.runtime.containers.contains_key(&WorkerNo(1)), "the next list finds it");
     assert_eq!(verified(&world.put("a")), Some(true));
+}
+
+#[test]
+fn an_order_that_was_lost_is_sent_again_long_before_its_deadline() {
+    let mut world = world(wish());
+    world.put("a");
+    let lost = std::mem::take(&mut world.effects);
+    let again = world.now.after(ORDER_RESENT);
+    tick_at(&mut world, again);
+    assert_eq!(world.effects, lost);
 }
 
 #[test]

@@ -227,6 +227,16 @@ impl World {
     pub fn run(&mut self, effect: &Effect) -> Option<Input> {
         let now = self.now;
         let late = |until: Time| now >= until;
+        let site = match effect {
+            Effect::Create(make) | Effect::Restart(make) => Some(&make.site),
+            Effect::Stop(order) | Effect::Remove(order) => Some(&order.site),
+            Effect::RemoveUnknown { site, .. } | Effect::List { site, .. } => Some(site),
+            Effect::Reserve(_) | Effect::Release(_) | Effect::Await(_) => None,
+        };
+        // An order to a site that is not there is lost.
+        if site.is_some_and(|site| !self.alive.contains(site)) {
+            return None;
+        }
         Some(match effect {
             Effect::Reserve(ask) | Effect::Release(ask) => {
                 let (client, token) = (ask.client.clone(), ask.token);
