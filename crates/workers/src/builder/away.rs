@@ -5,6 +5,9 @@
 //! together: the nth attempt at a chunk waits until n times the patience have passed since then, and ends at the first try
 //! after that. Until its chunks count as lost the machine has as much time as a single chunk gives it.
 //!
+//! A builder that has reached no other machine since then may be the one that is cut off: it rests between claims.
+//! Otherwise it would send the chunks of all crawlers back to be crawled again, faster than others could build them.
+//!
 //! Interleavings: a machine comes back while a chunk waits for it: the fetch succeeds, and it is forgotten. It comes back
 //! and goes away again with no fetch between: it counts as away since the first time only if its last failure is younger
 //! than the patience. The builder is restarted: it has forgotten all, and waits anew.
@@ -23,6 +26,8 @@ use crate::limits::{AWAY_MACHINES_MAX, INPUT_ATTEMPTS_MAX};
 pub(super) struct Away {
     patience: Duration,
     machines: Mutex<HashMap<String, Absence>>,
+    /// When any machine was last reached.
+    reached: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +38,7 @@ struct Absence {
 
 impl Away {
     pub fn new(patience: Duration) -> Self {
-        Self { patience, machines: Mutex::default() }
+        Self { patience, machines: Mutex::default(), reached: Mutex::default() }
     }
 
     /// Whether a machine was out of reach a moment ago.
@@ -55,8 +60,15 @@ impl Away {
     }
 
     /// Notes that a machine can be reached.
-    pub fn back(&self, machine: &str) {
+    pub fn back(&self, machine: &str, now: Instant) {
         self.machines().remove(machine);
+        *self.reached.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// Whether no machine was reached since one went away: then it may be this builder that is cut off.
+    pub fn is_cut_off(&self) -> bool {
+        let reached = *self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        self.machines().values().any(|absence| reached.is_none_or(|at| at < absence.since))
     }
 
     fn machines(&self) -> std::sync::MutexGuard<'_, HashMap<String, Absence>> {
@@ -105,7 +117,7 @@ mod tests {
         let later = attempt(&away, 0, begun);
         assert!(away.is_away("dead:1", later) && !away.is_away("other:1", later));
         assert_eq!(away.failed("dead:1", later, later, 0), begun + PATIENCE);
-        away.back("dead:1");
+        away.back("dead:1", later);
         assert!(!away.is_away("dead:1", later));
         assert_eq!(away.failed("dead:1", later, later, 0), later + PATIENCE);
         let much_later = later + PATIENCE;
@@ -119,6 +131,19 @@ mod tests {
         let (away, begun) = (Away::new(PATIENCE), Instant::now());
         let until = [0, 1, 2, 4, u32::MAX].map(|attempts| away.failed("dead:1", begun, begun, attempts) - begun);
         assert_eq!(until.map(|until| until.as_secs()), [30, 60, 90, 90, 90]);
+    }
+
+    #[test]
+    fn a_builder_that_reaches_nobody_may_be_cut_off_itself() {
+        let (away, begun) = (Away::new(PATIENCE), Instant::now());
+        assert!(!away.is_cut_off());
+        away.back("live:1", begun);
+        away.failed("dead:1", begun + PAUSE, begun + PAUSE, 0);
+        assert!(away.is_cut_off(), "the other was reached before");
+        away.back("live:1", begun + PAUSE * 2);
+        assert!(!away.is_cut_off());
+        away.failed("live:1", begun + PAUSE * 3, begun + PAUSE * 3, 0);
+        assert!(away.is_cut_off());
     }
 
     #[test]

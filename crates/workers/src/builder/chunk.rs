@@ -132,7 +132,7 @@ impl Builder {
             let begun = Instant::now();
             let error = match self.try_fetch(&machine, &artifact, into).await {
                 Ok(()) => {
-                    self.away.back(&machine);
+                    self.away.back(&machine, Instant::now());
                     return Ok(());
                 }
                 Err(Unfetched::Away(why)) => why,
@@ -152,9 +152,9 @@ impl Builder {
                 return Err(Halt::Away);
             }
             if now + pause >= until || self.stop.is_cancelled() {
-                let lost = chunk.attempts + 1 >= INPUT_ATTEMPTS_MAX && !self.stop.is_cancelled();
                 let reason = format!("{error}; if its crawler has ended, start one with the same --store again");
-                return Err(failed(reason, lost));
+                let last = chunk.attempts.saturating_add(1) >= INPUT_ATTEMPTS_MAX;
+                return Err(failed(reason, last && !self.stop.is_cancelled()));
             }
             tokio::select! {
                 () = sleep(pause) => {}

@@ -118,7 +118,7 @@ impl Builder {
                 Ok(step) => step,
                 Err(Error::Server(error)) if error.is_transient() => {
                     tracing::warn!(error = %error, "no work: the server does not answer");
-                    self.rest().await;
+                    self.rest(OUTAGE_PAUSE).await;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -147,9 +147,14 @@ impl Builder {
             }
         }
         // Last, so that no other chunk in hand waits for their machines.
+        let waited = !late.is_empty();
         for chunk in late {
             let ended = self.build(&chunk, true).await;
             self.settle(ended, not_stored).await?;
+        }
+        if waited && self.away.is_cut_off() {
+            tracing::warn!("no machine with WARC files can be reached: see whether this builder is cut off");
+            self.rest(self.config.patience).await;
         }
         Ok((true, false))
     }
@@ -163,7 +168,7 @@ impl Builder {
                 if *not_stored >= STORE_FAILURES_MAX {
                     return Err(Error::Store(why));
                 }
-                self.rest().await;
+                self.rest(OUTAGE_PAUSE).await;
             }
             Ended::InputLost | Ended::Lost | Ended::Away => {}
         }
@@ -183,9 +188,9 @@ impl Builder {
         }
     }
 
-    async fn rest(&self) {
+    async fn rest(&self, time: Duration) {
         tokio::select! {
-            () = sleep(OUTAGE_PAUSE) => {}
+            () = sleep(time) => {}
             () = self.stop.cancelled() => {}
         }
     }
