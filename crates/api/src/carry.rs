@@ -17,7 +17,7 @@ use crate::fleet::{Desired, MachineState, MachineType, ReportMachineRequest, wor
 use crate::object;
 use crate::placements::CopyState;
 
-const SMALL_MAX: u64 = u32::MAX as u64;
+const SMALL_MAX: u64 = limits::RESTORED_COUNT_MAX;
 const ROW_MAX: u64 = limits::ROW_MAX;
 const LINKS_MAX: usize = limits::CHUNK_LINKS_EVER_MAX;
 /// Every server may have one.

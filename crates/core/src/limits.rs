@@ -61,6 +61,8 @@ pub const CHUNK_LINKS_MAX: usize = 1_000;
 pub const CHUNK_LINKS_EVER_MAX: usize = 4_000;
 /// Maximum number of chunks in one request that restores some.
 pub const RESTORE_CHUNKS_MAX: usize = 100;
+/// The greatest number of attempts, losses or indexes of a chunk that is imported.
+pub const RESTORED_COUNT_MAX: u64 = 1_000_000;
 /// Numbers of chunks that are skipped above those that are imported: the original store may have made more since.
 pub const CHUNK_IDS_SKIPPED: u64 = 1_000_000;
 /// The greatest number of a chunk that is imported; it leaves room for as many that are made afterwards.

@@ -118,3 +118,6 @@ pub const ACCESS_LOG_MAX: usize = 100_000;
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 const GIB: u64 = 1024 * MIB as u64;
+
+/// How long an index server keeps a chunk that was never listed for it since it started.
+pub const NEVER_LISTED_GRACE: Duration = Duration::from_secs(24 * 3_600);

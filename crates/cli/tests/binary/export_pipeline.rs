@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use wayleave_api::Code;
 use wayleave_api::chunks::{
     Artifact, ClaimChunksRequest, ClaimedChunk, CompleteChunkRequest, FailChunkRequest, ReportLinksRequest, Stage,
 };
@@ -265,7 +266,7 @@ async fn a_pipeline_and_its_fleet_go_on_in_another_store() {
         ..ReportMachineRequest::new(MachineType::Server, "127.0.0.1:9")
     };
     let foreign = target.client.report_machine("i0", &report, Duration::from_secs(5)).await.unwrap_err();
-    assert_eq!(foreign.problem().unwrap().status, 409, "a worker then reports without it: {foreign}");
+    assert_eq!(foreign.code(), Some(Code::NotCurrent), "a worker then reports without it: {foreign}");
     assert_eq!(target.beat_servers().await, BTreeSet::from(["healthy".to_owned()]));
     assert_eq!(target.copies(), source.copies(), "nothing moves");
     finish(&target, &source).await;

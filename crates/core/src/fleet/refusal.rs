@@ -26,7 +26,8 @@ pub enum Refusal {
     AnothersToken(String),
     /// A token for a name that is not registered.
     #[error(
-        "machine '{0}' is not registered, so its token is no longer valid: it was deleted; report without a token to register again"
+        "machine '{0}' is not registered here, so its token is not valid: it was deleted, or restored from another store; report \
+         without a token to register again"
     )]
     Deleted(String),
     /// The type of a registered machine cannot change.

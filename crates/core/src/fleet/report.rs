@@ -197,8 +197,13 @@ impl State {
 /// holds for a machine that was restored, whose token nobody knows.
 fn is_abandoned(row: &MachineRow, report: &Report, facts: &Facts) -> bool {
     let same = (row.kind, row.row) == (report.kind, facts.row);
-    let unused = row.judged == Judged::Failed || row.cause == Cause::Restored;
+    let unused = row.judged == Judged::Failed || is_restored(row);
     report.token.is_none() && same && !row.confirmed && unused
+}
+
+/// Whether a machine was restored and has not registered here: nobody has sent its report, so nobody knows its token.
+fn is_restored(row: &MachineRow) -> bool {
+    row.from.is_none() && !row.confirmed
 }
 
 fn check_known(id: &MachineId, row: &MachineRow, report: &Report, facts: &Facts, now: Time) -> Result<(), Refusal> {
@@ -207,6 +212,8 @@ fn check_known(id: &MachineId, row: &MachineRow, report: &Report, facts: &Facts,
     let same = (row.kind, &row.address, row.row, row.from) == (report.kind, &report.address, facts.row, report.from);
     let repeated = !row.confirmed && same && now.since(row.registered_at) < limits::FAILED_AFTER;
     match report.token {
+        // A token of the store that it comes from: the machine drops it, and registers.
+        Some(token) if token != row.token && is_restored(row) => return Err(Refusal::Deleted(id.to_string())),
         Some(token) if token != row.token => return Err(Refusal::AnothersToken(id.to_string())),
         None if !repeated => return Err(Refusal::TokenMissing(id.to_string())),
         _ => {}

@@ -17,7 +17,7 @@ impl ChunkRow {
         let again = match (token, self.state) {
             (Some(token), ChunkState::Building) => {
                 let held = self.lease.as_ref().is_some_and(|l| l.token == token && l.expires_at > now);
-                held && self.inputs_lost + 1 < limits::CHUNK_ATTEMPTS_MAX
+                held && self.inputs_lost.saturating_add(1) < limits::CHUNK_ATTEMPTS_MAX
             }
             (None, ChunkState::SetAside | ChunkState::Skipped) => self.crawled.is_none(),
             _ => false,

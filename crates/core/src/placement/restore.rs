@@ -63,6 +63,11 @@ impl State {
     /// If its artifact is malformed, or another than the one that is known.
     pub fn restore(&mut self, carried: &CarriedCopies, now: Time, out: &mut Vec<Write>) -> Result<(), Refusal> {
         let chunk = carried.chunk;
+        if let Some((_, index)) = &carried.built {
+            // An import that ended in between had restored it here alone, and it was given up for want of a pipeline that
+            // knew it. The pipeline is about to learn of the index that was given up, so it is placed once more.
+            self.forget_return(chunk.0, *index, out);
+        }
         let fresh = match &carried.built {
             // Its rows are laid out below, before anything is placed.
             Some((artifact, index)) => self.enter_built(chunk, artifact, *index, out)? == Built::New,

@@ -144,7 +144,7 @@ fn fields() -> Vec<(&'static str, Value)> {
 }
 
 fn small() -> Value {
-    number(0, u64::from(u32::MAX))
+    number(0, limits::RESTORED_COUNT_MAX)
 }
 
 /// The same for the role calls.

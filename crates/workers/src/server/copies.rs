@@ -7,12 +7,14 @@
 //! - A chunk drains while readers have an older map: it is served for a grace period before it is removed.
 //! - A chunk is no longer listed (its machine was deleted, or the chunk is another's now): it is removed after the same
 //!   time. Only a complete listing counts; one that fails changes nothing.
+//! - A chunk that is here was never listed to this process: it may have moved away while the server was down, or the fleet
+//!   is being moved to another store, which names its chunks last. It is kept for a day.
 //! - A chunk cannot be fetched: at once if its file is gone or is another one, else after a while, it is reported gone.
 //!   After a few such reports the server has it built anew.
 //! - A chunk is placed, cancelled and placed again while it is being fetched: what is fetched is used if its checksum is
 //!   the one that is asked for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ use wayleave_client::{Client, Error};
 
 use super::shelves::Shelves;
 use crate::fleet::MachineToken;
-use crate::limits::{COPIES_AT_ONCE_MAX, COPY_PAUSE_MAX};
+use crate::limits::{COPIES_AT_ONCE_MAX, COPY_PAUSE_MAX, NEVER_LISTED_GRACE};
 use crate::store::{self, Artifact, Store};
 
 /// The first pause after a chunk could not be fetched.
@@ -48,6 +50,8 @@ pub(super) struct Copies {
     /// Only to fetch with.
     pub store: Store,
     pub grace: Duration,
+    /// Chunks that have been listed, and may be here.
+    known: HashSet<String>,
     /// When a chunk that drains or is not listed was first seen so.
     leaving: HashMap<String, Instant>,
     /// When a chunk that could not be fetched is tried again, and the pause after that.
@@ -62,7 +66,8 @@ impl Copies {
         store: Store,
         grace: Duration,
     ) -> Self {
-        Self { client, id, token, shelves, store, grace, leaving: HashMap::new(), failed: HashMap::new() }
+        let (known, leaving, failed) = (HashSet::new(), HashMap::new(), HashMap::new());
+        Self { client, id, token, shelves, store, grace, known, leaving, failed }
     }
 
     /// One round: reads the placements, fetches, removes, reports.
@@ -192,9 +197,11 @@ impl Copies {
         leaving.sort();
         leaving.dedup();
         self.leaving.retain(|chunk, _| leaving.contains(chunk));
+        self.known.extend(listed.iter().map(|placement| placement.chunk.clone()));
         for chunk in leaving {
             let since = *self.leaving.entry(chunk.clone()).or_insert(now);
-            if now < since + self.grace {
+            let grace = if self.known.contains(&chunk) { self.grace } else { self.grace.max(NEVER_LISTED_GRACE) };
+            if now < since + grace {
                 continue;
             }
             let (shelves, removed) = (Arc::clone(&self.shelves), chunk.clone());
@@ -203,6 +210,7 @@ impl Copies {
                 self.say(&chunk, SaidOfCopy::Gone, None).await?;
             }
             self.leaving.remove(&chunk);
+            self.known.remove(&chunk);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! `wayleave index` and `wayleave search`, after `crawl` and `build`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use wayleave_api::map::{GetMapQuery, Map};
@@ -9,6 +10,7 @@ use wayleave_workers::search::{self, Found, Search};
 
 use super::cut::{Cut, Moment, Proxy};
 use super::stage::Stage;
+use crate::support::{Server, folder};
 
 /// Waits for a map.
 async fn map(client: &Client, what: &str, good: impl Fn(&Map) -> bool) -> Map {
@@ -103,6 +105,30 @@ async fn every_word_of_every_page_is_found_although_index_servers_are_killed_at_
     assert_eq!((found.hits.len(), found.chunks, found.missing, found.away.len()), (1, built, 0, 1), "{found:?}");
     second.kill();
     assert_eq!(stage.server.run(&["search", "river"]).code, 5);
+    check_kept(&stage).await;
+}
+
+/// A store to which the fleet is being moved names its chunks last: until then an index server keeps what it has, although
+/// nothing is listed for it. It comes with the token of the old store.
+async fn check_kept(stage: &Stage) {
+    let (_keep, data) = folder();
+    let other = Server::start(&data);
+    let chunks = || std::fs::read_dir(stage.folder("i1")).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    let before: BTreeSet<OsString> = chunks();
+    let moved = stage.index("i1", "1", &other.url);
+    let listings = async || {
+        let page = reqwest::get(format!("{}/metrics", other.url)).await.unwrap().text().await.unwrap();
+        let counts =
+            "wayleave_http_request_duration_seconds_count{method=\"GET\",route=\"/v1/placements\",status=\"200\"} ";
+        page.lines().find_map(|line| line.strip_prefix(counts)?.parse::<u64>().ok()).unwrap_or_default()
+    };
+    let patience = Instant::now() + Duration::from_secs(60);
+    while listings().await < 5 {
+        assert!(Instant::now() < patience, "it does not read its placements");
+    }
+    moved.kill();
+    let after: BTreeSet<OsString> = chunks();
+    assert_eq!(before.difference(&after).collect::<Vec<_>>(), [""; 0]);
 }
 
 /// Every chunk is placed once in every row, and ready.
