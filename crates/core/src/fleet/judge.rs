@@ -96,7 +96,7 @@ impl State {
         // A report that this state has heard itself: nobody is promoted because the owner was deaf or is new.
         let reports = machine.heard.is_some_and(|at| now.since(at) < SUSPECT_AFTER);
         if let Some(until) = self.awaited_until(machine) {
-            return (now >= until && row.judged == Judged::Suspect).then_some((Judged::Failed, Cause::Silent));
+            return (now >= until && row.judged == Judged::Suspect).then_some((Judged::Failed, Cause::Restored));
         }
         let verdict = match row.judged {
             // Only a report brings it back.

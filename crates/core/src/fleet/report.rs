@@ -201,9 +201,9 @@ fn is_abandoned(row: &MachineRow, report: &Report, facts: &Facts) -> bool {
     report.token.is_none() && same && !row.confirmed && unused
 }
 
-/// Whether a machine was restored and has not registered here: nobody has sent its report, so nobody knows its token.
+/// Whether a machine was restored and has not registered here: nobody knows its token.
 fn is_restored(row: &MachineRow) -> bool {
-    row.from.is_none() && !row.confirmed
+    row.cause == Cause::Restored && !row.confirmed
 }
 
 fn check_known(id: &MachineId, row: &MachineRow, report: &Report, facts: &Facts, now: Time) -> Result<(), Refusal> {

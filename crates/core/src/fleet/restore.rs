@@ -86,7 +86,8 @@ impl State {
 
     /// When a restored machine has failed, if it has not reported by then; none for others.
     pub(super) fn awaited_until(&self, machine: &Machine) -> Option<Time> {
-        let awaited = machine.row.cause == Cause::Restored && machine.heard.is_none();
+        let MachineRow { cause, judged, .. } = machine.row;
+        let awaited = cause == Cause::Restored && judged == Judged::Suspect && machine.heard.is_none();
         awaited.then(|| machine.row.judged_at.max(self.listening_since).after(RESTORED_SILENCE_MAX))
     }
 }
