@@ -168,8 +168,6 @@ pub const RESULTS_MAX: usize = 1_000;
 pub const FOUND_MAX: usize = 10_000;
 /// Messages that one shard decides in a turn.
 pub const SHARD_BATCH_MAX: usize = 1_024;
-/// The same while visits are being requested.
-pub const SHARD_BATCH_AWAITED: usize = 96;
 /// Messages that may queue for one shard.
 pub const SHARD_QUEUE_MAX: usize = 4_096;
 /// Turns of one shard that may be pending behind the one whose commits are being synced. More would only make the

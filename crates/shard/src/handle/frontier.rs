@@ -126,7 +126,6 @@ impl Frontier {
     /// each item exactly once. Returns when all items are queued, which gives back-pressure when a shard is full.
     pub async fn put_into(&self, puts: Vec<(u64, Put)>, sink: &mpsc::UnboundedSender<Outcomes>) {
         self.refresh_hints(Duration::ZERO).await;
-        self.router.admission.admit(&puts).await;
         let mut parts: Vec<(ShardId, Vec<(u64, Put)>)> = self.all().into_iter().map(|s| (s, Vec::new())).collect();
         for (tag, put) in puts {
             let shard = self.router.shard_of(&put.host);

@@ -46,10 +46,6 @@ use crate::shared::readiness::Readiness;
 /// Interval between slices of the filter rebuild while the shard is idle.
 const LEARN_EVERY: Duration = Duration::from_millis(1);
 
-/// For this many turns after a visit was requested, turns are kept short: the next visit would have to wait for a long
-/// one.
-const AWAITED_TURNS: u32 = 64;
-
 /// A shard and everything its owner keeps for it.
 pub(crate) struct Owner {
     pub shard: ShardId,
@@ -80,8 +76,6 @@ pub(crate) struct Owner {
     pub term: Arc<Term>,
     /// Set while the store refuses changes.
     pub refusing: Option<Refusing>,
-    /// Remaining turns in which another visit is expected soon.
-    awaited: u32,
     /// Hosts that the process-wide quota counts for this shard.
     pub hosts_counted: u64,
     /// Pages that the process-wide budget counts for this shard.
@@ -122,7 +116,6 @@ impl Owner {
             cycle: Cycle::default(),
             term: Arc::new(Term::new(epoch, seq)),
             refusing: None,
-            awaited: 0,
             hosts_counted: 0,
             pages_taken: HashMap::new(),
             page_grants: context
@@ -220,8 +213,7 @@ impl Owner {
         puts: &mut crate::owner::put_replies::Puts,
     ) -> Result<(), Error> {
         let mut next = first;
-        let mut left = if self.awaited > 0 { limits::SHARD_BATCH_AWAITED } else { limits::SHARD_BATCH_MAX };
-        self.awaited = self.awaited.saturating_sub(1);
+        let mut left = limits::SHARD_BATCH_MAX;
         let mut sliced = false;
         while let Some(message) = next {
             sliced |= message.is_slice();
@@ -234,9 +226,6 @@ impl Owner {
                     left = usize::from(u16::MAX);
                 }
                 Message::Ask { ask, reply } => {
-                    if ask.is_visit() {
-                        self.awaited = AWAITED_TURNS;
-                    }
                     if let Err(error) = self.put_all(std::mem::take(puts)).await {
                         _ = reply.send(Err(cycle::refusal(&error)));
                         return Err(error);

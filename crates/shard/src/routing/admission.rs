@@ -1,10 +1,14 @@
-//! Admission control for puts: while a worker waits for a visit, new URLs are held back, here at the router and again
-//! at the inbox. A worker is blocked on every visit, and results must get through as well, whereas a stream of new URLs
-//! only takes a little longer. Where the cores are saturated by ingest, a visit that queues at every step takes many
-//! times its own cost (tail latency).
+//! Admission control for puts: while a worker waits for a visit, an owner leaves new URLs in its inbox. A worker is
+//! blocked on every visit, and results must get through as well, whereas a stream of new URLs only takes a little longer.
+//! Where the cores are saturated by ingest, a visit that queues behind puts takes many times its own cost (tail latency).
 //!
 //! Puts are held back for a bounded time, and then flow for at least as long: under any number of visits they keep half
 //! of the time.
+//!
+//! Two more parts put visits before puts: the inbox gives out calls before puts (`owner/inbox.rs`), and while visits are
+//! requested ([`Admission::is_used`]) a gRPC stream hands its puts over in small batches. Each was switched off and
+//! measured; bench/README.md has the figures. Holding puts back at the router too, and shorter turns of the owner, made
+//! no difference and are gone.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +16,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use wayleave_core::frontier::request::Put;
 
 use crate::message::Message;
 
@@ -87,22 +90,11 @@ impl Admission {
     /// The latest time until which a message is held back; `None` if it may proceed.
     pub fn held_until(&self, message: &Message) -> Option<Instant> {
         match message {
-            Message::Put { items, .. } => self.holds_up(items),
+            Message::Put { items, .. } if items.iter().any(|(_, put)| put.kind.is_new()) => self.until(),
             _ => None,
         }
     }
 
-    /// Waits until puts may proceed.
-    pub async fn admit(&self, puts: &[(u64, Put)]) {
-        while let Some(until) = self.holds_up(puts) {
-            self.wait(until).await;
-        }
-    }
-
-    fn holds_up(&self, puts: &[(u64, Put)]) -> Option<Instant> {
-        let until = self.until()?;
-        puts.iter().any(|(_, put)| put.kind.is_new()).then_some(until)
-    }
 
     /// Waits until puts may proceed, at the latest `until`.
     pub async fn wait(&self, until: Instant) {
@@ -153,37 +145,34 @@ impl Drop for Awaited<'_> {
 mod tests {
     use futures::FutureExt;
     use tokio::sync::mpsc;
-    use wayleave_core::frontier::request::PutKind;
+    use wayleave_core::frontier::request::{Put, PutKind};
 
     use super::*;
     use crate::message::{new_url, put_of};
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn new() -> Vec<(u64, Put)> {
-        vec![(0, new_url())]
-    }
-
-    fn message(items: Vec<(u64, Put)>) -> Message {
-        Message::Put { items, sink: mpsc::unbounded_channel().0 }
+    fn message(put: Put) -> Message {
+        Message::Put { items: vec![(0, put)], sink: mpsc::unbounded_channel().0 }
     }
 
     #[tokio::test(start_paused = true)]
     async fn new_urls_stand_while_a_visit_is_waited_for() {
-        let new_puts = new();
         let admission = Admission::new(20 * MS);
-        assert!(admission.held_until(&message(new())).is_none() && !admission.is_used());
+        let new = message(new_url());
+        assert!(admission.held_until(&new).is_none() && !admission.is_used());
         let visit = admission.await_visit();
-        assert!(admission.held_until(&message(new())).is_some() && admission.is_used());
+        let until = admission.held_until(&new).expect("a visit is waited for");
+        assert!(admission.is_used());
         assert!(
-            admission.held_until(&message(vec![(0, put_of(PutKind::Known { due: None }))])).is_none(),
+            admission.held_until(&message(put_of(PutKind::Known { due: None }))).is_none(),
             "reports of pages never do"
         );
-        let mut clear = std::pin::pin!(admission.admit(&new_puts));
+        let mut clear = std::pin::pin!(admission.wait(until));
         assert!(clear.as_mut().now_or_never().is_none());
         tokio::time::advance(3 * MS).await;
         drop(visit);
-        assert!(admission.held_until(&message(new())).is_none());
+        assert!(admission.held_until(&new).is_none());
         clear.await;
         tokio::time::advance(LATELY).await;
         assert!(!admission.is_used());
@@ -191,29 +180,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn puts_go_on_for_as_long_as_they_stood() {
-        let new_puts = new();
         let admission = Admission::new(20 * MS);
+        let new = message(new_url());
         let (long, short) = (admission.await_visit(), admission.await_visit());
         drop(short);
-        assert!(admission.held_until(&message(new())).is_some(), "another visit is still waited for");
-        admission.admit(&new_puts).await;
+        while let Some(until) = admission.held_until(&new) {
+            admission.wait(until).await;
+        }
         let held_for = Instant::now() - admission.began;
-        assert!(held_for >= 20 * MS && held_for < 25 * MS, "{held_for:?}");
+        assert!(held_for >= 20 * MS && held_for < 25 * MS, "another visit is still waited for: {held_for:?}");
         drop(long);
         let at_once = admission.await_visit();
-        assert!(admission.held_until(&message(new())).is_none(), "now it is their time");
+        assert!(admission.held_until(&new).is_none(), "now it is their time");
         drop(at_once);
         tokio::time::advance(25 * MS).await;
         let _later = admission.await_visit();
-        assert!(admission.held_until(&message(new())).is_some());
+        assert!(admission.held_until(&new).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn with_no_time_to_stand_nobody_does() {
-        let new_puts = new();
         let admission = Admission::new(Duration::ZERO);
         let _visit = admission.await_visit();
-        assert!(admission.held_until(&message(new())).is_none() && !admission.is_used());
-        admission.admit(&new_puts).await;
+        assert!(admission.held_until(&message(new_url())).is_none() && !admission.is_used());
     }
 }
