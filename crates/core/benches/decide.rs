@@ -6,7 +6,7 @@ use wayleave_core::frontier::State;
 use wayleave_core::frontier::request::{Put, PutKind};
 use wayleave_core::frontier::row::{UrlRow, Write};
 use wayleave_core::frontier::visit::{Found, Want};
-use wayleave_core::ids::{ShardId, Token};
+use wayleave_core::ids::ShardId;
 use wayleave_core::matches;
 use wayleave_core::metadata::Metadata;
 use wayleave_core::time::{Millis, Time};
@@ -99,10 +99,11 @@ fn warm_pool() -> matches::State {
     let wish =
         PoolWish { command, slots: Some(10), min: hundred, max: hundred, makers_max: Some(200), ..PoolWish::default() };
     let Ok(settings) = wish.check() else { panic!("the settings are valid") };
-    let mut state = matches::State::create(ShardId(0), "pool".into(), settings, 1, NOW);
+    let mut state = matches::State::create(ShardId(0), "pool".into(), "bench".into(), settings, 1, NOW);
+    let random: Vec<u128> = (0..200).collect();
     let mut inputs = vec![Input::SiteAlive { site: "site".into(), runtime: RuntimeKind::Process }];
     while let Some(input) = inputs.pop() {
-        for effect in state.apply(input, NOW, &[1]).effects {
+        for effect in state.apply(input, NOW, &random).effects {
             inputs.extend(match effect {
                 Effect::Create(make) => {
                     let instance = Instance { id: "1".into(), started: 1, address: "127.0.0.1:80".into() };
@@ -122,19 +123,18 @@ fn match_and_leave(state: &mut matches::State, number: u128) {
     use matches::{Asker, Effect, Input, Verdict};
     let asker = Asker { client: format!("client {number}").into(), principal: None };
     let random = [number << 8, number];
-    let token = |effects: &[Effect]| -> Token {
-        let found = effects.iter().find_map(|effect| match effect {
-            Effect::Reserve(ask) | Effect::Release(ask) => Some(ask.token),
+    let ask = |effects: Vec<Effect>| {
+        let found = effects.into_iter().find_map(|effect| match effect {
+            Effect::Reserve(ask) | Effect::Release(ask) => Some(ask),
             _ => None,
         });
-        let Some(token) = found else { panic!("a worker is asked") };
-        token
+        let Some(ask) = found else { panic!("a worker is asked") };
+        ask
     };
-    let (client, verdict) = (asker.client.clone(), Verdict::Yes);
-    let token_of = token(&state.apply(Input::Put(asker.clone()), NOW, &random).effects);
-    state.apply(Input::Reserved { client: client.clone(), token: token_of, verdict: verdict.clone() }, NOW, &random);
-    state.apply(Input::Cancel(asker), NOW, &random);
-    state.apply(Input::Released { client, token: token_of, verdict }, NOW, &random);
+    let reserve = ask(state.apply(Input::Put(asker.clone()), NOW, &random).effects);
+    state.apply(reserve.reserved(Verdict::Yes), NOW, &random);
+    let release = ask(state.apply(Input::Cancel { asker, token: None }, NOW, &random).effects);
+    state.apply(release.released(Verdict::Yes), NOW, &random);
 }
 
 fn matches_of_warm_workers(c: &mut Criterion) {

@@ -335,6 +335,10 @@ pub const COMMAND_ARGS_MAX: usize = 256;
 pub const ENV_VARS_MAX: usize = 256;
 /// Command or environment of a worker, in bytes.
 pub const RECIPE_BYTES_MAX: usize = 64 * 1024;
+/// Least memory that a worker may be limited to, in bytes: what Docker takes.
+pub const WORKER_MEMORY_MIN: u64 = 6 * 1024 * 1024;
+/// Most CPU time that a worker may be limited to, in thousandths of a CPU.
+pub const WORKER_CPU_MILLIS_MAX: u64 = 1_024_000;
 /// Default time after which an idle worker is stopped.
 pub const IDLE_DEFAULT: Millis = Millis(300_000);
 /// Default deadline of each step of making a worker.

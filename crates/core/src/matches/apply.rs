@@ -1,15 +1,24 @@
 //! One input, one decision: what time has brought, the input itself, then everything that follows from both.
 
 use super::chance::Chance;
-use super::decision::{Answer, Decision};
-use super::input::{Asker, Input};
+use super::decision::{Answer, Ask, Decision};
+use super::input::{Asker, Input, Verdict};
 use super::refusal::Refusal;
 use super::row::Write;
 use super::state::State;
 use super::view::MatchView;
+use crate::ids::Token;
 use crate::limits::MATCHES_AT_ONCE_MAX;
 use crate::names::ClientName;
 use crate::time::Time;
+
+/// What a worker said to a question.
+pub(super) struct Heard {
+    pub token: Token,
+    #[expect(dead_code, reason = "deadlines are counted from it next")]
+    pub sent_at: Time,
+    pub verdict: Verdict,
+}
 
 /// What an input is answered with, once everything that follows from it is decided.
 pub(super) enum Reply {
@@ -20,7 +29,7 @@ pub(super) enum Reply {
     /// A view that has no row.
     Told(MatchView),
     /// The client's match, once its worker was asked.
-    Verify(ClientName),
+    Verify(Box<Ask>),
     /// The client's match, which its worker neither confirmed nor denied.
     Unverified(ClientName),
     NoMatch,
@@ -57,18 +66,26 @@ impl State {
         match input {
             Input::Put(asker) => self.put(&asker),
             Input::Look(asker) => self.look(&asker),
-            Input::Checked { asker, token, verdict } => self.checked(&asker, token, &verdict, chance),
-            Input::Cancel(asker) => self.cancel(&asker),
-            Input::Reserved { client, token, verdict } => self.reserved(&client, token, &verdict, chance),
-            Input::Released { client, token, verdict } => self.released(&client, token, &verdict, chance),
+            Input::Checked { asker, call, token, sent_at, verdict } => {
+                self.checked(&asker, call, &Heard { token, sent_at, verdict }, chance)
+            }
+            Input::Cancel { asker, token } => self.cancel(&asker, token),
+            Input::Reserved { client, token, sent_at, verdict } => {
+                self.reserved(&client, &Heard { token, sent_at, verdict }, chance)
+            }
+            Input::Released { client, token, sent_at, verdict } => {
+                self.released(&client, &Heard { token, sent_at, verdict }, chance)
+            }
             Input::Made { step, result } => self.made(step, result, chance),
             Input::Listening { step, result } => self.listening(step, result, chance),
             Input::Stopped { step, result } => self.stopped(step, result),
             Input::Removed { step, result } => self.removed(step, result, chance),
-            Input::Exited { worker, run, exit } => self.exited(worker, run, &exit, chance),
+            Input::Exited { worker, generation, instance, exit } => {
+                self.exit_told(worker, generation, &instance, &exit, chance)
+            }
             Input::SiteAlive { site, runtime } => self.site_alive(site, runtime),
             Input::Listed { site, since, found } => self.listed(&site, since, found, chance),
-            Input::Report { worker, address, free } => self.report(worker, address, free),
+            Input::Report { worker, run, secret, address, free } => self.report(worker, (run, secret), address, free),
             Input::Set(settings) => self.set(*settings),
             Input::Delete => self.delete(),
             Input::Tick => Reply::Taken,
@@ -81,7 +98,7 @@ impl State {
             Reply::Stale => Answer::Stale,
             Reply::View(client) => self.view(&client).map_or(Answer::NoMatch, Answer::Match),
             Reply::Told(view) => Answer::Match(view),
-            Reply::Verify(client) => self.check_of(&client).map_or(Answer::NoMatch, Answer::Verify),
+            Reply::Verify(ask) => Answer::Verify(*ask),
             Reply::Unverified(client) => {
                 let unverified = |view| MatchView { verified: false, ..view };
                 self.view(&client).map(unverified).map_or(Answer::NoMatch, Answer::Match)

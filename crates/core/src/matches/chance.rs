@@ -1,5 +1,6 @@
 //! Random bits, given by the caller: one value per token, and the last one for jitter.
 
+use super::row::Secret;
 use crate::ids::{ShardId, Token};
 use crate::time::Millis;
 
@@ -22,6 +23,11 @@ impl<'a> Chance<'a> {
         let (first, rest) = self.tokens.split_first()?;
         self.tokens = rest;
         Some(Token::new(self.shard, *first))
+    }
+
+    /// A fresh secret, under the same rule.
+    pub fn secret(&mut self) -> Option<Secret> {
+        self.token().map(Secret)
     }
 
     /// Any number (splitmix64).

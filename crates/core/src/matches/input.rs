@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::row::{Instance, WorkerNo};
+use super::row::{Instance, Secret, WorkerNo};
 use super::settings::{RuntimeKind, Settings};
 use crate::ids::Token;
 use crate::names::{ClientName, SiteName};
 use crate::time::Time;
 
 /// An input. The caller gives *now* and random values with each.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename = "MatchInput")]
 pub enum Input {
     /// A client wants a worker.
     Put(Asker),
@@ -19,21 +20,32 @@ pub enum Input {
     Look(Asker),
     /// A worker was asked whether it still holds a client's reservation, on behalf of a call of that client.
     Checked {
-        /// The call.
+        /// Whose call.
         asker: Asker,
+        /// What it asked for: a look queues nobody.
+        call: Call,
         /// The reservation that was asked about.
         token: Token,
+        /// When the question was sent: the worker keeps the reservation no shorter than from then on.
+        sent_at: Time,
         /// What the worker said.
         verdict: Verdict,
     },
     /// A client wants no worker any more.
-    Cancel(Asker),
+    Cancel {
+        /// The call.
+        asker: Asker,
+        /// The reservation that it means, so that a late call does not end a later match.
+        token: Option<Token>,
+    },
     /// A worker was asked to reserve.
     Reserved {
         /// The client.
         client: ClientName,
         /// The reservation.
         token: Token,
+        /// When the question was sent.
+        sent_at: Time,
         /// What the worker said.
         verdict: Verdict,
     },
@@ -43,6 +55,8 @@ pub enum Input {
         client: ClientName,
         /// The reservation.
         token: Token,
+        /// When the question was sent.
+        sent_at: Time,
         /// What the worker said.
         verdict: Verdict,
     },
@@ -78,8 +92,10 @@ pub enum Input {
     Exited {
         /// The worker.
         worker: WorkerNo,
-        /// Which of its runs.
-        run: u32,
+        /// The pool's generation, by its label.
+        generation: u64,
+        /// What has ended. Its start tells its runs apart; where it was reached does not matter.
+        instance: Instance,
         /// How.
         exit: Exit,
     },
@@ -103,6 +119,10 @@ pub enum Input {
     Report {
         /// The worker.
         worker: WorkerNo,
+        /// Which of its runs, as its environment says.
+        run: u32,
+        /// The secret in its environment.
+        secret: Secret,
         /// Where it is reached.
         address: Arc<str>,
         /// How many more clients it takes.
@@ -116,8 +136,19 @@ pub enum Input {
     Tick,
 }
 
+/// What a client's call asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename = "MatchCall")]
+pub enum Call {
+    /// A worker.
+    Put,
+    /// How its match is.
+    Look,
+}
+
 /// A client's call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename = "MatchAsker")]
 pub struct Asker {
     /// The client.
     pub client: ClientName,
@@ -127,6 +158,7 @@ pub struct Asker {
 
 /// What a worker said to a question: there is a third answer, and it is not a no.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename = "WorkerVerdict")]
 pub enum Verdict {
     /// 200.
     Yes,
@@ -138,6 +170,7 @@ pub enum Verdict {
 
 /// A step of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename = "WorkerStepId")]
 pub struct StepId {
     /// The worker.
     pub worker: WorkerNo,
@@ -147,6 +180,7 @@ pub struct StepId {
 
 /// How a worker ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename = "WorkerExit")]
 pub enum Exit {
     /// By itself, without an error.
     Clean,
@@ -156,13 +190,15 @@ pub enum Exit {
 
 /// What a runtime has under a label of this pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename = "WorkerFound")]
 pub struct Found {
     /// The worker's number, by its label.
     pub worker: WorkerNo,
     /// The pool's generation, by its label.
     pub generation: u64,
-    /// Which of its runs, by its label or record.
-    pub run: u32,
-    /// What it is, and whether it runs: the error tells how it ended.
-    pub state: Result<Instance, Exit>,
+    /// What was started last; none if it was created and never started. Its start tells its runs apart, because the
+    /// labels of a container stay the same when it is restarted.
+    pub instance: Option<Instance>,
+    /// How that ended; none if it runs.
+    pub exit: Option<Exit>,
 }

@@ -40,9 +40,9 @@
 //! site that is silent is not stopped or removed in vain for ever: after the step's deadline it is forgotten, and
 //! removed as unknown if the site comes back.
 //!
-//! **Effects** may be lost, repeated or late. An order to a runtime is sent again until its outcome is known; outcomes
-//! carry the number of their step, exits that of their run, answers of workers their token; those that are not current
-//! change nothing.
+//! **Effects** may be lost or late; each is for one site, whose Maker carries it out at most once. An order to a runtime
+//! is sent again until its outcome is known; outcomes carry the number of their step, exits the instance that ended,
+//! answers of workers their token and when they were asked; those that are not current change nothing.
 //!
 //! **Makers** are the tasks that carry out effects. At most `makers_max` requests and workers of a pool are worked on at
 //! once, each until a deadline that is in its row: the Maker's lease.
@@ -68,11 +68,11 @@ mod trouble;
 pub mod view;
 pub mod why;
 
-pub use decision::{Answer, Ask, Decision, Effect, Make, Order};
-pub use input::{Asker, Exit, Found, Input, StepId, Verdict};
+pub use decision::{Answer, Ask, Caller, Decision, Effect, Labels, Make, Order};
+pub use input::{Asker, Call, Exit, Found, Input, StepId, Verdict};
 pub use refusal::Refusal;
-pub use row::{Booking, Instance, MatchRow, MatchState, Phase, PoolRow, WorkerNo, WorkerRow, Write};
-pub use settings::{BadSetting, PoolWish, Recipe, RuntimeKind, Settings};
+pub use row::{Booking, Instance, MatchRow, MatchState, Phase, PoolRow, Secret, Trouble, WorkerNo, WorkerRow, Write};
+pub use settings::{BadSetting, PoolWish, PullPolicy, Recipe, RuntimeKind, Settings};
 pub use state::State;
-pub use view::{MatchView, Matched, PoolView, Stage, WorkerView};
+pub use view::{MatchView, Matched, PoolSummary, PoolView, Stage, WorkerView};
 pub use why::{MatchWhy, PoolWhy};

@@ -1,16 +1,15 @@
 //! A client's calls: it wants a worker, looks, or wants none any more.
 
-use super::apply::Reply;
+use super::apply::{Heard, Reply};
 use super::chance::Chance;
-use super::decision::Ask;
-use super::input::{Asker, Verdict};
+use super::decision::{Ask, Caller, Effect};
+use super::input::{Asker, Call, Verdict};
 use super::refusal::Refusal;
 use super::row::{MatchRow, MatchState};
 use super::state::{Match, State};
 use super::view::MatchView;
 use crate::ids::Token;
 use crate::limits::{ASK_TIME, FAILED_KEPT, MATCHES_MAX, VERIFIED_FOR};
-use crate::names::ClientName;
 use crate::time::Time;
 
 impl State {
@@ -23,7 +22,7 @@ impl State {
         let client = asker.client.clone();
         match &mut known.row.state {
             MatchState::Queued { .. } | MatchState::Making(_) => Reply::View(client),
-            MatchState::Matched { .. } => self.matched(client),
+            MatchState::Matched { .. } => self.matched(asker, Call::Put),
             MatchState::Vacant { .. } => {
                 let reason = format!("{}; it was queued again", known.row.reason);
                 self.queue_anew(asker, &reason)
@@ -45,16 +44,23 @@ impl State {
         }
         match self.matches.get(&asker.client).map(|known| &known.row.state) {
             None | Some(MatchState::Ended) => Reply::NoMatch,
-            Some(MatchState::Matched { .. }) => self.matched(asker.client.clone()),
+            Some(MatchState::Matched { .. }) => self.matched(asker, Call::Look),
             Some(_) => Reply::View(asker.client.clone()),
         }
     }
 
-    pub(super) fn cancel(&mut self, asker: &Asker) -> Reply {
+    pub(super) fn cancel(&mut self, asker: &Asker, token: Option<Token>) -> Reply {
         if let Err(refusal) = self.check_principal(asker) {
             return Reply::Refused(refusal);
         }
         let Some(known) = self.matches.get(&asker.client) else { return Reply::NoMatch };
+        if token.is_some_and(|token| known.row.booked().all(|booking| booking.token != token)) {
+            return Reply::Refused(Refusal::OldToken(asker.client.to_string()));
+        }
+        if token.is_some_and(|token| known.row.booking().is_none_or(|booking| booking.token != token)) {
+            // It is being given back already.
+            return Reply::Cancelled;
+        }
         let mut known = known.clone();
         self.give_back(&mut known);
         known.row.state = MatchState::Ended;
@@ -64,27 +70,32 @@ impl State {
     }
 
     /// A worker said a moment ago that it holds the reservation, or it is asked.
-    fn matched(&self, client: ClientName) -> Reply {
-        let verified = self.matches.get(&client).and_then(|known| known.verified_at);
-        match verified {
-            Some(at) if self.now < at.after(VERIFIED_FOR) => Reply::View(client),
-            _ => Reply::Verify(client),
+    fn matched(&mut self, asker: &Asker, call: Call) -> Reply {
+        let client = asker.client.clone();
+        let Some(known) = self.matches.get(&client) else { return Reply::NoMatch };
+        if known.verified_at.is_some_and(|at| self.now < at.after(VERIFIED_FOR)) {
+            return Reply::View(client);
         }
+        let ask = known.row.booking().and_then(|booking| self.ask(&client, booking, self.now.after(ASK_TIME)));
+        let Some(ask) = ask else { return Reply::View(client) };
+        let ask = Ask { caller: Some(Caller { principal: asker.principal.clone(), call }), ..ask };
+        self.effects.push(Effect::Check(ask.clone()));
+        Reply::Verify(Box::new(ask))
     }
 
     /// What a worker said when it was asked on behalf of a client's call. Only a plain no queues the client again.
-    pub(super) fn checked(&mut self, asker: &Asker, token: Token, verdict: &Verdict, chance: &mut Chance<'_>) -> Reply {
+    pub(super) fn checked(&mut self, asker: &Asker, _call: Call, heard: &Heard, chance: &mut Chance<'_>) -> Reply {
         if let Err(refusal) = self.check_principal(asker) {
             return Reply::Refused(refusal);
         }
         let known = self.matches.get(&asker.client);
-        let Some(mut known) = known.filter(|known| is_matched(&known.row, token)).cloned() else {
+        let Some(mut known) = known.filter(|known| is_matched(&known.row, heard.token)).cloned() else {
             // The match has changed while its worker was asked.
             return self.put(asker);
         };
         let MatchState::Matched { booking, expires_at } = &mut known.row.state else { return self.put(asker) };
         let worker = booking.worker;
-        match verdict {
+        match &heard.verdict {
             Verdict::Yes => {
                 self.heard_well(worker);
                 known.verified_at = Some(self.now);
@@ -155,12 +166,6 @@ impl State {
     fn told_hopeless(&self) -> Option<MatchView> {
         let trouble = self.pool.trouble.as_ref().filter(|_| self.is_hopeless())?;
         Some(MatchView::failed(self.hopeless_reason(), trouble.until.since(self.now)))
-    }
-
-    /// The question whether a worker still holds a client's reservation.
-    pub(super) fn check_of(&self, client: &ClientName) -> Option<Ask> {
-        let known = self.matches.get(client)?;
-        self.ask(client, known.row.booking()?, self.now.after(ASK_TIME))
     }
 }
 

@@ -33,6 +33,15 @@ pub enum Refusal {
         /// Its number.
         worker: u64,
     },
+    /// The secret is not the worker's.
+    #[error("this is not worker {worker}: a worker reports with WAYLEAVE_RUN and WAYLEAVE_SECRET of its environment")]
+    WrongSecret {
+        /// Its name.
+        worker: String,
+    },
+    /// The token is not that of the client's match.
+    #[error("client '{0}' no longer has the match of this token; leave the token out to end whatever it has")]
+    OldToken(String),
     /// The address is not one.
     #[error("'{0}' is not an address: give host and port, such as 10.0.0.7:9000")]
     BadAddress(String),

@@ -1,12 +1,11 @@
 //! Time and matches: deadlines, the end of leases, and slots that are given back.
 
-use super::apply::Reply;
+use super::apply::{Heard, Reply};
 use super::chance::Chance;
 use super::decision::Effect;
 use super::input::Verdict;
 use super::row::MatchState;
 use super::state::{Match, State};
-use crate::ids::Token;
 use crate::limits::{ASK_TIME, RELEASE_RESENT};
 use crate::names::ClientName;
 use crate::time::Time;
@@ -27,7 +26,8 @@ impl State {
             MatchState::Making(booking) if booking.asked_until <= now => {
                 let token = booking.token;
                 let why = format!("no answer within {}", ASK_TIME.told());
-                self.reserved(client, token, &Verdict::Unknown(why.into()), chance);
+                let sent_at = booking.asked_until.before(ASK_TIME);
+                self.reserved(client, &Heard { token, sent_at, verdict: Verdict::Unknown(why.into()) }, chance);
                 return;
             }
             MatchState::Making(booking) if known.send_at <= now => {
@@ -74,15 +74,10 @@ impl State {
     }
 
     /// What a worker said when it was to give up a reservation.
-    pub(super) fn released(
-        &mut self,
-        client: &ClientName,
-        token: Token,
-        verdict: &Verdict,
-        chance: &mut Chance<'_>,
-    ) -> Reply {
+    pub(super) fn released(&mut self, client: &ClientName, heard: &Heard, chance: &mut Chance<'_>) -> Reply {
+        let Heard { token, verdict, .. } = heard;
         let Some(mut known) = self.matches.get(client).cloned() else { return Reply::Stale };
-        let Some(at) = known.row.leftovers.iter().position(|left| left.booking.token == token) else {
+        let Some(at) = known.row.leftovers.iter().position(|left| left.booking.token == *token) else {
             return Reply::Stale;
         };
         let left = known.row.leftovers.swap_remove(at);

@@ -1,6 +1,6 @@
 //! Reservations: a slot is booked, which is durable before its worker is asked; the worker's answer decides.
 
-use super::apply::Reply;
+use super::apply::{Heard, Reply};
 use super::chance::Chance;
 use super::decision::Ask;
 use super::input::Verdict;
@@ -88,7 +88,8 @@ impl State {
 
     fn book(&mut self, client: &ClientName, worker: WorkerNo, token: Token) {
         let Some(mut known) = self.matches.get(client).cloned() else { return };
-        let booking = Booking { worker, token, asked_until: self.now.after(ASK_TIME) };
+        let (reservation, asked_until) = (self.pool.settings.reservation, self.now.after(ASK_TIME));
+        let booking = Booking { worker, token, reservation, asked_until };
         known.row.state = MatchState::Making(booking);
         known.row.reason = format!("worker {} is asked", self.worker_name(worker)).into();
         (known.send_at, known.asks) = (self.now, 0);
@@ -100,23 +101,22 @@ impl State {
         let address = worker.row.instance.as_ref()?.address.clone();
         Some(Ask {
             client: client.clone(),
+            caller: None,
             worker: booking.worker,
+            name: self.worker_name(booking.worker).into(),
             site: worker.row.site.clone(),
             address,
             token: booking.token,
             reservation: self.pool.settings.reservation,
+            sent_at: self.now,
             until,
         })
     }
 
     /// What a worker said to a reservation.
-    pub(super) fn reserved(
-        &mut self,
-        client: &ClientName,
-        token: Token,
-        verdict: &Verdict,
-        chance: &mut Chance<'_>,
-    ) -> Reply {
+    pub(super) fn reserved(&mut self, client: &ClientName, heard: &Heard, chance: &mut Chance<'_>) -> Reply {
+        let Heard { token, verdict, .. } = heard;
+        let token = *token;
         let Some(mut known) = self.matches.get(client).cloned() else { return Reply::Stale };
         // Once the only call has ended, none is on its way.
         let quiet = known.asks == 1 && !matches!(verdict, Verdict::Unknown(_));

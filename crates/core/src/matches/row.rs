@@ -1,5 +1,7 @@
 //! Rows of a pool: everything about it, its workers and its matches that must survive a restart.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -7,17 +9,30 @@ use serde::{Deserialize, Serialize};
 use super::settings::Settings;
 use crate::ids::Token;
 use crate::names::{ClientName, PoolName, SiteName};
-use crate::time::Time;
+use crate::time::{Millis, Time};
 
 /// A worker's number within its pool. Numbers are never used again while the pool exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorkerNo(pub u64);
+
+/// What a worker proves itself with when it reports. It is not printed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename = "WorkerSecret")]
+pub struct Secret(pub Token);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolRow {
     /// Its name.
     pub name: PoolName,
+    /// The installation that it belongs to: a label of what is started, because another one may use the same runtime.
+    pub owner: Arc<str>,
     /// Its settings.
     pub settings: Settings,
     /// Random at creation. A label of what is started, so that workers of a deleted pool of this name are told apart.
@@ -26,8 +41,15 @@ pub struct PoolRow {
     pub recipe_no: u32,
     /// The number of the next worker.
     pub next_worker: u64,
-    /// Failures to make workers.
+    /// The number of the next attempt to make a worker, by creation or restart.
+    pub next_making: u64,
+    /// Failures to make workers, wherever that was.
     pub trouble: Option<Trouble>,
+    /// Failures to make workers, by site.
+    pub site_trouble: BTreeMap<SiteName, Trouble>,
+    /// Sites that may have something left of this pool, since when. They keep a deleted pool until they have listed
+    /// that nothing is left.
+    pub owed: BTreeMap<SiteName, Time>,
     /// It is being deleted: workers are drained, nothing is started.
     pub closing: bool,
     /// When it was created.
@@ -45,6 +67,8 @@ pub struct Trouble {
     pub reason: Arc<str>,
     /// When that was.
     pub at: Time,
+    /// The next attempt at that time: attempts before it ran at the same time as the one that failed.
+    pub next_making: u64,
     /// Nothing is made before.
     pub until: Time,
 }
@@ -125,10 +149,26 @@ pub struct WorkerRow {
     pub step: u32,
     /// Tries of this step.
     pub tries: u32,
-    /// Counts its starts, so that the end of an earlier run is recognised.
+    /// Counts its starts.
     pub run: u32,
-    /// What the runtime has started. Durable before it is used.
+    /// The number of the attempt that made it, or makes it.
+    pub making: u64,
+    /// When that attempt began.
+    pub making_since: Time,
+    /// Whether this run has reserved a slot, or lasted: then its image or command works.
+    pub proven: bool,
+    /// What it proves itself with when it reports.
+    pub secret: Secret,
+    /// The run whose environment has the secret: a container keeps its environment when it is restarted.
+    pub secret_run: u32,
+    /// What the runtime has started last; while it is restarted, the run before. Durable before it is used.
     pub instance: Option<Instance>,
+    /// Slots that it reported as used by others.
+    pub used_elsewhere: u32,
+    /// When it did.
+    pub reported_at: Time,
+    /// It is not started again before: calls to its last run may be on their way.
+    pub restart_at: Time,
     /// Clients that it has had.
     pub uses: u64,
     /// When it was created.
@@ -148,6 +188,8 @@ pub struct Booking {
     pub worker: WorkerNo,
     /// The reservation's token, which worker and client know.
     pub token: Token,
+    /// How long the worker keeps it if nobody confirms it: what it was told, whatever the settings are by now.
+    pub reservation: Millis,
     /// No call that asks for this reservation arrives at the worker later. While it is being asked for, also the end of
     /// the Maker's lease.
     pub asked_until: Time,
@@ -218,6 +260,14 @@ pub struct MatchRow {
     pub reason: Arc<str>,
     /// Grows with every write.
     pub version: u64,
+}
+
+impl Instance {
+    /// Whether both are the same run.
+    #[must_use]
+    pub fn is_run(&self, other: &Self) -> bool {
+        (&self.id, self.started) == (&other.id, other.started)
+    }
 }
 
 impl MatchRow {

@@ -3,6 +3,7 @@
 
 use super::chance::Chance;
 use super::row::{Phase, WorkerNo, WorkerRow};
+use super::settings::RuntimeKind;
 use super::state::{State, Worker};
 use crate::limits::{SITE_LOST_AFTER, SITE_SILENT_AFTER};
 use crate::names::SiteName;
@@ -132,15 +133,15 @@ impl State {
     fn make(&mut self, chance: &mut Chance<'_>) {
         while self.may_make() && self.demand(&self.supply()) > 0 {
             if let Some(no) = self.to_restart() {
-                if let Some(worker) = self.workers.get_mut(&no) {
-                    worker.row.run += 1;
-                    worker.row.instance = None;
+                if !self.restart_worker(no, chance) {
+                    return;
                 }
-                self.enter_phase(no, Phase::Restarting, "it is started again");
             } else if self.workers.len() < self.pool.settings.max as usize
                 && let Some(site) = self.site_for_new(chance)
             {
-                self.create_worker(site);
+                if !self.create_worker(site, chance) {
+                    return;
+                }
             } else {
                 return;
             }
@@ -175,7 +176,43 @@ impl State {
         sites.map(|(name, _)| (there(name), chance.number(), name)).min().map(|(_, _, name)| name.clone())
     }
 
-    fn create_worker(&mut self, site: SiteName) {
+    /// Starts a worker again; false if there are no random values left for its secret.
+    fn restart_worker(&mut self, no: WorkerNo, chance: &mut Chance<'_>) -> bool {
+        // A container keeps its environment, and with it the secret.
+        let renew = self.pool.settings.recipe.runtime == RuntimeKind::Process;
+        let secret = if renew { chance.secret() } else { None };
+        if renew && secret.is_none() {
+            self.more = true;
+            return false;
+        }
+        let making = self.next_making();
+        let now = self.now;
+        if let Some(worker) = self.workers.get_mut(&no) {
+            let row = &mut worker.row;
+            (row.run, row.making, row.making_since, row.proven) = (row.run + 1, making, now, false);
+            (row.used_elsewhere, row.reported_at) = (0, Time::ZERO);
+            if let Some(secret) = secret {
+                (row.secret, row.secret_run) = (secret, row.run);
+            }
+        }
+        self.enter_phase(no, Phase::Restarting, "it is started again");
+        true
+    }
+
+    fn next_making(&mut self) -> u64 {
+        let making = self.pool.next_making;
+        self.pool.next_making += 1;
+        self.dirty.pool = true;
+        making
+    }
+
+    /// Creates a worker; false if there are no random values left for its secret.
+    fn create_worker(&mut self, site: SiteName, chance: &mut Chance<'_>) -> bool {
+        let Some(secret) = chance.secret() else {
+            self.more = true;
+            return false;
+        };
+        let making = self.next_making();
         let no = WorkerNo(self.pool.next_worker);
         self.pool.next_worker += 1;
         self.dirty.pool = true;
@@ -189,7 +226,15 @@ impl State {
             step: 0,
             tries: 0,
             run: 1,
+            making,
+            making_since: self.now,
+            proven: false,
+            secret,
+            secret_run: 1,
             instance: None,
+            used_elsewhere: 0,
+            reported_at: Time::ZERO,
+            restart_at: Time::ZERO,
             uses: 0,
             created_at: self.now,
             idle_since: Some(self.now),
@@ -198,6 +243,7 @@ impl State {
         };
         self.workers.insert(no, Worker::new(row, self.now));
         self.enter_phase(no, Phase::Creating, "it is created");
+        true
     }
 }
 

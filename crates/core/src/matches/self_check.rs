@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::row::{MatchState, WorkerNo};
-use super::state::State;
+use super::state::{Match, State};
 use crate::names::ClientName;
 
 impl State {
@@ -33,6 +33,9 @@ impl State {
         hold(queued == self.queue.len(), || "the queue is miscounted".to_owned())?;
         let asking = self.matches.values().filter(|known| matches!(known.row.state, MatchState::Making(_))).count();
         hold(asking == self.asking, || "calls to workers are miscounted".to_owned())?;
+        let matched = |known: &&Match| matches!(known.row.state, MatchState::Matched { .. });
+        let matched = self.matches.values().filter(matched).count();
+        hold(matched == self.matched, || "matched clients are miscounted".to_owned())?;
         for (no, worker) in &self.workers {
             let own = booked.remove(no).unwrap_or_default();
             hold(own.iter().copied().eq(&worker.clients), || format!("worker {} miscounts its clients", no.0))?;

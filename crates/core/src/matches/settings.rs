@@ -20,6 +20,14 @@ pub struct PoolWish {
     pub env: BTreeMap<String, String>,
     /// The port that the worker listens on; for a process 0 or nothing means a free one.
     pub port: Option<u64>,
+    /// The address that a container's port is published on; loopback if it is left out.
+    pub advertise: Option<String>,
+    /// The most memory that a container may use, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// The most CPU time that a container may use, in thousandths of a CPU.
+    pub cpu_millis: Option<u64>,
+    /// When to pull the image: `never`, `missing` or `always`.
+    pub pull: Option<String>,
     /// Clients that one worker serves at once.
     pub slots: Option<u64>,
     /// Workers that run even if nobody asks.
@@ -66,8 +74,33 @@ impl RuntimeKind {
     }
 }
 
+/// When an image is pulled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum PullPolicy {
+    /// Never: it must be there.
+    Never,
+    /// If it is not there.
+    #[default]
+    Missing,
+    /// Before every creation.
+    Always,
+}
+
+impl PullPolicy {
+    /// Its name in the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Missing => "missing",
+            Self::Always => "always",
+        }
+    }
+}
+
 /// How a worker is started. Workers that were started in another way are replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename = "WorkerRecipe")]
 pub struct Recipe {
     /// The kind of runtime.
     pub runtime: RuntimeKind,
@@ -79,15 +112,24 @@ pub struct Recipe {
     pub env: BTreeMap<String, String>,
     /// The port that it listens on; `None` for a free one.
     pub port: Option<u16>,
+    /// The address that it is reached at, without a port; `None` for loopback.
+    pub advertise: Option<String>,
+    /// The most memory that it may use, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// The most CPU time that it may use, in thousandths of a CPU.
+    pub cpu_millis: Option<u64>,
     /// Clients that it serves at once.
     pub slots: u32,
 }
 
 /// Valid settings of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename = "PoolSettings")]
 pub struct Settings {
     /// How a worker is started.
     pub recipe: Recipe,
+    /// When its image is pulled.
+    pub pull: PullPolicy,
     /// Workers that run even if nobody asks.
     pub min: u32,
     /// Workers at most.
@@ -164,9 +206,50 @@ impl PoolWish {
             queue_max: within("queue_max", self.queue_max, limits::MATCH_QUEUE_DEFAULT, 1, limits::MATCH_QUEUE_MAX)?,
             match_max: span("match_ms_max", self.match_ms_max, limits::MATCH_DEFAULT, limits::POOL_MS_MIN)?,
             reservation: span("reservation_ms", self.reservation_ms, limits::RESERVATION_DEFAULT, limits::POOL_MS_MIN)?,
+            pull: self.pull_policy()?,
             makers_max: within("makers_max", self.makers_max, limits::MAKERS_DEFAULT, 1, limits::MAKERS_MAX)?,
             recipe: self.recipe(slots)?,
         })
+    }
+
+    fn pull_policy(&self) -> Result<PullPolicy, BadSetting> {
+        match self.pull.as_deref() {
+            None => Ok(PullPolicy::default()),
+            Some("never") => Ok(PullPolicy::Never),
+            Some("missing") => Ok(PullPolicy::Missing),
+            Some("always") => Ok(PullPolicy::Always),
+            Some(other) => {
+                let remedy = "use \"never\", \"missing\" or \"always\"";
+                bad("pull", format!("is '{}'", cut(other)), remedy)
+            }
+        }
+    }
+
+    /// What only containers have, and where workers are reached.
+    fn check_limits(&self, runtime: RuntimeKind) -> Result<(), BadSetting> {
+        let given = [
+            ("memory_bytes", self.memory_bytes.is_some()),
+            ("cpu_millis", self.cpu_millis.is_some()),
+            ("pull", self.pull.is_some()),
+        ];
+        if let Some((field, _)) = given.into_iter().find(|(_, given)| *given && runtime == RuntimeKind::Process) {
+            return bad(field, "is given for a process", "leave it out, or set `runtime` to \"docker\"");
+        }
+        if let Some(least) = self.memory_bytes.filter(|bytes| *bytes < limits::WORKER_MEMORY_MIN) {
+            let remedy = format!("give at least {} bytes", limits::WORKER_MEMORY_MIN);
+            return bad("memory_bytes", format!("is {least}"), remedy);
+        }
+        if let Some(millis) = self.cpu_millis {
+            within("cpu_millis", Some(millis), 0, 10, limits::WORKER_CPU_MILLIS_MAX)?;
+        }
+        if let Some(address) = &self.advertise {
+            let plain = !address.is_empty() && address.len() <= limits::ADDRESS_BYTES_MAX;
+            if !plain || address.chars().any(|c| c.is_control() || c.is_whitespace() || "/[]".contains(c)) {
+                let remedy = "give an IP address or a host name, without a port";
+                return bad("advertise", format!("is '{}'", cut(address)), remedy);
+            }
+        }
+        Ok(())
     }
 
     fn recipe(self, slots: u32) -> Result<Recipe, BadSetting> {
@@ -205,7 +288,9 @@ impl PoolWish {
         if let Some(name) = self.env.keys().find(|name| name.is_empty() || name.contains('=')) {
             return bad("env", format!("has a variable called '{}'", cut(name)), "use names without '='");
         }
-        if let Some(name) = ["HOST", "PORT", "WAYLEAVE_WORKER"].into_iter().find(|name| self.env.contains_key(*name)) {
+        let ours = |name: &&String| matches!(name.as_str(), "HOST" | "PORT") || name.starts_with("WAYLEAVE_");
+        if let Some(name) = self.env.keys().find(ours) {
+            let name = cut(name);
             return bad("env", format!("sets {name}"), "leave it out: workers are given it by Wayleave");
         }
         texts("env", self.env.iter().flat_map(|(name, value)| [name, value]), 2 * limits::ENV_VARS_MAX)?;
@@ -218,7 +303,18 @@ impl PoolWish {
             let remedy = "leave `port` out, and let workers listen on $PORT; or set `max` to 1";
             return bad("port", "is fixed, so only one worker can listen on it", remedy);
         }
-        Ok(Recipe { runtime, command: self.command, image: self.image, env: self.env, port, slots })
+        self.check_limits(runtime)?;
+        Ok(Recipe {
+            runtime,
+            command: self.command,
+            image: self.image,
+            env: self.env,
+            port,
+            advertise: self.advertise,
+            memory_bytes: self.memory_bytes,
+            cpu_millis: self.cpu_millis,
+            slots,
+        })
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::apply::Reply;
 use super::chance::Chance;
-use super::decision::Effect;
+use super::decision::{Effect, Labels};
 use super::input::{Exit, Found};
 use super::refusal::Refusal;
-use super::row::{Phase, WorkerNo};
+use super::row::{Phase, Secret, WorkerNo};
 use super::settings::RuntimeKind;
 use super::state::{Site, State};
 use crate::limits::{ADDRESS_BYTES_MAX, SITE_LOST_AFTER, SITE_SILENT_AFTER, SITES_MAX};
@@ -43,43 +43,24 @@ impl State {
             let known = row.filter(|row| row.site == *site && found.generation == self.pool.generation);
             let Some(row) = known else {
                 let (site, worker, generation) = (site.clone(), found.worker, found.generation);
-                self.effects.push(Effect::RemoveUnknown { site, worker, generation });
+                let labels = Labels { owner: self.pool.owner.clone(), generation, worker };
+                self.effects.push(Effect::RemoveUnknown { site, labels });
                 continue;
             };
             seen.insert(found.worker);
-            match (row.phase, found.state) {
-                (Phase::Creating | Phase::Restarting, Ok(instance)) if found.run == row.run => {
-                    self.adopt(found.worker, instance);
-                }
-                (Phase::Starting | Phase::Running | Phase::Draining, Ok(instance)) => {
-                    // A process id may be used again: then another one has its place.
-                    let same = row
-                        .instance
-                        .as_ref()
-                        .is_some_and(|own| (&own.id, own.started) == (&instance.id, instance.started));
-                    if !same && row.since < since && found.run == row.run {
-                        self.exited(
-                            found.worker,
-                            found.run,
-                            &Exit::Error("another instance has its place".into()),
-                            chance,
-                        );
-                    }
-                }
-                (_, Err(exit)) => _ = self.exited(found.worker, found.run, &exit, chance),
-                _ => {}
-            }
+            let later = row.since < since;
+            self.compare(&found, later, chance);
         }
         let missing = |(no, worker): (&WorkerNo, &super::state::Worker)| {
             let row = &worker.row;
             // A list says nothing about what was started after it.
-            (row.site == *site && row.since < since && !seen.contains(no)).then_some((*no, row.phase, row.run))
+            (row.site == *site && row.since < since && !seen.contains(no)).then_some((*no, row.phase))
         };
         let missing: Vec<_> = self.workers.iter().filter_map(missing).collect();
-        for (no, phase, run) in missing {
+        for (no, phase) in missing {
             match phase {
                 Phase::Starting | Phase::Running | Phase::Draining => {
-                    self.exited(no, run, &Exit::Error("its runtime no longer has it".into()), chance);
+                    self.exited(no, &Exit::Error("its runtime no longer has it".into()), chance);
                 }
                 Phase::Exited | Phase::Stopping | Phase::Removing => self.forget_worker(no),
                 // It is being made; the order is repeated.
@@ -89,8 +70,36 @@ impl State {
         Reply::Taken
     }
 
+    /// Compares a worker with what its runtime has; `later` if that is certainly not older than its phase.
+    fn compare(&mut self, found: &Found, later: bool, chance: &mut Chance<'_>) {
+        let Some(row) = self.workers.get(&found.worker).map(|worker| &worker.row) else { return };
+        let no = found.worker;
+        let same = match (&row.instance, &found.instance) {
+            (Some(own), Some(found)) => own.is_run(found),
+            _ => false,
+        };
+        match (row.phase, &found.instance, &found.exit) {
+            (Phase::Creating | Phase::Restarting, Some(instance), None) if !same => {
+                let instance = instance.clone();
+                self.adopt(no, instance);
+            }
+            // It was created and not started, or its last run has ended: the order is repeated.
+            (Phase::Creating | Phase::Restarting, None, _) => {}
+            (Phase::Restarting, Some(_), Some(_)) if same => {}
+            (_, _, Some(exit)) if same || later || row.phase.is_making() => {
+                let exit = exit.clone();
+                self.exited(no, &exit, chance);
+            }
+            // A process id may be used again: then another one has its place.
+            (Phase::Starting | Phase::Running | Phase::Draining, _, None) if !same && later => {
+                self.exited(no, &Exit::Error("another instance has its place".into()), chance);
+            }
+            _ => {}
+        }
+    }
+
     /// A worker says where it is and how many more clients it takes, so that it need not be asked in vain.
-    pub(super) fn report(&mut self, no: WorkerNo, address: Arc<str>, free: u32) -> Reply {
+    pub(super) fn report(&mut self, no: WorkerNo, proof: (u32, Secret), address: Arc<str>, free: u32) -> Reply {
         let is_address = address.rsplit_once(':').is_some_and(|(host, port)| {
             !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) && address.len() <= ADDRESS_BYTES_MAX
         });
@@ -100,6 +109,7 @@ impl State {
         let unknown = Refusal::UnknownWorker { pool: self.pool.name.to_string(), worker: no.0 };
         let now = self.now;
         let Some(worker) = self.workers.get_mut(&no) else { return Reply::Refused(unknown) };
+        let _ = proof;
         match (worker.row.phase, &mut worker.row.instance) {
             (Phase::Starting | Phase::Running | Phase::Draining, Some(instance)) => {
                 if instance.address != address {

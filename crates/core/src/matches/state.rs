@@ -1,8 +1,9 @@
 //! One pool in memory: its rows, what was heard of workers and sites, the queue and timers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::decision::{Effect, Order};
+use super::decision::{Effect, Labels, Order};
 use super::input::StepId;
 use super::queue::Queue;
 use super::row::{Booking, MatchRow, MatchState, Phase, PoolRow, WorkerNo, WorkerRow, Write};
@@ -30,6 +31,8 @@ pub struct State {
     pub(super) sites: BTreeMap<SiteName, Site>,
     /// Matches for which a worker is being asked.
     pub(super) asking: usize,
+    /// Matches that have a worker.
+    pub(super) matched: usize,
     /// Since when sites are heard.
     pub(super) listening_since: Time,
     /// How long workers took to start lately.
@@ -106,16 +109,27 @@ impl Worker {
 }
 
 impl State {
-    /// A new pool. Its row is part of the first decision.
+    /// A new pool of an installation. Its row is part of the first decision. The generation is random.
     #[must_use]
-    pub fn create(shard: ShardId, name: PoolName, settings: Settings, generation: u64, now: Time) -> Self {
+    pub fn create(
+        shard: ShardId,
+        name: PoolName,
+        owner: Arc<str>,
+        settings: Settings,
+        generation: u64,
+        now: Time,
+    ) -> Self {
         let pool = PoolRow {
             name,
+            owner,
             settings,
             generation,
             recipe_no: 1,
             next_worker: 1,
+            next_making: 1,
             trouble: None,
+            site_trouble: BTreeMap::new(),
+            owed: BTreeMap::new(),
             closing: false,
             created_at: now,
             version: 0,
@@ -145,6 +159,7 @@ impl State {
             timers: BTreeSet::new(),
             sites: BTreeMap::new(),
             asking: 0,
+            matched: 0,
             listening_since: now,
             start_mean: limits::ORDER_RESENT,
             now,
@@ -187,6 +202,7 @@ impl State {
                 self.blocked.remove(client);
             }
             self.asking -= usize::from(matches!(before.row.state, MatchState::Making(_)));
+            self.matched -= usize::from(matches!(before.row.state, MatchState::Matched { .. }));
             touched.extend(before.row.booked().map(|booking| booking.worker));
             for no in &touched {
                 if let Some(worker) = self.workers.get_mut(no) {
@@ -208,6 +224,7 @@ impl State {
             }
         }
         self.asking += usize::from(matches!(known.row.state, MatchState::Making(_)));
+        self.matched += usize::from(matches!(known.row.state, MatchState::Matched { .. }));
         if let MatchState::Queued { not_before } = known.row.state {
             self.queue.insert(known.row.turn, client.clone());
             self.queue.set_ready(known.row.turn, not_before <= self.now);
@@ -252,13 +269,25 @@ impl State {
     /// The name by which people and runtimes know a worker.
     #[must_use]
     pub fn worker_name(&self, no: WorkerNo) -> String {
-        format!("{}-{}", self.pool.name, no.0)
+        format!("{}-{:x}-{}", self.pool.name, self.pool.generation, no.0)
+    }
+
+    /// The number of a worker of this name, whether there is one or not.
+    #[must_use]
+    pub fn worker_no(&self, name: &str) -> Option<WorkerNo> {
+        let no = name.rsplit_once('-')?.1.parse().ok().map(WorkerNo)?;
+        (self.worker_name(no) == name).then_some(no)
+    }
+
+    pub(super) fn labels(&self, worker: WorkerNo) -> Labels {
+        Labels { owner: self.pool.owner.clone(), generation: self.pool.generation, worker }
     }
 
     pub(super) fn order(&self, no: WorkerNo, worker: &Worker) -> Order {
         let row = &worker.row;
         let step = StepId { worker: no, step: row.step };
-        Order { step, site: row.site.clone(), instance: row.instance.clone(), until: row.deadline }
+        let (name, labels) = (self.worker_name(no).into(), self.labels(no));
+        Order { step, name, labels, site: row.site.clone(), instance: row.instance.clone(), until: row.deadline }
     }
 
     /// How long a site has been silent.

@@ -108,9 +108,27 @@ impl State {
         worker.row.deadline = worker.send_at.after(STOP_TIME);
     }
 
+    /// A runtime says that a worker has ended; that an earlier run has is old news.
+    pub(super) fn exit_told(
+        &mut self,
+        no: WorkerNo,
+        generation: u64,
+        instance: &Instance,
+        exit: &Exit,
+        chance: &mut Chance<'_>,
+    ) -> Reply {
+        let row = self.workers.get(&no).map(|worker| &worker.row);
+        let current = row.filter(|_| generation == self.pool.generation).is_some_and(|row| {
+            let same = row.instance.as_ref().is_some_and(|own| own.is_run(instance));
+            // While it is being made, the row has the run before, if any.
+            same != matches!(row.phase, Phase::Creating | Phase::Restarting)
+        });
+        if current { self.exited(no, exit, chance) } else { Reply::Stale }
+    }
+
     /// A worker has ended by itself: a plain no to all its clients.
-    pub(super) fn exited(&mut self, no: WorkerNo, run: u32, exit: &Exit, chance: &mut Chance<'_>) -> Reply {
-        let Some(worker) = self.workers.get(&no).filter(|worker| worker.row.run == run) else { return Reply::Stale };
+    pub(super) fn exited(&mut self, no: WorkerNo, exit: &Exit, chance: &mut Chance<'_>) -> Reply {
+        let Some(worker) = self.workers.get(&no) else { return Reply::Stale };
         let phase = worker.row.phase;
         let how = match exit {
             Exit::Clean => "it exited by itself".to_owned(),
@@ -206,9 +224,13 @@ impl State {
             let row = &worker.row;
             let make = || Make {
                 step: StepId { worker: no, step: row.step },
+                name: self.worker_name(no).into(),
                 site: row.site.clone(),
-                run: row.run,
-                generation: self.pool.generation,
+                labels: self.labels(no),
+                run: row.secret_run,
+                secret: row.secret,
+                pull: self.pool.settings.pull,
+                last: row.instance.clone(),
                 recipe: self.pool.settings.recipe.clone(),
                 until: row.deadline,
             };
@@ -229,7 +251,8 @@ impl State {
         for (site, known) in &mut self.sites {
             if known.list_at <= self.now && self.now < known.heard.after(SITE_SILENT_AFTER) {
                 known.list_at = self.now.after(RECONCILE_INTERVAL);
-                self.effects.push(Effect::List { site: site.clone(), since: self.now });
+                let (site, owner) = (site.clone(), self.pool.owner.clone());
+                self.effects.push(Effect::List { site, owner, since: self.now });
             }
         }
     }

@@ -13,7 +13,8 @@ impl State {
         let doubled = MAKING_BACKOFF_BASE.0.saturating_mul(1 << (failures - 1).min(20));
         let wait = chance.about(Millis(doubled.min(MAKING_BACKOFF_MAX.0)));
         let until = self.now.after(wait);
-        self.pool.trouble = Some(Trouble { failures, reason: why.into(), at: self.now, until });
+        self.pool.trouble =
+            Some(Trouble { failures, reason: why.into(), at: self.now, next_making: self.pool.next_making, until });
         self.dirty.pool = true;
     }
 

@@ -1,16 +1,18 @@
 //! Matches, workers and pools as callers see them.
 
+use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::row::{MatchState, PoolRow, WorkerNo};
+use super::row::{MatchState, WorkerNo};
+use super::settings::{Recipe, RuntimeKind, Settings};
 use super::state::State;
 use super::why::{MatchWhy, PoolWhy};
 use crate::ids::Token;
 use crate::limits::VERIFIED_FOR;
-use crate::names::{ClientName, SiteName};
+use crate::names::{ClientName, PoolName, SiteName};
 use crate::time::{Millis, Time};
 
 /// How long a client waits before it asks again, if nothing better is known.
@@ -20,6 +22,7 @@ const ASK_AGAIN_MAX: Millis = Millis(30_000);
 
 /// A match's state in the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename = "MatchStage")]
 pub enum Stage {
     /// It waits for a slot.
     Queued,
@@ -74,8 +77,8 @@ pub struct Matched {
     pub worker: String,
     /// Where it is reached.
     pub address: Arc<str>,
-    /// The reservation.
-    pub token: Token,
+    /// The reservation. Lists do not have it.
+    pub token: Option<Token>,
     /// It ends then, unless it is confirmed.
     pub expires_at: Time,
 }
@@ -104,10 +107,20 @@ pub struct WorkerView {
 }
 
 /// A pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolView {
-    /// Its row.
-    pub row: PoolRow,
+    /// Its name.
+    pub name: PoolName,
+    /// Its settings, without the environment of its workers.
+    pub settings: Settings,
+    /// Names of the variables of that environment. Their values are not shown.
+    pub env: Vec<String>,
+    /// Whether it is being deleted.
+    pub closing: bool,
+    /// When it was created.
+    pub created_at: Time,
+    /// Grows with every change.
+    pub version: u64,
     /// What it is doing.
     pub why: PoolWhy,
     /// Clients that wait.
@@ -120,6 +133,31 @@ pub struct PoolView {
     pub coming: u64,
     /// Workers of every kind.
     pub workers: usize,
+}
+
+/// A pool, as lists show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolSummary {
+    /// Its name.
+    pub name: PoolName,
+    /// What starts its workers.
+    pub runtime: RuntimeKind,
+    /// What it is doing.
+    pub why: PoolWhy,
+    /// Whether it is being deleted.
+    pub closing: bool,
+    /// Workers that run even if nobody asks.
+    pub min: u32,
+    /// Workers at most.
+    pub max: u32,
+    /// Workers of every kind.
+    pub workers: usize,
+    /// Clients that wait.
+    pub waiting: usize,
+    /// Clients that are matched.
+    pub matched: usize,
+    /// Slots that are free.
+    pub free: u64,
 }
 
 impl MatchView {
@@ -165,7 +203,7 @@ impl State {
             MatchState::Matched { booking, expires_at } => {
                 let worker = self.workers.get(&booking.worker)?;
                 let address = worker.row.instance.as_ref()?.address.clone();
-                let (worker, token) = (self.worker_name(booking.worker), booking.token);
+                let (worker, token) = (self.worker_name(booking.worker), Some(booking.token));
                 Some(Matched { worker, address, token, expires_at: *expires_at })
             }
             _ => None,
@@ -195,7 +233,13 @@ impl State {
     pub fn matches(&self, after: Option<&ClientName>, most: usize) -> Vec<(ClientName, MatchView)> {
         let from = (after.map_or(Unbounded, Excluded), Unbounded);
         let names = self.matches.range::<ClientName, _>(from).map(|(client, _)| client);
-        names.filter_map(|client| Some((client.clone(), self.view(client)?))).take(most).collect()
+        let view = |client: &ClientName| {
+            let mut view = self.view(client)?;
+            // Whoever may list is not who may use another's worker.
+            view.matched.iter_mut().for_each(|matched| matched.token = None);
+            Some((client.clone(), view))
+        };
+        names.filter_map(view).take(most).collect()
     }
 
     /// The workers.
@@ -222,16 +266,41 @@ impl State {
     /// The pool.
     #[must_use]
     pub fn pool_view(&self) -> PoolView {
-        let supply = self.supply();
-        let matched = |row: &MatchState| matches!(row, MatchState::Matched { .. });
+        let (supply, settings) = (self.supply(), &self.pool.settings);
         PoolView {
-            row: self.pool.clone(),
+            name: self.pool.name.clone(),
+            env: settings.recipe.env.keys().cloned().collect(),
+            settings: Settings {
+                recipe: Recipe { env: BTreeMap::new(), ..settings.recipe.clone() },
+                ..settings.clone()
+            },
+            closing: self.pool.closing,
+            created_at: self.pool.created_at,
+            version: self.pool.version,
             why: self.pool_why(),
             waiting: self.queue.len(),
-            matched: self.matches.values().filter(|known| matched(&known.row.state)).count(),
+            matched: self.matched,
             free: supply.free,
             coming: supply.coming,
             workers: self.workers.len(),
+        }
+    }
+
+    /// The pool, as lists show it.
+    #[must_use]
+    pub fn summary(&self) -> PoolSummary {
+        let settings = &self.pool.settings;
+        PoolSummary {
+            name: self.pool.name.clone(),
+            runtime: settings.recipe.runtime,
+            why: self.pool_why(),
+            closing: self.pool.closing,
+            min: settings.min,
+            max: settings.max,
+            workers: self.workers.len(),
+            waiting: self.queue.len(),
+            matched: self.matched,
+            free: self.supply().free,
         }
     }
 }

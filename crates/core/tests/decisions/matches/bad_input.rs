@@ -1,8 +1,9 @@
 //! Bad input: every refusal names the field or the thing, and the remedy, and changes nothing.
 
-use wayleave_core::matches::{Answer, Asker, Input, PoolWish, Refusal, RuntimeKind, WorkerNo};
+use wayleave_core::ids::Token;
+use wayleave_core::matches::{Answer, Asker, Input, PoolWish, Refusal, RuntimeKind, Secret, WorkerNo};
 
-use super::world::{World, asker, wish};
+use super::world::{World, asker, cancel, wish};
 
 fn refused(wish: PoolWish) -> String {
     wish.check().unwrap_err().to_string()
@@ -103,16 +104,18 @@ fn another_caller_neither_sees_nor_ends_a_clients_match() {
     for asker in [by("eve"), asker("a")] {
         assert_eq!(world.apply(Input::Put(asker.clone())), refused);
         assert_eq!(world.apply(Input::Look(asker.clone())), refused);
-        assert_eq!(world.apply(Input::Cancel(asker)), refused);
+        assert_eq!(world.apply(Input::Cancel { asker, token: None }), refused);
     }
     assert_eq!(world.store, before);
-    assert_eq!(world.apply(Input::Cancel(by("anna"))), Answer::Cancelled);
+    assert_eq!(world.apply(Input::Cancel { asker: by("anna"), token: None }), Answer::Cancelled);
 }
 
 #[test]
 fn a_report_of_an_unknown_worker_or_with_a_bad_address_is_refused() {
     let mut world = World::new(wish().check().unwrap());
-    let report = |no, address: &str| Input::Report { worker: WorkerNo(no), address: address.into(), free: 1 };
+    let secret = Secret(Token([0; 16]));
+    let report =
+        |no, address: &str| Input::Report { worker: WorkerNo(no), run: 1, secret, address: address.into(), free: 1 };
     let unknown = Refusal::UnknownWorker { pool: "games".into(), worker: 9 };
     assert_eq!(world.apply(report(9, "10.0.0.1:80")), Answer::Refused(unknown));
     for bad in ["", ":80", "host", "host:0", "host:99999", "a b:80", "http://a:80", "a:80/x", "a\n:80"] {
@@ -124,7 +127,7 @@ fn a_report_of_an_unknown_worker_or_with_a_bad_address_is_refused() {
 fn nothing_is_known_of_a_client_that_never_asked() {
     let mut world = World::new(wish().check().unwrap());
     assert_eq!(world.apply(Input::Look(asker("x"))), Answer::NoMatch);
-    assert_eq!(world.apply(Input::Cancel(asker("x"))), Answer::NoMatch);
+    assert_eq!(world.apply(cancel("x")), Answer::NoMatch);
     assert!(world.store.matches.is_empty());
 }
 

@@ -7,7 +7,7 @@ use wayleave_core::matches::{
 use wayleave_core::time::{Millis, Time};
 
 use super::runtime::{Call, Mood, address};
-use super::world::{World, asker, wish};
+use super::world::{World, asker, cancel, wish};
 
 fn world(wish: PoolWish) -> World {
     let mut world = World::new(wish.check().unwrap());
@@ -104,14 +104,14 @@ fn a_call_that_is_verified_a_moment_ago_asks_no_worker() {
 #[test]
 fn a_slot_that_is_given_back_while_it_is_asked_for_stays_booked_until_no_call_can_arrive() {
     let mut world = with(PoolWish { slots: Some(1), max: Some(1), ..wish() }, &["b"]);
-    world.apply(Input::Cancel(asker("b")));
+    world.apply(cancel("b"));
     world.deliver();
     world.put("a");
     let [Effect::Reserve(ask)] = &world.effects[..] else { panic!("{:?}", world.effects) };
     let ask = ask.clone();
     world.effects.clear();
     // (the call is on its way) (a cancels) (the release arrives first: the worker has nothing) (the call arrives)
-    world.apply(Input::Cancel(asker("a")));
+    world.apply(cancel("a"));
     let release = world.effects.remove(0);
     let outcome = world.run(&release).unwrap();
     assert!(matches!(outcome, Input::Released { verdict: Verdict::No, .. }));
@@ -156,7 +156,7 @@ fn a_worker_that_answers_nothing_gets_no_more_clients_and_is_replaced() {
 #[test]
 fn an_idle_worker_stops_when_its_time_is_over_and_not_before() {
     let mut world = with(wish(), &["a"]);
-    world.apply(Input::Cancel(asker("a")));
+    world.apply(cancel("a"));
     world.deliver();
     let idle = world.now;
     assert_eq!(world.last.as_ref().unwrap().wake_at, Some(idle.after(Millis(10_000))).min(world.state.next_wake()));
@@ -190,7 +190,7 @@ fn a_busy_worker_is_never_stopped_however_old_or_used_it_is() {
     world.pass(120_000, &["a"]);
     assert_eq!(world.store.workers[&WorkerNo(1)].phase, Phase::Draining);
     assert_eq!(verified(&world.put("a")), Some(true));
-    world.apply(Input::Cancel(asker("a")));
+    world.apply(cancel("a"));
     world.deliver();
     assert!(!world.runtime.containers.contains_key(&WorkerNo(1)));
 }
@@ -208,26 +208,31 @@ fn clients_that_come_at_once_do_not_use_a_worker_more_often_than_it_may_be_used(
 #[test]
 fn a_worker_whose_report_says_that_others_use_it_is_not_stopped_and_not_asked() {
     let mut world = with(PoolWish { max: Some(1), ..wish() }, &["a"]);
-    world.apply(Input::Cancel(asker("a")));
+    world.apply(cancel("a"));
     world.deliver();
     for _ in 0..4 {
-        world.apply(Input::Report { worker: WorkerNo(1), address: address(WorkerNo(1)), free: 0 });
+        report(&mut world, 1, 0);
         world.pass(10_000, &[]);
     }
     assert_eq!(phases(&world), [Phase::Running]);
     world.put("b");
     assert_eq!(world.stage("b"), Some(Stage::Queued));
-    world.apply(Input::Report { worker: WorkerNo(1), address: address(WorkerNo(1)), free: 1 });
+    report(&mut world, 1, 1);
     world.deliver();
     assert_eq!(world.stage("b"), Some(Stage::Matched));
 }
 
 fn exit(world: &mut World, no: u64, exit: Exit) {
     let container = world.runtime.containers.get_mut(&WorkerNo(no)).unwrap();
-    (container.running, container.exit) = (false, exit.clone());
+    (container.running, container.exit) = (false, exit);
     container.held.clear();
-    let run = container.run;
-    world.apply(Input::Exited { worker: WorkerNo(no), run, exit });
+    let ended = container.ended(WorkerNo(no));
+    world.apply(ended);
+}
+
+fn report(world: &mut World, no: u64, free: u32) -> Answer {
+    let report = world.runtime.containers[&WorkerNo(no)].report(WorkerNo(no), free);
+    world.apply(report)
 }
 
 #[test]
@@ -250,7 +255,8 @@ fn a_worker_that_exited_cleanly_is_restarted_and_one_that_failed_is_replaced() {
     assert_eq!(phases(&world), [Phase::Restarting]);
     world.deliver();
     // The end of the earlier run is old news.
-    let late = Input::Exited { worker: WorkerNo(1), run: 1, exit: Exit::Clean };
+    let first = Instance { id: "c1".into(), started: 1, address: address(WorkerNo(1)) };
+    let late = Input::Exited { worker: WorkerNo(1), generation: 77, instance: first, exit: Exit::Clean };
     assert_eq!(world.apply(late), Answer::Stale);
     exit(&mut world, 1, Exit::Error("out of memory".into()));
     assert_eq!(phases(&world), [Phase::Removing]);
@@ -415,7 +421,7 @@ fn another_process_under_the_same_id_is_not_the_worker() {
     let mut world = with(wish(), &["a"]);
     world.now = world.now.after(Millis(1));
     let instance = Instance { id: "c1".into(), started: 99, address: address(WorkerNo(1)) };
-    let found = vec![Found { worker: WorkerNo(1), generation: 77, run: 1, state: Ok(instance) }];
+    let found = vec![Found { worker: WorkerNo(1), generation: 77, instance: Some(instance), exit: None }];
     world.apply(Input::Listed { site: "site-1".into(), since: world.now, found });
     assert_eq!(phases(&world), [Phase::Removing]);
     assert_eq!(world.stage("a"), Some(Stage::Vacant));
@@ -478,7 +484,7 @@ fn other_settings_replace_idle_workers_at_once_and_busy_ones_when_they_are_free(
     world.pass(5_000, &["a", "b"]);
     assert_eq!(verified(&world.put("a")), Some(true));
     assert_eq!(world.store.matches["b"].booking().unwrap().worker, WorkerNo(2));
-    world.apply(Input::Cancel(asker("a")));
+    world.apply(cancel("a"));
     world.deliver();
     assert_eq!(world.runtime.containers.keys().copied().collect::<Vec<_>>(), [WorkerNo(2)]);
 }

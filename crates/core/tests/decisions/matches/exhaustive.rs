@@ -81,7 +81,7 @@ impl Node {
                     self.apply(&Input::Put(asker.clone()), end, &mut out, |node| node.left.puts -= 1);
                 }
                 if self.left.cancels > 0 && i == 0 {
-                    self.apply(&Input::Cancel(asker), end, &mut out, |node| node.left.cancels -= 1);
+                    self.apply(&Input::Cancel { asker, token: None }, end, &mut out, |node| node.left.cancels -= 1);
                 }
             }
             for (i, outcome) in self.world.outcomes.iter().enumerate() {
@@ -115,8 +115,8 @@ impl Node {
                 let container = node.world.runtime.containers.get_mut(&no).unwrap();
                 (container.running, container.exit) = (false, Exit::Clean);
                 container.held.clear();
-                let (run, exit) = (container.run, Exit::Clean);
-                node.world.outcomes.push(Input::Exited { worker: no, run, exit });
+                let ended = container.ended(no);
+                node.world.outcomes.push(ended);
                 out.push(node);
             }
         }

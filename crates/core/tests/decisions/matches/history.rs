@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use wayleave_core::matches::{Exit, Input, PoolWish, Stage, WorkerNo};
 use wayleave_core::time::Millis;
 
-use super::runtime::{Mood, address};
-use super::world::{World, asker, wish};
+use super::runtime::Mood;
+use super::world::{World, asker, cancel, wish};
 
 const CLIENTS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -87,8 +87,8 @@ fn nth_worker(world: &World, i: usize) -> Option<WorkerNo> {
 fn act(world: &mut World, step: Step) {
     match step {
         Step::Put(i) => drop(world.put(CLIENTS[i])),
-        Step::Look(i) => drop(world.apply(Input::Look(asker(CLIENTS[i])))),
-        Step::Cancel(i) => drop(world.apply(Input::Cancel(asker(CLIENTS[i])))),
+        Step::Look(i) => drop(world.look(CLIENTS[i])),
+        Step::Cancel(i) => drop(world.apply(cancel(CLIENTS[i]))),
         Step::Run(i, heard) => {
             if !world.effects.is_empty() {
                 let effect = world.effects.remove(i % world.effects.len());
@@ -148,7 +148,7 @@ fn act_outside(world: &mut World, step: Step) {
                 container.running = false;
                 container.held.clear();
                 container.exit = if clean { Exit::Clean } else { Exit::Error("code 1".into()) };
-                let news = Input::Exited { worker: no, run: container.run, exit: container.exit.clone() };
+                let news = container.ended(no);
                 world.outcomes.extend(told.then_some(news));
             }
         }
@@ -163,7 +163,8 @@ fn act_outside(world: &mut World, step: Step) {
         Step::Announce => world.announce(),
         Step::Report(i, free) => {
             if let Some(no) = nth_worker(world, i) {
-                world.apply(Input::Report { worker: no, address: address(no), free });
+                let report = world.runtime.containers[&no].report(no, free);
+                world.apply(report);
             }
         }
         Step::Set(which) => drop(world.apply(Input::Set(Box::new(settings(which).check().unwrap())))),
@@ -197,7 +198,8 @@ fn everybody_is_served(world: &mut World) -> Result<(), TestCaseError> {
         let stage = view.as_ref().map(|view| view.stage);
         prop_assert_eq!(stage, Some(Stage::Matched), "{} has {:?}: {:?}", client, view, world.store);
         let matched = view.and_then(|view| view.matched).unwrap();
-        let held = world.runtime.containers.values().filter(|c| c.holds(&client.into(), matched.token, world.now));
+        let held =
+            world.runtime.containers.values().filter(|c| c.holds(&client.into(), matched.token.unwrap(), world.now));
         prop_assert_eq!(held.count(), 1, "{} is not held by its worker", client);
     }
     let held: usize = world.runtime.containers.values().filter(|c| c.running).map(|c| c.held.len()).sum();
@@ -207,7 +209,7 @@ fn everybody_is_served(world: &mut World) -> Result<(), TestCaseError> {
 
 fn nothing_is_left(world: &mut World) -> Result<(), TestCaseError> {
     for client in CLIENTS {
-        world.apply(Input::Cancel(asker(client)));
+        world.apply(cancel(client));
     }
     world.apply(Input::Set(Box::new(wish().check().unwrap())));
     world.pass(200_000, &[]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use wayleave_core::ids::Token;
 use wayleave_core::limits::WORKER_CLOCK_MARGIN;
-use wayleave_core::matches::{Ask, Exit, Found, Instance, Make, Verdict, WorkerNo};
+use wayleave_core::matches::{Ask, Exit, Found, Input, Instance, Make, Secret, Verdict, WorkerNo};
 use wayleave_core::names::{ClientName, SiteName};
 use wayleave_core::time::Time;
 
@@ -24,6 +24,8 @@ pub struct Container {
     pub site: SiteName,
     pub generation: u64,
     pub run: u32,
+    /// What its environment has.
+    pub env: (u32, Secret),
     pub running: bool,
     pub exit: Exit,
     pub slots: usize,
@@ -36,8 +38,22 @@ impl Container {
         self.running && self.held.get(client).is_some_and(|(held, until)| *held == token && *until > now)
     }
 
-    fn instance(&self, no: WorkerNo) -> Instance {
+    pub fn instance(&self, no: WorkerNo) -> Instance {
         Instance { id: format!("c{}", no.0).into(), started: self.run.into(), address: address(no) }
+    }
+}
+
+impl Container {
+    /// News of its end.
+    pub fn ended(&self, no: WorkerNo) -> Input {
+        let (generation, exit) = (self.generation, self.exit.clone());
+        Input::Exited { worker: no, generation, instance: self.instance(no), exit }
+    }
+
+    /// Its own report.
+    pub fn report(&self, no: WorkerNo, free: u32) -> Input {
+        let (run, secret) = self.env;
+        Input::Report { worker: no, run, secret, address: address(no), free }
     }
 }
 
@@ -70,8 +86,8 @@ impl Runtime {
         }
         let no = make.step.worker;
         if let Some(known) = self.containers.get_mut(&no) {
-            if known.run < make.run {
-                (known.run, known.running, known.mood) = (make.run, true, self.mood);
+            if !known.running && make.last.as_ref().is_some_and(|last| last.is_run(&known.instance(no))) {
+                (known.run, known.running, known.mood) = (known.run + 1, true, self.mood);
                 known.held.clear();
             }
             return if known.running { Ok(known.instance(no)) } else { Err("it has exited".into()) };
@@ -79,8 +95,9 @@ impl Runtime {
         self.created += 1;
         let container = Container {
             site: make.site.clone(),
-            generation: make.generation,
-            run: make.run,
+            generation: make.labels.generation,
+            run: 1,
+            env: (make.run, make.secret),
             running: true,
             exit: Exit::Clean,
             slots: make.recipe.slots as usize,
@@ -131,8 +148,8 @@ impl Runtime {
         let found = |(no, container): (&WorkerNo, &Container)| Found {
             worker: *no,
             generation: container.generation,
-            run: container.run,
-            state: if container.running { Ok(container.instance(*no)) } else { Err(container.exit.clone()) },
+            instance: Some(container.instance(*no)),
+            exit: (!container.running).then(|| container.exit.clone()),
         };
         there.map(found).collect()
     }

@@ -39,7 +39,7 @@ fn run(world: &mut World, words: &[&str]) -> Vec<String> {
     match words {
         ["put", client] => told.extend(answer(&world.put(client))),
         ["look", client] => told.extend(answer(&world.apply(Input::Look(asker(client))))),
-        ["cancel", client] => told.extend(answer(&world.apply(Input::Cancel(asker(client))))),
+        ["cancel", client] => told.extend(answer(&world.cancel(client))),
         ["do"] => {
             for effect in std::mem::take(&mut world.effects) {
                 let outcome = world.run(&effect);
@@ -73,8 +73,8 @@ fn run(world: &mut World, words: &[&str]) -> Vec<String> {
             let no = WorkerNo(no.parse().unwrap());
             let container = world.runtime.containers.get_mut(&no).unwrap();
             (container.running, container.exit) = (false, Exit::Error("code 1".into()));
-            let (run, exit) = (container.run, container.exit.clone());
-            world.apply(Input::Exited { worker: no, run, exit });
+            let ended = container.ended(no);
+            world.apply(ended);
         }
         ["mute", no] => {
             world.runtime.containers.get_mut(&WorkerNo(no.parse().unwrap())).unwrap().mood = Mood::Mute;
@@ -139,13 +139,14 @@ fn decided(world: &World, sent: usize) -> Vec<String> {
     let effects = world.effects.iter().skip(sent);
     told.extend(effects.map(|effect| match effect {
         Effect::Reserve(ask) => format!("> reserve {} on worker {}", ask.client, ask.worker.0),
+        Effect::Check(ask) => format!("> check {} on worker {}", ask.client, ask.worker.0),
         Effect::Release(ask) => format!("> release {} on worker {}", ask.client, ask.worker.0),
         Effect::Create(make) => format!("> create worker {} on {}", make.step.worker.0, make.site),
         Effect::Restart(make) => format!("> restart worker {} on {}", make.step.worker.0, make.site),
         Effect::Await(order) => format!("> await worker {}", order.step.worker.0),
         Effect::Stop(order) => format!("> stop worker {}", order.step.worker.0),
         Effect::Remove(order) => format!("> remove worker {}", order.step.worker.0),
-        Effect::RemoveUnknown { worker, .. } => format!("> remove unknown {}", worker.0),
+        Effect::RemoveUnknown { labels, .. } => format!("> remove unknown {}", labels.worker.0),
         Effect::List { site, .. } => format!("> list {site}"),
     }));
     told

@@ -76,11 +76,15 @@ pub fn asker(client: &str) -> Asker {
     Asker { client: client.into(), principal: None }
 }
 
+pub fn cancel(client: &str) -> Input {
+    Input::Cancel { asker: asker(client), token: None }
+}
+
 impl World {
     pub fn new(settings: Settings) -> Self {
         let now = Time(1_000);
         let mut world = Self {
-            state: State::create(ShardId(3), "games".into(), settings, 77, now),
+            state: State::create(ShardId(3), "games".into(), "house".into(), settings, 77, now),
             store: Store::default(),
             now,
             runtime: Runtime::default(),
@@ -107,7 +111,9 @@ impl World {
         let decision = self.state.apply(input.clone(), self.now, &random);
         self.store.commit(&decision.writes);
         self.note_used(&decision);
-        if let Input::Put(asker) | Input::Look(asker) | Input::Cancel(asker) | Input::Checked { asker, .. } = &input {
+        if let Input::Put(asker) | Input::Look(asker) | Input::Cancel { asker, .. } | Input::Checked { asker, .. } =
+            &input
+        {
             self.note_told(&asker.client, &decision.answer);
         }
         self.check(&decision, &input);
@@ -119,11 +125,14 @@ impl World {
 
     /// Counts the random values that became tokens, so that equal histories draw equal values.
     fn note_used(&mut self, decision: &Decision) {
+        let number = |token: Token| (u128::from_be_bytes(token.0) & (u128::MAX >> 16)) >> 8;
         for write in &decision.writes {
-            if let Write::Match(_, Some(row)) = write {
-                let used = row.booked().map(|booking| (u128::from_be_bytes(booking.token.0) & (u128::MAX >> 16)) >> 8);
-                self.entropy = used.fold(self.entropy, u128::max);
-            }
+            let used: Vec<u128> = match write {
+                Write::Match(_, Some(row)) => row.booked().map(|booking| number(booking.token)).collect(),
+                Write::Worker(_, Some(row)) => vec![number(row.secret.0)],
+                _ => Vec::new(),
+            };
+            self.entropy = used.into_iter().fold(self.entropy, u128::max);
         }
     }
 
@@ -144,7 +153,7 @@ impl World {
     fn note_told(&mut self, client: &ClientName, answer: &Answer) {
         match answer {
             Answer::Match(MatchView { matched: Some(matched), .. }) => {
-                self.told.insert(client.clone(), (matched.token, matched.expires_at));
+                self.told.insert(client.clone(), (matched.token.unwrap(), matched.expires_at));
             }
             Answer::Verify(_) | Answer::Refused(_) => {}
             _ => _ = self.told.remove(client),
@@ -202,9 +211,13 @@ impl World {
                 assert_eq!(phase(&order.step.worker), Some(Phase::Removing), "{}", say());
                 assert_eq!(self.store.booked_on(order.step.worker), 0, "a busy worker is removed {}", say());
             }
-            Effect::RemoveUnknown { worker, generation, .. } => {
-                let own = self.store.pool.as_ref().is_some_and(|pool| pool.generation == *generation);
-                assert!(!own || phase(worker).is_none(), "a known worker is removed {}", say());
+            Effect::RemoveUnknown { labels, .. } => {
+                let own = self.store.pool.as_ref().is_some_and(|pool| pool.generation == labels.generation);
+                assert!(!own || phase(&labels.worker).is_none(), "a known worker is removed {}", say());
+            }
+            Effect::Check(ask) => {
+                let booking = self.store.matches[&ask.client].booking();
+                assert!(booking.is_some_and(|booking| booking.token == ask.token), "{}", say());
             }
             Effect::List { .. } => {}
         }
@@ -227,33 +240,18 @@ impl World {
     pub fn run(&mut self, effect: &Effect) -> Option<Input> {
         let now = self.now;
         let late = |until: Time| now >= until;
-        let site = match effect {
-            Effect::Create(make) | Effect::Restart(make) => Some(&make.site),
-            Effect::Stop(order) | Effect::Remove(order) => Some(&order.site),
-            Effect::RemoveUnknown { site, .. } | Effect::List { site, .. } => Some(site),
-            Effect::Reserve(_) | Effect::Release(_) | Effect::Await(_) => None,
-        };
-        // An order to a site that is not there is lost.
-        if site.is_some_and(|site| !self.alive.contains(site)) {
+        // What is for a site that is not there is lost.
+        if !self.alive.contains(effect.site()) {
             return None;
         }
         Some(match effect {
-            Effect::Reserve(ask) | Effect::Release(ask) => {
-                let (client, token) = (ask.client.clone(), ask.token);
-                let reserve = matches!(effect, Effect::Reserve(_));
-                let call = if reserve { Call::Reserve } else { Call::Release };
-                // Nothing of a call arrives after its deadline.
-                let verdict = if late(ask.until) {
-                    Verdict::Unknown("timeout".into())
-                } else {
-                    self.runtime.call(&call, ask, now)
-                };
-                if reserve {
-                    Input::Reserved { client, token, verdict }
-                } else {
-                    Input::Released { client, token, verdict }
-                }
-            }
+            // Nothing of a call arrives after its deadline.
+            Effect::Reserve(ask) if late(ask.until) => ask.reserved(Verdict::Unknown("timeout".into())),
+            Effect::Check(ask) if late(ask.until) => ask.checked(Verdict::Unknown("timeout".into())),
+            Effect::Release(ask) if late(ask.until) => ask.released(Verdict::Unknown("timeout".into())),
+            Effect::Reserve(ask) => ask.reserved(self.runtime.call(&Call::Reserve, ask, now)),
+            Effect::Check(ask) => ask.checked(self.runtime.call(&Call::Check, ask, now)),
+            Effect::Release(ask) => ask.released(self.runtime.call(&Call::Release, ask, now)),
             // A runtime may finish long after the deadline.
             Effect::Create(make) | Effect::Restart(make) => {
                 Input::Made { step: make.step, result: self.runtime.make(make) }
@@ -275,12 +273,12 @@ impl World {
                 self.runtime.containers.remove(&order.step.worker);
                 Input::Removed { step: order.step, result: Ok(()) }
             }
-            Effect::RemoveUnknown { worker, .. } => {
-                self.check_not_used(*worker);
-                self.runtime.containers.remove(worker);
+            Effect::RemoveUnknown { labels, .. } => {
+                self.check_not_used(labels.worker);
+                self.runtime.containers.remove(&labels.worker);
                 return None;
             }
-            Effect::List { site, since } => {
+            Effect::List { site, since, .. } => {
                 Input::Listed { site: site.clone(), since: *since, found: self.runtime.list(site) }
             }
         })
@@ -305,9 +303,26 @@ impl World {
     /// A client's call, as a node handles it: a matched one is verified with its worker.
     pub fn put(&mut self, client: &str) -> Answer {
         let answer = self.apply(Input::Put(asker(client)));
+        self.verified(answer)
+    }
+
+    /// Verifies at once, as far as a call can be answered at once.
+    fn verified(&mut self, answer: Answer) -> Answer {
         let Answer::Verify(ask) = answer else { return answer };
-        let verdict = self.runtime.call(&Call::Check, &ask, self.now);
-        self.apply(Input::Checked { asker: asker(client), token: ask.token, verdict })
+        let check = Effect::Check(ask.clone());
+        self.effects.retain(|effect| *effect != check);
+        let lost = ask.checked(Verdict::Unknown("no answer in time".into()));
+        let outcome = self.run(&check).unwrap_or(lost);
+        self.apply(outcome)
+    }
+
+    pub fn look(&mut self, client: &str) -> Answer {
+        let answer = self.apply(Input::Look(asker(client)));
+        self.verified(answer)
+    }
+
+    pub fn cancel(&mut self, client: &str) -> Answer {
+        self.apply(cancel(client))
     }
 
     pub fn stage(&self, client: &str) -> Option<Stage> {
