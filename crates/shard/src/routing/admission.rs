@@ -95,7 +95,6 @@ impl Admission {
         }
     }
 
-
     /// Waits until puts may proceed, at the latest `until`.
     pub async fn wait(&self, until: Instant) {
         let over = self.over.notified();
