@@ -27,8 +27,8 @@ struct Ears {
     ranges: Vec<((Key, Key), Arc<Notify>)>,
 }
 
-/// Where an ear is in the table.
-enum Place {
+/// What a listener listens for.
+enum Interest {
     Key(Key),
     Range,
 }
@@ -36,7 +36,7 @@ enum Place {
 /// One who listens, until it is dropped. A hint that comes while it does something else is kept for its next wait.
 pub struct Listener {
     hints: Hints,
-    place: Place,
+    interest: Interest,
     notify: Arc<Notify>,
 }
 
@@ -46,7 +46,7 @@ impl Hints {
     pub fn listen(&self, key: &Key) -> Listener {
         let notify = Arc::new(Notify::new());
         self.lock().keys.entry(key.clone()).or_default().push(notify.clone());
-        Listener { hints: self.clone(), place: Place::Key(key.clone()), notify }
+        Listener { hints: self.clone(), interest: Interest::Key(key.clone()), notify }
     }
 
     /// Listens for hints of all rows from the first key (inclusive) to the second (exclusive).
@@ -54,7 +54,7 @@ impl Hints {
     pub fn listen_range(&self, range: (Key, Key)) -> Listener {
         let notify = Arc::new(Notify::new());
         self.lock().ranges.push((range, notify.clone()));
-        Listener { hints: self.clone(), place: Place::Range, notify }
+        Listener { hints: self.clone(), interest: Interest::Range, notify }
     }
 
     /// Wakes those who listen here for a row: this process has changed it, or another node says that it has.
@@ -97,9 +97,9 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut ears = self.hints.lock();
-        match &self.place {
-            Place::Range => ears.ranges.retain(|(_, ear)| !Arc::ptr_eq(ear, &self.notify)),
-            Place::Key(key) => {
+        match &self.interest {
+            Interest::Range => ears.ranges.retain(|(_, ear)| !Arc::ptr_eq(ear, &self.notify)),
+            Interest::Key(key) => {
                 if let Some(same) = ears.keys.get_mut(key) {
                     same.retain(|ear| !Arc::ptr_eq(ear, &self.notify));
                     if same.is_empty() {

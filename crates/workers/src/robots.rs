@@ -69,19 +69,19 @@ pub struct Robots {
 
 #[derive(Debug, Default)]
 struct Cache {
-    slots: HashMap<Origin, Cached>,
+    entries: HashMap<Origin, Cached>,
     bytes: usize,
 }
 
 #[derive(Debug)]
 struct Cached {
-    slot: Arc<Slot>,
+    shared: Arc<SharedEntry>,
     used: Instant,
     bytes: usize,
 }
 
 /// One origin's rules; the lock is held during the fetch, so that others wait for it.
-type Slot = tokio::sync::Mutex<Option<Entry>>;
+type SharedEntry = tokio::sync::Mutex<Option<Entry>>;
 
 #[derive(Debug, Clone)]
 struct Entry {
@@ -104,14 +104,14 @@ impl Robots {
     /// Judges a URL by the rules of its origin, which are fetched if there are none or they are too old at `now`.
     pub async fn judge(&self, url: &Url, now: Instant) -> Verdict {
         let origin = url.origin();
-        let slot = self.slot(&origin, now);
-        let mut held = slot.lock().await;
+        let shared = self.shared_entry(&origin, now);
+        let mut held = shared.lock().await;
         let entry = match held.as_ref().filter(|entry| now < entry.until) {
             Some(entry) => entry.clone(),
             None => {
                 let entry = self.load(url, now).await;
                 *held = Some(entry.clone());
-                self.weigh(&origin, &slot, entry.bytes);
+                self.weigh(&origin, &shared, entry.bytes);
                 entry
             }
         };
@@ -128,23 +128,25 @@ impl Robots {
         }
     }
 
-    fn slot(&self, origin: &Origin, now: Instant) -> Arc<Slot> {
+    fn shared_entry(&self, origin: &Origin, now: Instant) -> Arc<SharedEntry> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cached) = cache.slots.get_mut(origin) {
+        if let Some(cached) = cache.entries.get_mut(origin) {
             cached.used = now;
-            return Arc::clone(&cached.slot);
+            return Arc::clone(&cached.shared);
         }
-        let slot = Arc::new(Slot::default());
-        cache.slots.insert(origin.clone(), Cached { slot: Arc::clone(&slot), used: now, bytes: ENTRY_BYTES });
+        let shared = Arc::new(SharedEntry::default());
+        cache.entries.insert(origin.clone(), Cached { shared: Arc::clone(&shared), used: now, bytes: ENTRY_BYTES });
         cache.bytes += ENTRY_BYTES;
         cache.evict(self.config.cache_bytes_max, origin);
-        slot
+        shared
     }
 
-    /// Accounts for what was fetched, unless the slot was evicted meanwhile.
-    fn weigh(&self, origin: &Origin, slot: &Arc<Slot>, bytes: usize) {
+    /// Accounts for what was fetched, unless the entry was evicted meanwhile.
+    fn weigh(&self, origin: &Origin, shared: &Arc<SharedEntry>, bytes: usize) {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(cached) = cache.slots.get_mut(origin).filter(|cached| Arc::ptr_eq(&cached.slot, slot)) else { return };
+        let Some(cached) = cache.entries.get_mut(origin).filter(|cached| Arc::ptr_eq(&cached.shared, shared)) else {
+            return;
+        };
         let before = std::mem::replace(&mut cached.bytes, bytes + ENTRY_BYTES);
         cache.bytes = cache.bytes - before + bytes + ENTRY_BYTES;
         cache.evict(self.config.cache_bytes_max, origin);
@@ -193,14 +195,14 @@ impl Cache {
         if self.bytes <= bytes_max {
             return;
         }
-        let others = self.slots.iter().filter(|(origin, _)| *origin != keep);
+        let others = self.entries.iter().filter(|(origin, _)| *origin != keep);
         let mut oldest: Vec<_> = others.map(|(origin, cached)| (cached.used, origin.clone())).collect();
         oldest.sort_by_key(|(used, _)| *used);
         for (_, origin) in oldest {
             if self.bytes <= bytes_max - bytes_max / 8 {
                 return;
             }
-            self.bytes -= self.slots.remove(&origin).map_or(0, |cached| cached.bytes);
+            self.bytes -= self.entries.remove(&origin).map_or(0, |cached| cached.bytes);
         }
     }
 }

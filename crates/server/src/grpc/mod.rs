@@ -18,7 +18,6 @@ mod put_stream;
 mod put_urls;
 mod refused;
 mod service;
-mod slots;
 mod switches;
 mod url_status;
 

@@ -10,8 +10,8 @@ use wayleave_core::limits;
 use super::convert::{self, DISCOVERED, LastCrawl};
 use super::metrics::PutTally;
 use super::put_stream::{Acks, cost};
-use super::slots::Slots;
 use crate::budget::Share;
+use slab::Slab;
 
 /// A batch with unsettled URLs.
 struct Open {
@@ -24,7 +24,7 @@ struct Open {
 /// The unacknowledged batches of one stream.
 pub struct BatchAcks {
     crawls: LastCrawl,
-    waiting: Slots<Open>,
+    waiting: Slab<Open>,
     settled: VecDeque<BatchAck>,
     share: Share,
     /// Whether a refusal was already logged.
@@ -34,7 +34,7 @@ pub struct BatchAcks {
 impl BatchAcks {
     /// For a stream with this share of the budget.
     pub fn new(share: Share) -> Self {
-        Self { crawls: LastCrawl::default(), waiting: Slots::default(), settled: VecDeque::new(), share, told: false }
+        Self { crawls: LastCrawl::default(), waiting: Slab::new(), settled: VecDeque::new(), share, told: false }
     }
 }
 
@@ -94,7 +94,7 @@ impl Acks for BatchAcks {
         }
         open.left -= 1;
         if open.left == 0
-            && let Some(open) = self.waiting.remove(no)
+            && let Some(open) = self.waiting.try_remove(no)
         {
             self.share.give(open.bytes);
             self.settled.push_back(open.ack);
@@ -106,7 +106,7 @@ impl Acks for BatchAcks {
     }
 
     fn is_waiting(&self) -> bool {
-        self.waiting.len() > 0
+        !self.waiting.is_empty()
     }
 }
 

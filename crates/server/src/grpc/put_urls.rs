@@ -9,14 +9,14 @@ use wayleave_core::limits;
 use super::convert::{self, LastCrawl};
 use super::metrics::PutTally;
 use super::put_stream::{Acks, cost};
-use super::slots::Slots;
 use crate::budget::Share;
+use slab::Slab;
 
 /// The unacknowledged items of one stream.
 pub struct ItemAcks {
     crawls: LastCrawl,
     /// The ID of each, and its bytes in the budget.
-    waiting: Slots<(String, usize)>,
+    waiting: Slab<(String, usize)>,
     settled: VecDeque<AckMessage>,
     share: Share,
     /// Whether a refusal was already logged.
@@ -26,7 +26,7 @@ pub struct ItemAcks {
 impl ItemAcks {
     /// For a stream with this share of the budget.
     pub fn new(share: Share) -> Self {
-        Self { crawls: LastCrawl::default(), waiting: Slots::default(), settled: VecDeque::new(), share, told: false }
+        Self { crawls: LastCrawl::default(), waiting: Slab::new(), settled: VecDeque::new(), share, told: false }
     }
 }
 
@@ -63,7 +63,7 @@ impl Acks for ItemAcks {
 
     fn settle(&mut self, tag: u64, outcome: &PutOutcome, tally: &mut PutTally) {
         tally.ignored += u64::from(*outcome == PutOutcome::Known);
-        let id = usize::try_from(tag).ok().and_then(|no| self.waiting.remove(no));
+        let id = usize::try_from(tag).ok().and_then(|no| self.waiting.try_remove(no));
         if let Some((id, bytes)) = id {
             self.share.give(bytes);
             self.settled.push_back(AckMessage { id, status: convert::ack(outcome).into() });
@@ -75,7 +75,7 @@ impl Acks for ItemAcks {
     }
 
     fn is_waiting(&self) -> bool {
-        self.waiting.len() > 0
+        !self.waiting.is_empty()
     }
 }
 

@@ -118,12 +118,12 @@ impl Error {
 /// A place for artifacts.
 #[derive(Debug, Clone)]
 pub struct Store {
-    place: Place,
+    backend: Backend,
     download: download::Client,
 }
 
 #[derive(Debug, Clone)]
-enum Place {
+enum Backend {
     Folder(folder::Folder),
     Remote(remote::Remote),
 }
@@ -136,23 +136,23 @@ impl Store {
     /// If the folder cannot be made, or the URL is of no kind that is known.
     pub fn open(setting: &str, served_at: Option<&Url>) -> Result<Self, Error> {
         let wrong = |cause: &str| Error::Setting(setting.to_owned(), cause.to_owned());
-        let place = match setting.split_once("://") {
+        let backend = match setting.split_once("://") {
             None => {
                 let base = served_at.ok_or_else(|| wrong("a folder needs an address to be served at"))?;
-                Place::Folder(folder::Folder::open(Path::new(setting), base)?)
+                Backend::Folder(folder::Folder::open(Path::new(setting), base)?)
             }
             Some(("file", _)) => {
                 let url = as_folder(setting).ok_or_else(|| wrong("is no URL"))?;
                 let path = url.to_file_path().map_err(|()| wrong("is no path of this machine"))?;
-                Place::Folder(folder::Folder::open(&path, &url)?)
+                Backend::Folder(folder::Folder::open(&path, &url)?)
             }
             Some(("s3" | "http" | "https", _)) => {
                 let url = as_folder(setting).ok_or_else(|| wrong("is no URL"))?;
-                Place::Remote(remote::Remote::open(&url).map_err(|cause| wrong(&cause))?)
+                Backend::Remote(remote::Remote::open(&url).map_err(|cause| wrong(&cause))?)
             }
             Some(_) => return Err(wrong("is neither a folder nor a URL of file, s3, http or https")),
         };
-        Ok(Self { place, download: download::Client::new().map_err(|error| wrong(&error.to_string()))? })
+        Ok(Self { backend, download: download::Client::new().map_err(|error| wrong(&error.to_string()))? })
     }
 
     /// Publishes a small file and removes it again, so that a store that cannot be written is found before anything is
@@ -170,9 +170,9 @@ impl Store {
     /// The folder, if the store is one.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {
-        match &self.place {
-            Place::Folder(folder) => Some(folder.path()),
-            Place::Remote(_) => None,
+        match &self.backend {
+            Backend::Folder(folder) => Some(folder.path()),
+            Backend::Remote(_) => None,
         }
     }
 
@@ -181,12 +181,12 @@ impl Store {
     /// # Errors
     /// If it could not be published; then the name is as it was.
     pub async fn put(&self, name: &Name, file: &Path) -> Result<Artifact, Error> {
-        match &self.place {
-            Place::Folder(folder) => {
+        match &self.backend {
+            Backend::Folder(folder) => {
                 let (folder, name, file) = (folder.clone(), name.clone(), file.to_owned());
                 blocking(move || folder.put(&name, &file)).await
             }
-            Place::Remote(remote) => remote.put(name, file).await,
+            Backend::Remote(remote) => remote.put(name, file).await,
         }
     }
 
@@ -198,12 +198,12 @@ impl Store {
         if !is_sha256(&artifact.checksum) || artifact.bytes > ARTIFACT_BYTES_MAX {
             return Err(Error::Description { location: artifact.location.clone() });
         }
-        match &self.place {
-            Place::Folder(folder) if folder.name(&artifact.location).is_some() => {
+        match &self.backend {
+            Backend::Folder(folder) if folder.name(&artifact.location).is_some() => {
                 let (folder, artifact, into) = (folder.clone(), artifact.clone(), into.to_owned());
                 blocking(move || folder.get(&artifact, &into)).await
             }
-            Place::Remote(remote) if remote.name(&artifact.location).is_some() => remote.get(artifact, into).await,
+            Backend::Remote(remote) if remote.name(&artifact.location).is_some() => remote.get(artifact, into).await,
             _ if matches!(artifact.location.scheme(), "http" | "https") => self.download.get(artifact, into).await,
             _ => Err(Error::Location(artifact.location.clone())),
         }
@@ -214,9 +214,9 @@ impl Store {
     /// # Errors
     /// If it lies elsewhere or cannot be removed.
     pub async fn remove(&self, location: &Url) -> Result<(), Error> {
-        match &self.place {
-            Place::Folder(folder) => folder.remove(location),
-            Place::Remote(remote) => remote.remove(location).await,
+        match &self.backend {
+            Backend::Folder(folder) => folder.remove(location),
+            Backend::Remote(remote) => remote.remove(location).await,
         }
     }
 }

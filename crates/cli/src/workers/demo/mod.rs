@@ -4,7 +4,7 @@
 
 mod children;
 mod figures;
-mod place;
+mod folder;
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::output::{self, span};
 use crate::serve::Signals;
 use children::Children;
 use figures::{Figures, Host, ms};
-use place::Place;
+use folder::Folder;
 
 const AFTER_HELP: &str = "\
 A small web of several hosts, with redirects, loops, errors, slow pages and a robots.txt, is served on 127.0.0.2, 127.0.0.3 and so on.
@@ -72,27 +72,27 @@ struct Demo {
 /// If a part of it fails, or the site was not treated politely.
 pub async fn run(json: bool, args: Args) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
-    let place = Place::make(args.data.as_deref())?;
+    let folder = Folder::make(args.data.as_deref())?;
     let shown_all = Cell::new(false);
     let shown = tokio::select! {
-        shown = show(json, &args, &place, &shown_all) => shown,
+        shown = show(json, &args, &folder, &shown_all) => shown,
         () = signals.first() => match shown_all.get() {
             true => Ok(()),
             false => Err(Ended { code: ERROR, message: "stopped before its end".to_owned() }.into()),
         }
     };
-    if let Place::Kept(folder) = &place {
+    if let Folder::Kept(folder) = &folder {
         eprintln!("data and logs are in {}", folder.display());
     }
     shown
 }
 
-async fn show(json: bool, args: &Args, place: &Place, shown_all: &Cell<bool>) -> anyhow::Result<()> {
+async fn show(json: bool, args: &Args, folder: &Folder, shown_all: &Cell<bool>) -> anyhow::Result<()> {
     let delay = Duration::from_millis(250);
     eprintln!(
         "A small web, a server, two crawlers, an index builder and two rows of index servers, all on this machine.\n"
     );
-    let mut demo = Demo::start(args, delay, place).await?;
+    let mut demo = Demo::start(args, delay, folder).await?;
     let ended = demo.tell(json, delay).await;
     if ended.is_ok() && args.keep {
         shown_all.set(true);
@@ -106,20 +106,20 @@ async fn show(json: bool, args: &Args, place: &Place, shown_all: &Cell<bool>) ->
             tokio::time::sleep(LOOK).await;
         }
     }
-    if matches!(place, Place::Kept(_)) {
+    if matches!(folder, Folder::Kept(_)) {
         demo.children.stop().await;
     }
     ended
 }
 
 impl Demo {
-    async fn start(args: &Args, delay: Duration, place: &Place) -> anyhow::Result<Self> {
+    async fn start(args: &Args, delay: Duration, folder: &Folder) -> anyhow::Result<Self> {
         let begun = Instant::now();
         let (hosts, pages) = (usize::try_from(args.hosts)?, usize::try_from(args.pages)?);
         let slow = Duration::from_secs(1);
         let config = Config { hosts, pages, slow, crawl_delay: Some(delay), ..Config::default() };
         let site = Site::start(config).await.context("cannot serve a web on loopback")?;
-        let mut children = Children::new(place.path());
+        let mut children = Children::new(folder.path());
         note(
             begun,
             "web",

@@ -9,12 +9,12 @@ use crate::exit::Usage;
 const PREFIX: &str = "wayleave-demo-";
 
 /// A folder that is the user's, or a temporary one.
-pub enum Place {
+pub enum Folder {
     Kept(PathBuf),
     Temporary(tempfile::TempDir),
 }
 
-impl Place {
+impl Folder {
     /// Makes the folder. A temporary one that a killed demonstration has left behind is removed.
     ///
     /// # Errors
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn a_folder_with_something_in_it_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(Place::make(Some(folder.path())).is_ok());
+        assert!(Folder::make(Some(folder.path())).is_ok());
         std::fs::write(folder.path().join("mine"), "").unwrap();
-        assert!(Place::make(Some(folder.path())).is_err());
+        assert!(Folder::make(Some(folder.path())).is_err());
     }
 }
