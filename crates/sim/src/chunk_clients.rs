@@ -1,11 +1,13 @@
 //! Clients of the pipeline: crawlers that claim chunks and index builders. Some die, some are too slow, some lose what was
 //! crawled.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, Reservation};
 use wayleave_core::ids::{ShardId, Token};
+use wayleave_core::invariants::{Broken, Verdict};
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, LinkToFetch, ReportLinks, Stage};
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::time::{Millis, Time};
@@ -14,7 +16,10 @@ use wayleave_shard::pipeline::Pipeline;
 use crate::chance::Chance;
 use crate::clients::{HOSTS, host_name, result};
 use crate::run::verdict;
-use crate::world::{World, pass};
+use crate::world::{Kind, World, pass};
+
+/// Links of a claim, at most.
+const LINKS_MAX: usize = 4;
 
 /// A link as its crawler knows it: a visit of its host, under a token that only the oracle knows.
 struct Visited {
@@ -30,7 +35,7 @@ fn claim(chance: &Chance, stage: Stage, name: u64) -> Claim {
         worker: format!("{stage:?} {name}").into(),
         crawl: host.is_some().then(|| "news".into()),
         chunks: 1 + chance.below(2) as usize,
-        links: 1 + chance.below(4) as usize,
+        links: 1 + chance.below(LINKS_MAX as u64) as usize,
         links_min: 1,
         host,
         lease: Millis(500 + chance.below(4_000)),
@@ -42,6 +47,59 @@ fn artifact(chance: &Chance) -> Artifact {
     Artifact { location: format!("http://store/{}", chance.below(1 << 40)).into(), bytes: 1, checksum: [7; 32] }
 }
 
+/// Law 9: no more than was asked for.
+fn bounded(claim: &Claim, claimed: &[Claimed]) -> Verdict {
+    let links = claimed.iter().map(|chunk| chunk.links.len()).max().unwrap_or_default();
+    // A chunk that is offered again has as many links as it was made with.
+    let over = claimed.iter().any(|chunk| chunk.attempts == 0 && chunk.links.len() > LINKS_MAX);
+    if claimed.len() > claim.chunks || over {
+        let what = format!("{} chunks of up to {links} links for {claim:?}", claimed.len());
+        return Err(Broken { law: 9, name: "bounded", what });
+    }
+    Ok(())
+}
+
+/// Claims, under an id now and then. Such a claim is repeated if its answer is lost, and sometimes without need: the
+/// second answer must name the chunks of the first.
+async fn claim_once_or_twice(
+    world: &World,
+    chance: &Chance,
+    claim: Claim,
+    wait: Millis,
+) -> Result<Vec<Claimed>, Refusal> {
+    let ask = async |claim: Claim| {
+        world.ask(async |frontier| Pipeline::new(frontier).claim(claim, wait, Millis(0)).await).await
+    };
+    if !chance.once_in(3) {
+        return ask(claim).await;
+    }
+    let claim = claim.named(&format!("request {}", chance.draw()));
+    let deletions = world.oracle.borrow().deletions.len();
+    let first = ask(claim.clone()).await;
+    let again = match &first {
+        Ok(claimed) => !claimed.is_empty() && chance.once_in(3),
+        Err(_) => true,
+    };
+    if !again {
+        return first;
+    }
+    pass(chance.below(100)).await;
+    let second = ask(claim).await;
+    let (Ok(before), Ok(after)) = (&first, &second) else { return second.or(first) };
+    let now = world.now();
+    let of = |chunks: &[Claimed]| -> BTreeMap<_, _> {
+        chunks.iter().filter(|chunk| chunk.expires_at > now).map(|chunk| (chunk.id, chunk.token)).collect()
+    };
+    // A deletion ends leases, and a node that is cut off cannot say what it has granted.
+    let unsure = world.kind == Kind::Nodes || world.oracle.borrow().deletions.len() != deletions;
+    let same = unsure || of(before) == of(after);
+    if !same {
+        let what = format!("a repeated claim was answered with {after:?} after {before:?}");
+        verdict(world, Err(Broken { law: 4, name: "nothing twice", what }));
+    }
+    first
+}
+
 /// Claims chunks, fetches their links and completes them.
 pub async fn crawler(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
@@ -51,9 +109,10 @@ pub async fn crawler(world: Rc<World>, name: u64) {
         let wait = Millis(if chance.once_in(3) { chance.below(2_000) } else { 0 });
         let one_host = claim.host.is_some();
         let asked = world.now();
-        let answer = world.ask(async |frontier| Pipeline::new(frontier).claim(claim, wait, Millis(0)).await).await;
+        let answer = claim_once_or_twice(&world, &chance, claim.clone(), wait).await;
         match answer {
             Ok(claimed) => {
+                verdict(&world, bounded(&claim, &claimed));
                 let urls = |chunk: &Claimed| chunk.links.iter().map(|link| link.url.url.clone()).collect::<Vec<_>>();
                 let shown: Vec<_> = claimed.iter().map(|c| (c.id.0, c.attempts, urls(c), c.expires_at.0)).collect();
                 world.tell("claim", &format!("{name} {shown:?}"));
@@ -79,7 +138,7 @@ fn visits(
     world: &World,
     (chunk, one_host): (&Claimed, bool),
     links: &[LinkToFetch],
-    (start, until): (Time, Time),
+    (asked, start, until): (Time, Time, Time),
 ) -> Vec<Visited> {
     let mut visited: Vec<Visited> = Vec::new();
     for link in links {
@@ -99,7 +158,7 @@ fn visits(
                 delay: link.delay,
                 urls: if one_host { links.iter().map(|l| l.url.clone()).collect() } else { vec![link.url.clone()] },
             };
-            let judged = world.oracle.borrow_mut().granted(&[reservation], |_| 0);
+            let judged = world.oracle.borrow_mut().granted_since(asked, &[reservation], |_| 0);
             verdict(world, judged);
         }
         visited.push(Visited { link: link.clone(), token, reported: false });
@@ -118,7 +177,7 @@ fn begin(world: &World, name: u64, (claimed, one_host): (&Claimed, bool), asked:
     }
     // The visits began at the decision, which is not known better than this; the laws are judged from the answer on.
     let start = world.now().max(asked);
-    Some(visits(world, (claimed, one_host), &claimed.links, (start, claimed.expires_at)))
+    Some(visits(world, (claimed, one_host), &claimed.links, (asked, start, claimed.expires_at)))
 }
 
 async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, bool), mut visited: Vec<Visited>) {
@@ -154,6 +213,7 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
         let results = vec![result(&url.url, outcome, chance)];
         let replace = chance.once_in(2);
         let report = ReportLinks { chunk: id, token, results, replace };
+        let sent = world.now();
         if !one_host {
             world.oracle.borrow_mut().ending(link.token, world.now());
         }
@@ -175,7 +235,7 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
             let token = link.token;
             fresh.into_iter().map(|link| Visited { link, token, reported: false }).collect()
         } else {
-            visits(world, chunk, &fresh, (world.now(), deadline))
+            visits(world, chunk, &fresh, (sent, world.now(), deadline))
         };
         visited.extend(more);
     }

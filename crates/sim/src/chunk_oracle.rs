@@ -34,8 +34,8 @@ impl ChunkOracle {
             return Ok(());
         }
         match self.made.insert(chunk.id, chunk.token) {
-            Some(_) => broken(format!("chunk {} was made twice", chunk.id)),
-            None => Ok(()),
+            Some(before) if before != chunk.token => broken(format!("chunk {} was made twice", chunk.id)),
+            _ => Ok(()),
         }
     }
 
@@ -48,6 +48,11 @@ impl ChunkOracle {
     pub fn lost(&mut self, id: ChunkId) -> Vec<Id> {
         self.lost.push(id);
         self.crawled.remove(&id).unwrap_or_default()
+    }
+
+    /// The chunks that were built.
+    pub fn built_chunks(&self) -> impl Iterator<Item = ChunkId> + '_ {
+        self.built.keys().copied()
     }
 
     /// A chunk was built.

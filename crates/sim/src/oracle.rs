@@ -10,6 +10,7 @@ use wayleave_core::invariants::{self, Span, Verdict, Visit};
 use wayleave_core::time::{Millis, Time};
 
 use crate::chunk_oracle::ChunkOracle;
+use crate::copy_oracle::CopyOracle;
 
 /// A URL by crawl and text.
 pub type Id = (String, String);
@@ -52,6 +53,8 @@ pub struct Oracle {
     unsure_since: Option<Time>,
     /// What was told of chunks.
     pub chunks: ChunkOracle,
+    /// Copies of built chunks, and the map.
+    pub copies: CopyOracle,
     pub grants: u64,
     pub handed_out: u64,
     pub releases: u64,
@@ -101,9 +104,21 @@ impl Oracle {
 
     /// Reservations were granted.
     pub fn granted(&mut self, granted: &[Reservation], least_delay: impl Fn(&str) -> u64) -> Verdict {
+        let since = granted.iter().map(|reservation| reservation.granted_at).min().unwrap_or(Time(0));
+        self.granted_since(since, granted, least_delay)
+    }
+
+    /// Reservations were granted, decided not before `since`: a client of the paced form whose hold has ended may complete
+    /// a URL between the decision and its answer.
+    pub fn granted_since(
+        &mut self,
+        since: Time,
+        granted: &[Reservation],
+        least_delay: impl Fn(&str) -> u64,
+    ) -> Verdict {
         for reservation in granted {
             self.grants += 1;
-            self.serve(&reservation.urls, reservation.granted_at)?;
+            self.serve(&reservation.urls, since)?;
             let span = Span { start: reservation.granted_at, end: reservation.expires_at };
             // The delay in the answer was in force at the grant; a forgotten host starts afresh.
             let named = reservation.delay.0.max(least_delay(&reservation.host));

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use wayleave_core::frontier::view::{HostFilter, UrlFilter, UrlState};
+use wayleave_core::ids::ChunkId;
 use wayleave_core::invariants::Verdict;
+use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::state::ChunkCounts;
+use wayleave_core::pipeline::view::ChunkFilter;
 use wayleave_shard::Frontier;
 use wayleave_shard::pipeline::Pipeline;
 
@@ -15,6 +18,7 @@ use crate::embedded;
 use crate::faults::{disk, gremlin};
 use crate::fleet::NODES;
 use crate::fleet_faults::{bad_lines, keeper};
+use crate::index_servers::{self, SERVERS, index_server, map_reader};
 use crate::operator::{BARE, operator, set_free};
 use crate::oracle::Id;
 use crate::world::{Kind, World, pass};
@@ -128,6 +132,8 @@ async fn simulate(seed: u64, kind: Kind) -> Report {
     lasting.extend((20..24).map(|name| tokio::task::spawn_local(worker(world.clone(), name))));
     lasting.extend((70..72).map(|name| tokio::task::spawn_local(crawler(world.clone(), name))));
     lasting.push(tokio::task::spawn_local(builder(world.clone(), 80)));
+    lasting.extend(SERVERS.map(|name| tokio::task::spawn_local(index_server(world.clone(), name))));
+    lasting.push(tokio::task::spawn_local(map_reader(world.clone(), 95)));
     lasting.extend((30..32).map(|name| tokio::task::spawn_local(paced(world.clone(), name))));
     storm.push(tokio::task::spawn_local(operator(world.clone(), 40)));
     match kind {
@@ -185,13 +191,15 @@ async fn settle(world: &Rc<World>) -> u64 {
         };
         let bare = world.ask(async |frontier| frontier.host(BARE.into()).await).await;
         let waits = bare.is_ok_and(|view| view.queued_at.is_some());
-        if stats.urls.scheduled() == 0 && stats.reservations == 0 && chunks == ChunkCounts::default() && !waits {
+        let idle = stats.urls.scheduled() == 0 && stats.reservations == 0 && chunks == ChunkCounts::default() && !waits;
+        let unplaced = if idle { index_servers::unplaced(world).await } else { None };
+        if idle && unplaced.is_none() {
             break;
         }
         if world.clock.elapsed() - start > CALM_MS {
             let hosts = world.ask(async |frontier| frontier.hosts(&HostFilter::default(), None, 100).await).await;
             world.tell("hosts", &format!("{hosts:#?}"));
-            fail(world, &format!("law 5: not everything has ended in the calm: {stats:?} {chunks:?}"));
+            fail(world, &format!("law 5: not everything has ended in the calm: {stats:?} {chunks:?} {unplaced:?}"));
         }
     }
     reckon(world).await
@@ -212,15 +220,44 @@ async fn reckon(world: &Rc<World>) -> u64 {
     let finished: BTreeSet<Id> = world.oracle.borrow().finished.keys().cloned().collect();
     let doomed = world.oracle.borrow().doomed.clone();
     verdict(world, wayleave_core::invariants::durable_before_answered(&(&finished - &doomed), &before));
+    let chunks = chunks(world).await;
     world.crash().await;
     settle_nodes(world).await;
     let after = known_everywhere(world).await;
     if before != after {
         fail(world, "a crash in the calm changed which URLs are known");
     }
+    if chunks != self::chunks(world).await {
+        fail(world, "a crash in the calm changed the chunks");
+    }
+    if let Some(unplaced) = index_servers::unplaced(world).await {
+        fail(world, &format!("a crash in the calm changed the copies: {unplaced}"));
+    }
     let times = [world.now(), world.now()];
     verdict(world, wayleave_core::invariants::clock_never_goes_back(&times));
     after.len() as u64
+}
+
+/// All chunks, each with its state and what its stages left behind.
+async fn chunks(world: &World) -> Vec<(ChunkId, ChunkState, Option<Artifact>, Option<Artifact>)> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let call = async |frontier| Pipeline::new(frontier).chunks(ChunkFilter::default(), after, 11).await;
+        let (page, next) = match world.ask(call).await {
+            Ok(page) => page,
+            Err(refusal) => fail(world, &format!("no list of chunks in the calm: {refusal}")),
+        };
+        for chunk in page {
+            if chunk.reason.is_empty() {
+                fail(world, &format!("law 10: chunk {} is {:?} without a reason", chunk.id, chunk.state));
+            }
+            all.push((chunk.id, chunk.state, chunk.crawl_artifact, chunk.build_artifact));
+        }
+        after = next;
+        if after.is_none() {
+            return all;
+        }
+    }
 }
 
 /// The known URLs: the same at every process.
