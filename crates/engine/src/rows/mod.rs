@@ -32,6 +32,10 @@
 //! | 26 | index server | name | until it has left the fleet and its copies are forgotten |
 //! | 27 | map ledger | nothing | from the first machine or built chunk on |
 //! | 28 | returned chunk | id | from when it leaves placement until an hour after its pipeline knows |
+//! | 29 | pool | name | from its first setting until it is deleted and nothing of it is left |
+//! | 30 | worker | pool, number | from before it is created until nothing of it is left |
+//! | 31 | match | pool, client | from when it is queued until it has ended and its reservations are given back |
+//! | 32 | pool owner | nothing | from the first pool of the shard on |
 //!
 //! Kinds 1 to 5 are *hot*: the shard keeps them in memory. Each commit writes the changed ones as one log row; a
 //! checkpoint writes them individually from time to time. Kinds 12 to 16, 18 and 19 are outside the
@@ -50,13 +54,17 @@ pub mod key;
 pub mod lease;
 pub mod log;
 pub mod machine;
+pub mod match_row;
 pub mod node;
 pub mod page_ledger;
 pub mod placement;
+pub mod pool;
+pub mod pool_owner;
 pub mod role;
 pub mod seat;
 pub mod standby;
 pub mod url;
+pub mod worker;
 
 use wayleave_core::frontier::row::Write as CoreWrite;
 use wayleave_core::ids::ShardId;
@@ -125,6 +133,14 @@ pub enum Kind {
     MapLedger = 27,
     /// A chunk that has left placement.
     ReturnedChunk = 28,
+    /// A pool of workers.
+    Pool = 29,
+    /// A worker of a pool.
+    Worker = 30,
+    /// A client's request for a worker.
+    Match = 31,
+    /// The label of what the pools of a shard have started.
+    PoolOwner = 32,
 }
 
 /// Converts a change decided by the core into a write to a row. `shard` is the writing shard.
