@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::{fleet, placement, roles};
+use wayleave_core::{fleet, matches, placement, roles};
 
 use crate::BadValue;
 use crate::bad_value::TooMany;
@@ -355,6 +355,18 @@ const fn code_of_placement(refusal: &placement::Refusal) -> Code {
     }
 }
 
+const fn code_of_matches(refusal: &matches::Refusal) -> Code {
+    use matches::Refusal as No;
+    match refusal {
+        No::QueueFull { .. } => Code::Overloaded,
+        No::TooMany(_) | No::TooManySites(_) | No::TooManyPools(_) => Code::OverLimit,
+        No::AnothersClient(_) | No::Closing(_) => Code::Contradiction,
+        No::WrongSecret { .. } | No::OldToken(_) => Code::NotCurrent,
+        No::UnknownPool(_) | No::UnknownWorker { .. } => Code::NoSuchPath,
+        No::BadAddress(_) => Code::BadValue,
+    }
+}
+
 const fn code_of(refusal: &Refusal) -> Code {
     match refusal {
         Refusal::NotCurrent => Code::NotCurrent,
@@ -378,6 +390,7 @@ const fn code_of(refusal: &Refusal) -> Code {
         Refusal::Chunk(refusal) => code_of_chunks(refusal),
         Refusal::Fleet(refusal) => code_of_fleet(refusal),
         Refusal::Placement(refusal) => code_of_placement(refusal),
+        Refusal::Match(refusal) => code_of_matches(refusal),
     }
 }
 

@@ -387,3 +387,25 @@ pub const SITES_MAX: usize = 1_000;
 pub const RECONCILE_INTERVAL: Millis = Millis(60_000);
 /// Matches that one decision moves on.
 pub const MATCHES_AT_ONCE_MAX: usize = 256;
+/// Pools that one shard keeps.
+pub const POOLS_MAX: usize = 1_000;
+/// Pools whose time has come that one turn of a shard ticks.
+pub const TICKS_AT_ONCE_MAX: usize = 64;
+/// Calls of clients that wait in one shard for news of their match, or for a worker to confirm it. Past that, a call is
+/// answered with the state as it is.
+pub const PARKED_MATCHES_MAX: usize = 10_000;
+/// How long a shard parks a call of a client; a longer wait asks again. Another node must answer within
+/// [`FORWARD_TIME`], and a worker may have to be asked after the wait.
+pub const MATCH_PARK_MAX: Millis = Millis(4_000);
+/// Longest wait of a client's call.
+pub const MATCH_WAIT_MAX: Millis = Millis(300_000);
+/// Longest wait of a Maker's poll: it also tells that its site is alive.
+pub const ORDERS_WAIT_MAX: Millis = Millis(5_000);
+/// Orders that one shard keeps for one site. Past that, an order is dropped, and given again later.
+pub const ORDERS_WAITING_MAX: usize = 10_000;
+/// Orders in one answer to a Maker.
+pub const ORDERS_AT_ONCE_MAX: usize = 256;
+/// Polls of one site that wait in one shard. Past that, the one that waits longest is answered.
+pub const POLLS_PER_SITE_MAX: usize = 8;
+/// Outcomes that Makers tell a shard in one message.
+pub const TELL_MAX: usize = 256;

@@ -2,7 +2,7 @@
 //! misread each other. A deserializer that invents its input walks through every type and variant and records what it
 //! is asked for. Field names are recorded too, so that two fields of the same type cannot be swapped unnoticed.
 //!
-//! After a change: raise the version of `Service::Frontier`, then `UPDATE=1 cargo test -p wayleave-shard layout`.
+//! After a change: raise the version of the service, then `UPDATE=1 cargo test -p wayleave-shard layout`.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,7 @@ use serde::de::{
 use wayleave_core::frontier::refusal::Refusal;
 
 use crate::ask::{Ask, Response};
+use crate::matches::call::{MatchResponse, ShardCall};
 use crate::routing::protocol::Service;
 
 type Choices = BTreeMap<&'static str, u32>;
@@ -296,10 +297,10 @@ fn walk<T: for<'de> Deserialize<'de>>(found: &RefCell<Found>) {
     }
 }
 
-fn layout() -> String {
+fn layout(service: Service, walks: &[fn(&RefCell<Found>)]) -> String {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     // Separately: the choices that lead to an enum start at the type that the walk began with.
-    for walk in [walk::<Ask>, walk::<Response>, walk::<Refusal>] {
+    for walk in walks {
         let found = RefCell::default();
         walk(&found);
         for (name, shapes) in found.into_inner().shapes {
@@ -309,13 +310,23 @@ fn layout() -> String {
     let line = |(name, shapes): (&String, &BTreeSet<String>)| {
         shapes.iter().map(|shape| format!("{name} = {}\n", shape.trim_end_matches(", "))).collect::<String>()
     };
-    format!("protocol {}\n{}", Service::Frontier.version(), all.iter().map(line).collect::<String>())
+    format!("protocol {}\n{}", service.version(), all.iter().map(line).collect::<String>())
 }
 
 #[test]
 fn the_layout_of_messages_between_nodes_changes_only_with_the_number_of_the_protocol() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/protocol.txt");
-    let (now, pinned) = (layout(), std::fs::read_to_string(path).unwrap_or_default());
+    let now = layout(Service::Frontier, &[walk::<Ask>, walk::<Response>, walk::<Refusal>]);
+    check(now, concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/protocol.txt"));
+}
+
+#[test]
+fn the_layout_of_messages_about_pools_changes_only_with_the_number_of_their_protocol() {
+    let now = layout(Service::Matches, &[walk::<ShardCall>, walk::<MatchResponse>]);
+    check(now, concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/matches_protocol.txt"));
+}
+
+fn check(now: String, path: &str) {
+    let pinned = std::fs::read_to_string(path).unwrap_or_default();
     let same_number = pinned.lines().next() == now.lines().next();
     if std::env::var_os("UPDATE").is_some() && !same_number {
         std::fs::write(path, now).unwrap();

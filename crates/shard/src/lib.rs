@@ -13,6 +13,7 @@ pub mod fleet;
 mod handle;
 #[cfg(test)]
 mod layout_tests;
+pub mod matches;
 mod message;
 mod owner;
 pub mod pipeline;

@@ -6,6 +6,7 @@ use wayleave_core::frontier::request::{Put, PutOutcome};
 
 use crate::ask::{Ask, Response};
 use crate::fleet::call::{ControlCall, ControlResponse};
+use crate::matches::call::{MatchCall, MatchResponse};
 use crate::pipeline::call::{ChunkCall, ChunkResponse};
 
 /// Outcomes of a streamed put, each with the tag of its item.
@@ -16,6 +17,8 @@ pub(crate) type Reply = oneshot::Sender<Result<Response, Refusal>>;
 pub(crate) type ChunkReply = oneshot::Sender<Result<ChunkResponse, Refusal>>;
 /// Where an answer about the fleet is sent.
 pub(crate) type ControlReply = oneshot::Sender<Result<ControlResponse, Refusal>>;
+/// Where an answer about pools is sent.
+pub(crate) type MatchReply = oneshot::Sender<Result<MatchResponse, Refusal>>;
 /// Sends an answer when everything before it is durable, or the reason why it is not.
 pub(crate) type Deferred = Box<dyn FnOnce(Result<(), Refusal>) + Send>;
 
@@ -24,6 +27,7 @@ pub(crate) enum Message {
     Ask { ask: Ask, reply: Reply },
     Chunk { call: ChunkCall, reply: ChunkReply },
     Control { call: ControlCall, reply: ControlReply },
+    Match { call: MatchCall, reply: MatchReply },
     Stop { done: oneshot::Sender<()> },
 }
 
@@ -32,6 +36,7 @@ impl Message {
     pub fn weight(&self) -> usize {
         match self {
             Self::Put { items, .. } => items.len(),
+            Self::Match { call: MatchCall::Tell(told), .. } => told.len().max(1),
             _ => 1,
         }
     }
@@ -42,6 +47,7 @@ impl Message {
             Self::Ask { ask, .. } => ask.is_listing(),
             Self::Chunk { call, .. } => call.is_listing(),
             Self::Control { call, .. } => call.is_listing(),
+            Self::Match { call, .. } => call.is_listing(),
             Self::Put { .. } | Self::Stop { .. } => false,
         }
     }
@@ -56,6 +62,7 @@ impl Message {
             Self::Ask { reply, .. } => _ = reply.send(Err(why.clone())),
             Self::Chunk { reply, .. } => _ = reply.send(Err(why.clone())),
             Self::Control { reply, .. } => _ = reply.send(Err(why.clone())),
+            Self::Match { reply, .. } => _ = reply.send(Err(why.clone())),
             Self::Stop { done } => _ = done.send(()),
         }
     }

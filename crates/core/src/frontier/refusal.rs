@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::pipeline::refusal::ChunkRefusal;
-use crate::{fleet, placement};
+use crate::{fleet, matches, placement};
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -98,6 +98,9 @@ pub enum Refusal {
     /// A call about placements does not fit.
     #[error(transparent)]
     Placement(#[from] placement::Refusal),
+    /// A call about pools and matches does not fit.
+    #[error(transparent)]
+    Match(#[from] matches::Refusal),
 }
 
 impl Refusal {

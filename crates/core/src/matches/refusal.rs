@@ -48,4 +48,10 @@ pub enum Refusal {
     /// The site cannot be remembered.
     #[error("there are too many sites; site '{0}' gets no workers until others are gone")]
     TooManySites(String),
+    /// No such pool.
+    #[error("pool '{0}' is not known; set it up first")]
+    UnknownPool(String),
+    /// Pools are kept in memory.
+    #[error("the shard of this pool has {0} pools, which is the limit; delete pools that are not needed")]
+    TooManyPools(usize),
 }

@@ -13,10 +13,12 @@ pub fn status(refusal: &Refusal) -> Status {
         Refusal::UnknownHost(_) | Refusal::UnknownGroup(_) | Refusal::UnknownCrawl(_) => Code::NotFound,
         // As the protocol's reference server answers where a call must fail for an unknown queue.
         Refusal::UnknownQueue { .. } | Refusal::OutcomeUnknown(_) => Code::Unknown,
-        // No call of this protocol is about chunks or machines.
-        Refusal::Contradiction(_) | Refusal::Chunk(_) | Refusal::Fleet(_) | Refusal::Placement(_) => {
-            Code::FailedPrecondition
-        }
+        // No call of this protocol is about chunks, machines or pools.
+        Refusal::Contradiction(_)
+        | Refusal::Chunk(_)
+        | Refusal::Fleet(_)
+        | Refusal::Placement(_)
+        | Refusal::Match(_) => Code::FailedPrecondition,
         Refusal::OverLimit(_) | Refusal::HostsFull(_) | Refusal::Overloaded | Refusal::ManyListings(_) => {
             Code::ResourceExhausted
         }

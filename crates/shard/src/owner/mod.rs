@@ -20,6 +20,7 @@ pub(crate) mod open;
 pub(crate) mod owner_loop;
 pub(crate) mod owner_threads;
 pub(crate) mod page_grants;
+pub(crate) mod pools;
 pub(crate) mod put;
 pub(crate) mod put_replies;
 pub(crate) mod read_facts;

@@ -8,13 +8,17 @@ use wayleave_core::frontier::bulk_job::JobRow;
 use wayleave_core::frontier::load::Loader;
 use wayleave_core::frontier::row::{HostRow, HotRow};
 use wayleave_core::ids::{Epoch, QueueId, ShardId, Token};
-use wayleave_engine::rows::{Kind, bulk_job, chunk, hot, job, key, lease, log, machine, placement};
+use wayleave_core::matches::{self, PoolRow};
+use wayleave_core::names::PoolName;
+use wayleave_engine::rows::{Kind, bulk_job, chunk, hot, job, key, lease, log, machine, match_row, placement, pool};
+use wayleave_engine::rows::{pool_owner, worker};
 use wayleave_engine::{Engine, Error, Key, Row, Scan};
 
 use crate::config::Config;
 use crate::fleet::CONTROL_SHARD;
 use crate::owner::control::Control;
 use crate::owner::hot_log::HotLog;
+use crate::owner::pools::Pools;
 use crate::owner::run::OwnerContext;
 use crate::owner::term::Resume;
 
@@ -27,6 +31,7 @@ pub(crate) struct Opened {
     pub pipeline: wayleave_core::pipeline::State,
     /// Fleet and placement, in the one shard that keeps them.
     pub control: Option<Box<Control>>,
+    pub pools: Pools,
     pub epoch: Epoch,
     pub seq: u64,
     pub log: HotLog,
@@ -65,8 +70,9 @@ pub(crate) async fn open(context: &OwnerContext, resume: Option<&Resume>) -> Res
         CONTROL_SHARD => Some(Box::new(open_control(engine, config).await?)),
         _ => None,
     };
+    let pools = open_pools(engine, shard, config).await?;
     let deleted_queues = deleted_queues.map_err(damaged)?;
-    Ok(Opened { state, pipeline, control, epoch, seq, log, deleted_queues, bulk_jobs })
+    Ok(Opened { state, pipeline, control, pools, epoch, seq, log, deleted_queues, bulk_jobs })
 }
 
 /// Reads the chunks that are in progress.
@@ -117,6 +123,35 @@ async fn open_control(engine: &dyn Engine, config: &Config) -> Result<Control, E
     // After the reads: from now on reports are heard.
     let fleet = wayleave_core::fleet::State::load(machines, engine.now());
     Ok(Control::new(fleet, placements))
+}
+
+/// Reads the pools. Their rows come before those of workers and matches.
+async fn open_pools(engine: &dyn Engine, shard: ShardId, config: &Config) -> Result<Pools, Error> {
+    let mut found: BTreeMap<PoolName, (PoolRow, Vec<_>, Vec<_>)> = BTreeMap::new();
+    let of_no_pool = || Error::Corrupt("a worker or match belongs to no pool".to_owned());
+    let mut pages = Pages::new(shard, Kind::Pool, Kind::Match);
+    while let Some(page) = pages.next(engine).await? {
+        for row in page {
+            if row.key.get(2) == Some(&(Kind::Pool as u8)) {
+                let row = pool::decode(&row.key, &row.value).map_err(damaged)?;
+                found.insert(row.name.clone(), (row, Vec::new(), Vec::new()));
+            } else if row.key.get(2) == Some(&(Kind::Worker as u8)) {
+                let (pool, no) = worker::parse_key(&row.key).map_err(damaged)?;
+                let row = worker::decode(&row.value).map_err(damaged)?;
+                found.get_mut(&pool).ok_or_else(of_no_pool)?.1.push((no, row));
+            } else {
+                let (pool, client) = match_row::parse_key(&row.key).map_err(damaged)?;
+                let row = match_row::decode(&row.value).map_err(damaged)?;
+                found.get_mut(&pool).ok_or_else(of_no_pool)?.2.push((client, row));
+            }
+        }
+    }
+    let label = engine.get_many(&[pool_owner::key(shard)]).await?.pop().flatten();
+    let label = label.map(|label| pool_owner::decode(&label)).transpose().map_err(damaged)?;
+    // After the reads: from now on sites are heard.
+    let now = engine.now();
+    let load = |(name, (row, workers, matches))| (name, matches::State::load(shard, row, workers, matches, now));
+    Ok(Pools::new(shard, label, config.entropy.clone(), found.into_iter().map(load)))
 }
 
 /// All rows of a kind of the control shard. Pages are decoded as they come: there may be millions.

@@ -35,6 +35,7 @@ use crate::owner::hot_log::HotLog;
 use crate::owner::inbox::InboxReceiver;
 use crate::owner::open::Opened;
 use crate::owner::page_grants::PageGrants;
+use crate::owner::pools::Pools;
 use crate::owner::read_only::Refusing;
 use crate::owner::run::OwnerContext;
 use crate::owner::term::Term;
@@ -58,6 +59,8 @@ pub(crate) struct Owner {
     pub pipeline: wayleave_core::pipeline::State,
     /// Fleet and placement, in the one shard that keeps them.
     pub control: Option<Box<Control>>,
+    /// Pools whose names hash to this shard.
+    pub pools: Pools,
     /// Announces built chunks to placement; started with the first one.
     pub announcer: Option<Announcer>,
     /// Tells pipelines of indexes that are given up.
@@ -91,7 +94,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub fn new(context: &OwnerContext, opened: Opened) -> Self {
-        let Opened { state, pipeline, control, epoch, seq, log, deleted_queues, bulk_jobs } = opened;
+        let Opened { state, pipeline, control, pools, epoch, seq, log, deleted_queues, bulk_jobs } = opened;
         // Whatever was published before describes state that has been dropped.
         context.readiness.crawls.forget(context.shard);
         context.readiness.requests.forget(context.shard);
@@ -109,6 +112,7 @@ impl Owner {
             state,
             pipeline,
             control,
+            pools,
             announcer: None,
             returner: None,
             deleted_queues,
@@ -159,7 +163,8 @@ impl Owner {
         let pages = self.pages_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let chunks = self.pipeline.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let control = self.control_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
-        timer.into_iter().chain(learning).chain(pages).chain(chunks).chain(control).min()
+        let pools = self.pools_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
+        timer.into_iter().chain(learning).chain(pages).chain(chunks).chain(control).chain(pools).min()
     }
 
     /// Publishes whether the shard is open.
@@ -189,6 +194,7 @@ impl Owner {
         let mut puts = crate::owner::put_replies::Puts::default();
         if let Err(error) = self.receive(first, inbox, stop, &mut puts).await {
             puts.refuse(&cycle::refusal(&error));
+            self.refuse_pools(&cycle::refusal(&error));
             return Err(error);
         }
         if self.refusing.is_some() { Ok(()) } else { self.tidy().await }
@@ -241,6 +247,7 @@ impl Owner {
                 }
                 // It concerns no URL, so puts need not come before it.
                 Message::Control { call, reply } => self.handle_control(call, reply),
+                Message::Match { call, reply } => self.handle_match(call, reply),
             }
             next = if left > 0 { inbox.try_recv() } else { None };
             if next.is_none() && !sliced {
@@ -250,6 +257,7 @@ impl Owner {
         }
         // Reports that are left for the next turn must not be missed by the judge.
         self.note_drained(left > 0);
+        self.finish_pools();
         self.put_all(std::mem::take(puts)).await
     }
 

@@ -126,6 +126,7 @@ impl Frontier {
             Service::Frontier => self.answer_frontier(call).await,
             Service::Pipeline => self.answer_pipeline(call).await,
             Service::Fleet => self.answer_fleet(call).await,
+            Service::Matches => self.answer_matches(call).await,
             Service::Registry => Err("the registry takes hints, not calls".to_owned()),
         }
     }

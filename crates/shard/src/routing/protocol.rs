@@ -12,10 +12,12 @@ pub enum Service {
     Pipeline,
     /// Machines, placements and the map: calls to the owner of shard 0.
     Fleet,
+    /// Pools, workers and matches: calls to the owners of the shards that pools belong to.
+    Matches,
 }
 
 impl Service {
-    const ALL: [Self; 4] = [Self::Frontier, Self::Registry, Self::Pipeline, Self::Fleet];
+    const ALL: [Self; 5] = [Self::Frontier, Self::Registry, Self::Pipeline, Self::Fleet, Self::Matches];
 
     /// Its name in calls.
     #[must_use]
@@ -25,6 +27,7 @@ impl Service {
             Self::Registry => "registry",
             Self::Pipeline => "pipeline",
             Self::Fleet => "fleet",
+            Self::Matches => "matches",
         }
     }
 
@@ -34,7 +37,7 @@ impl Service {
     pub const fn version(self) -> u32 {
         match self {
             Self::Frontier => 8,
-            Self::Registry | Self::Pipeline | Self::Fleet => 1,
+            Self::Registry | Self::Pipeline | Self::Fleet | Self::Matches => 1,
         }
     }
 

@@ -1,0 +1,151 @@
+//! Calls of clients: put, look, cancel. A call that must wait is parked.
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::limits::ASK_TIME;
+use wayleave_core::matches::{Answer, Call, Input, MatchView, Stage, Verdict};
+use wayleave_core::names::PoolName;
+use wayleave_core::time::Time;
+
+use super::decide::{Pools, unknown};
+use super::parked::{ClientCall, For};
+use crate::matches::call::Waited;
+use crate::message::MatchReply;
+use crate::routing::router::CallResult;
+
+impl Pools {
+    /// A client puts or looks.
+    pub(super) fn client_call(&mut self, call: ClientCall, now: Time) {
+        let input = match call.purpose {
+            Call::Put => Input::Put(call.asker.clone()),
+            Call::Look => Input::Look(call.asker.clone()),
+        };
+        match self.apply(&call.pool, input, now) {
+            Some(answer) => self.conclude(call, answer, now),
+            None => {
+                let refusal = unknown(&call.pool);
+                self.turn.answer(call.reply, Err::<Waited, _>(refusal));
+            }
+        }
+    }
+
+    /// A put goes on waiting. If the client has no request any more, it was cancelled meanwhile: it is not queued again.
+    pub(super) fn put_again(&mut self, call: ClientCall, now: Time) {
+        match self.states.get(&call.pool).map(|state| state.view(&call.asker.client)) {
+            Some(None) => self.turn.answer(call.reply, Ok(Waited::Now(None))),
+            _ => self.client_call(call, now),
+        }
+    }
+
+    /// Answers a call, or parks it.
+    fn conclude(&mut self, call: ClientCall, answer: Answer, now: Time) {
+        let told: CallResult<Waited> = match answer {
+            Answer::Match(view) if is_waiting(&view) && call.wait_until > now && self.has_room() => {
+                return self.parked.park(call, For::News);
+            }
+            Answer::Match(view) => Ok(Waited::Now(Some(Box::new(view)))),
+            Answer::Verify(ask) if self.has_room() => {
+                let what = For::Check { token: ask.token, sent_at: ask.sent_at, until: ask.until };
+                return self.parked.park(call, what);
+            }
+            // It cannot wait for the worker, so nobody has confirmed the match.
+            Answer::Verify(_) => {
+                let view = self.states.get(&call.pool).and_then(|state| state.view(&call.asker.client));
+                Ok(Waited::Now(view.map(|view| Box::new(MatchView { verified: false, ..view }))))
+            }
+            Answer::NoMatch => Ok(Waited::Now(None)),
+            Answer::Refused(refusal) => Err(refusal.into()),
+            Answer::Taken | Answer::Stale | Answer::Cancelled | Answer::Pool(_) => Err(odd_answer()),
+        };
+        self.turn.answer(call.reply, told);
+    }
+
+    fn has_room(&mut self) -> bool {
+        if self.parked.is_full() {
+            self.parked.forget_closed();
+        }
+        !self.parked.is_full()
+    }
+
+    /// Lets calls go on whose clients have news.
+    pub(super) fn take_news(&mut self, now: Time) {
+        while let Some((pool, client)) = self.news.pop_front() {
+            let view = self.states.get(&pool).and_then(|state| state.view(&client));
+            if view.as_ref().is_some_and(is_waiting) {
+                continue;
+            }
+            let mut failure = None;
+            for call in self.parked.take_news(&pool, &client) {
+                match (&view, call.purpose) {
+                    (None, _) => self.turn.answer(call.reply, Ok(Waited::Now(None))),
+                    // One failure is told to all who wait for it, and not queued anew by the second of them.
+                    (Some(failed), _) if failed.stage == Stage::Failed && failure.is_some() => {
+                        self.turn.answer(call.reply, Ok(Waited::Now(failure.clone())));
+                    }
+                    (Some(now_is), _) => {
+                        failure = (now_is.stage == Stage::Failed).then(|| Box::new(now_is.clone()));
+                        self.client_call(call, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A worker was asked whether it holds a reservation. A late answer concerns nobody.
+    pub(super) fn checked(&mut self, pool: &PoolName, input: Input, now: Time) {
+        let Input::Checked { asker, token, sent_at, verdict, .. } = input else { return };
+        for call in self.parked.take_checks(pool, &asker.client, (token, sent_at)) {
+            let (asker, purpose, verdict) = (call.asker.clone(), call.purpose, verdict.clone());
+            let input = Input::Checked { asker, call: purpose, token, sent_at, verdict };
+            match self.apply(pool, input, now) {
+                Some(answer) => self.conclude(call, answer, now),
+                None => self.turn.answer(call.reply, Err::<Waited, _>(unknown(pool))),
+            }
+        }
+    }
+
+    /// Ends the waiting of calls whose time is over.
+    pub(super) fn calls_over(&mut self, now: Time) {
+        while let Some((call, what)) = self.parked.take_over(now) {
+            match what {
+                For::News => {
+                    let view = self.states.get(&call.pool).and_then(|state| state.view(&call.asker.client));
+                    self.turn.answer(call.reply, Ok(Waited::Now(view.map(Box::new))));
+                }
+                For::Check { token, sent_at, .. } => {
+                    let why = format!("no answer within {}", ASK_TIME.told());
+                    let (asker, purpose, verdict) = (call.asker.clone(), call.purpose, Verdict::Unknown(why.into()));
+                    let input = Input::Checked { asker, call: purpose, token, sent_at, verdict };
+                    match self.apply(&call.pool, input, now) {
+                        Some(answer) => self.conclude(call, answer, now),
+                        None => {
+                            let refusal = unknown(&call.pool);
+                            self.turn.answer(call.reply, Err::<Waited, _>(refusal));
+                        }
+                    }
+                }
+            }
+            self.take_news(now);
+        }
+    }
+
+    /// A client wants no worker any more. Tells whether it had a request.
+    pub(super) fn cancel(&mut self, pool: &PoolName, input: Input, reply: MatchReply, now: Time) {
+        let told: CallResult<bool> = match self.apply(pool, input, now) {
+            None => Err(unknown(pool)),
+            Some(Answer::Cancelled) => Ok(true),
+            Some(Answer::NoMatch | Answer::Stale) => Ok(false),
+            Some(Answer::Refused(refusal)) => Err(refusal.into()),
+            Some(_) => Err(odd_answer()),
+        };
+        self.turn.answer(reply, told);
+    }
+}
+
+/// Whether a call that waits for a worker goes on waiting.
+const fn is_waiting(view: &MatchView) -> bool {
+    matches!(view.stage, Stage::Queued | Stage::Making)
+}
+
+pub(super) fn odd_answer() -> Refusal {
+    Refusal::Internal("the pool's answer does not match the call".to_owned())
+}

@@ -1,0 +1,167 @@
+//! The pools of a shard in memory, and what follows from each decision about one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::ids::ShardId;
+use wayleave_core::limits::TICKS_AT_ONCE_MAX;
+use wayleave_core::matches::{self, Answer, Decision, Input, State};
+use wayleave_core::names::{ClientName, PoolName};
+use wayleave_core::time::Time;
+use wayleave_engine::{Entropy, Write, rows};
+
+use super::orders::Sites;
+use super::parked::Parked;
+use super::turn::Turn;
+use crate::matches::Orders;
+use crate::matches::call::Waited;
+use crate::message::MatchReply;
+
+/// Random values for one input. If more clients can be given a worker at once, a tick follows at once.
+const RANDOM_PER_INPUT: usize = 5;
+/// Random values for a tick.
+const RANDOM_PER_TICK: usize = 65;
+
+/// The pools of a shard.
+pub(crate) struct Pools {
+    pub(super) shard: ShardId,
+    /// What marks what pools of this shard have started; none before the first pool.
+    pub(super) label: Option<Arc<str>>,
+    pub(super) entropy: Entropy,
+    pub(super) states: BTreeMap<PoolName, State>,
+    wakes: Wakes,
+    pub(super) sites: Sites<MatchReply>,
+    pub(super) parked: Parked,
+    /// Clients whose match has changed, and for whom calls are parked.
+    pub(super) news: VecDeque<(PoolName, ClientName)>,
+    pub(super) turn: Turn,
+}
+
+/// When to tick each pool.
+#[derive(Default)]
+struct Wakes {
+    of: BTreeMap<PoolName, Time>,
+    order: BTreeSet<(Time, PoolName)>,
+}
+
+impl Pools {
+    /// The pools as they were loaded. They are ticked in the first turn: what was ordered before is ordered again.
+    pub fn new(
+        shard: ShardId,
+        label: Option<Arc<str>>,
+        entropy: Entropy,
+        loaded: impl IntoIterator<Item = (PoolName, State)>,
+    ) -> Self {
+        let states: BTreeMap<PoolName, State> = loaded.into_iter().collect();
+        let mut wakes = Wakes::default();
+        states.keys().for_each(|pool| wakes.set(pool, Some(Time::ZERO)));
+        Self {
+            shard,
+            label,
+            entropy,
+            states,
+            wakes,
+            sites: Sites::default(),
+            parked: Parked::default(),
+            news: VecDeque::new(),
+            turn: Turn::default(),
+        }
+    }
+
+    /// Decides an input; `None` if there is no such pool.
+    pub(super) fn apply(&mut self, pool: &PoolName, input: Input, now: Time) -> Option<Answer> {
+        let count = if matches!(input, Input::Tick) { RANDOM_PER_TICK } else { RANDOM_PER_INPUT };
+        let random: Vec<u128> = std::iter::repeat_with(|| (self.entropy)()).take(count).collect();
+        let decision = self.states.get_mut(pool)?.apply(input, now, &random);
+        Some(self.follow(pool, decision, now))
+    }
+
+    /// Takes in what was decided: nothing of it leaves before the turn's commit.
+    fn follow(&mut self, pool: &PoolName, decision: Decision, now: Time) -> Answer {
+        let Decision { answer, writes, effects, news, wake_at } = decision;
+        self.turn.writes.extend(writes.iter().map(|write| rows::pool::encode_write(self.shard, pool, write)));
+        effects.into_iter().for_each(|effect| self.sites.order(pool, effect, now));
+        let waited_for = news.into_iter().filter(|client| self.parked.has(pool, client));
+        self.news.extend(waited_for.map(|client| (pool.clone(), client)));
+        let gone = self.states.get(pool).is_none_or(State::is_gone);
+        self.wakes.set(pool, wake_at.filter(|_| !gone));
+        if gone {
+            self.states.remove(pool);
+            for call in self.parked.take_pool(pool) {
+                self.turn.answer(call.reply, Err::<Waited, _>(unknown(pool)));
+            }
+        }
+        answer
+    }
+
+    /// The label of what is started. It is drawn for the first pool, and durable with it.
+    pub(super) fn label(&mut self) -> Arc<str> {
+        if let Some(label) = &self.label {
+            return label.clone();
+        }
+        let label: Arc<str> = format!("{:032x}", (self.entropy)()).into();
+        let (key, value) = (rows::pool_owner::key(self.shard), Some(rows::pool_owner::encode(&label)));
+        self.turn.writes.push(Write { key, value });
+        self.label.insert(label).clone()
+    }
+
+    /// Ticks the pools whose time has come, and ends what has waited long enough.
+    pub fn tick(&mut self, now: Time) {
+        self.calls_over(now);
+        for _ in 0..TICKS_AT_ONCE_MAX {
+            let Some(pool) = self.wakes.due(now) else { break };
+            // A tick that leaves work asks for the next one at once: that comes with the next turn.
+            self.wakes.set(&pool, None);
+            self.apply(&pool, Input::Tick, now);
+            self.take_news(now);
+        }
+        for reply in self.sites.over(now) {
+            self.turn.answer(reply, Ok(Orders::new()));
+        }
+    }
+
+    /// Gives what waits for each site to a poll of its Maker.
+    pub fn hand_out(&mut self, now: Time) {
+        for (reply, orders) in self.sites.hand_out(now, MatchReply::is_closed) {
+            self.turn.answer(reply, Ok(orders));
+        }
+    }
+
+    /// When there is work that no message brings.
+    pub fn next_due(&self) -> Option<Time> {
+        let wake = self.wakes.order.first().map(|(at, _)| *at);
+        wake.into_iter().chain(self.parked.next_over()).chain(self.sites.next_over()).min()
+    }
+
+    /// Ends what waits, because the owner ends.
+    pub(super) fn leave(&mut self) {
+        for call in self.parked.take_all() {
+            _ = call.reply.send(Ok(Waited::Interrupted.into()));
+        }
+        for reply in self.sites.take_polls() {
+            _ = reply.send(Ok(Orders::new().into()));
+        }
+    }
+}
+
+impl Wakes {
+    fn set(&mut self, pool: &PoolName, at: Option<Time>) {
+        if let Some(before) = self.of.remove(pool) {
+            self.order.remove(&(before, pool.clone()));
+        }
+        if let Some(at) = at {
+            self.of.insert(pool.clone(), at);
+            self.order.insert((at, pool.clone()));
+        }
+    }
+
+    fn due(&self, now: Time) -> Option<PoolName> {
+        self.order.first().filter(|(at, _)| *at <= now).map(|(_, pool)| pool.clone())
+    }
+}
+
+/// There is no such pool.
+pub(super) fn unknown(pool: &PoolName) -> Refusal {
+    matches::Refusal::UnknownPool(pool.to_string()).into()
+}

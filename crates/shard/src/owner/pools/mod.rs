@@ -1,0 +1,40 @@
+//! Pools, owner's side. The owner of a shard is the single writer of the pools whose names hash to it: it decides each
+//! input on its memory, commits what a turn has decided as one batch, and lets answers, effects and news out once that
+//! batch is durable. It must not know how a runtime starts workers or how a worker is called.
+//!
+//! Nothing here waits: a call that waits for news of its client, or for a worker to confirm a reservation, is *parked*
+//! ([`parked`]); effects wait per site ([`orders`]) until the Maker of that site asks for them.
+//!
+//! Interleavings that could go wrong:
+//!
+//! 1. An effect leaves before its write is durable, and the owner dies: a worker is asked for a slot, or started, of which
+//!    no row knows. Effects leave as the answer of a Maker's poll, and that answer waits for the commits of its own turn
+//!    and of all turns before, as every answer does.
+//! 2. A commit fails after effects were queued for a site: they follow from rows that do not exist. The queues are part of
+//!    the state that is dropped and loaded again; the first tick after the load orders what the rows say.
+//! 3. A poll's answer is lost, or its Maker dies with it: the core orders again after a while. A repeated order that still
+//!    waits replaces its earlier copy, so a site that is away does not fill its queue with repetitions.
+//! 4. Two owners hand out orders: the older one's commits are fenced, and once its node is unsure, answers without a commit
+//!    of their own wait for a fenced one. The next owner's list of the site finds what an order of the older one has made.
+//! 5. News of a client comes before the call that waits for it is parked: both are decided by the owner, one after the
+//!    other. A call that is parked has seen the state after all news before.
+//! 6. News wakes a call, whose answer leaves before the change is durable: the answer is part of the turn that decided the
+//!    change, and waits for its commit.
+//! 7. The shard moves while calls are parked: they are told so when the owner ends, however it ends, and ask the next
+//!    owner. A put is queued again only if the store does not have it.
+//! 8. A DELETE ends the request of a client while a PUT waits for it: the PUT is told, and does not queue the client again.
+//! 9. A worker's answer to a check comes after the call that asked has been answered as unknown: it concerns nobody, and
+//!    changes nothing.
+//! 10. A site polls before a pool exists, and is silent to it: a new or loaded pool is told of every site that polls.
+//! 11. The pool is deleted while calls are parked: they are answered when its last row goes.
+//! 12. A commit fails while calls of that turn wait: each is refused with the outcome of that commit, and the calls that
+//!     are parked ask again.
+
+mod client_calls;
+mod decide;
+mod orders;
+mod parked;
+mod pool_calls;
+mod turn;
+
+pub(crate) use decide::Pools;

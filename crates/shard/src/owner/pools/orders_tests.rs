@@ -1,0 +1,113 @@
+//! Queues of orders per site.
+
+use std::sync::Arc;
+
+use super::*;
+
+const NOW: Time = Time(1_000_000);
+
+fn list(site: &str, since: u64) -> Effect {
+    Effect::List { site: site.into(), owner: "o".into(), since: Time(since) }
+}
+
+fn ask(client: &str, token: u8, until: Time) -> Effect {
+    Effect::Reserve(wayleave_core::matches::Ask {
+        client: client.into(),
+        caller: None,
+        worker: WorkerNo(1),
+        name: "p-1".into(),
+        site: "s".into(),
+        address: Arc::from("127.0.0.1:1"),
+        token: Token([token; 16]),
+        reservation: Millis(1),
+        sent_at: NOW,
+        until,
+    })
+}
+
+fn sites() -> Sites<u32> {
+    let mut sites = Sites::default();
+    assert!(sites.heard(&"s".into(), RuntimeKind::Process, NOW), "the first time");
+    sites
+}
+
+fn out(sites: &mut Sites<u32>, now: Time) -> Vec<(u32, Orders)> {
+    sites.hand_out(now, |_| false)
+}
+
+#[test]
+fn a_repeated_order_replaces_its_earlier_copy_in_its_place() {
+    let mut sites = sites();
+    sites.order(&"p".into(), list("s", 1), NOW);
+    sites.order(&"p".into(), ask("c", 1, Time::NEVER), NOW);
+    sites.order(&"p".into(), list("s", 2), NOW);
+    sites.order(&"q".into(), list("s", 3), NOW);
+    assert!(out(&mut sites, NOW).is_empty(), "nobody polls");
+    assert!(sites.park(&"s".into(), NOW.after(Millis(5)), 7, NOW).is_empty());
+    let want = vec![("p".into(), list("s", 2)), ("p".into(), ask("c", 1, Time::NEVER)), ("q".into(), list("s", 3))];
+    assert_eq!(out(&mut sites, NOW), [(7, want)]);
+    sites.order(&"p".into(), list("s", 4), NOW);
+    sites.park(&"s".into(), NOW.after(Millis(5)), 8, NOW);
+    assert_eq!(out(&mut sites, NOW), [(8, vec![("p".into(), list("s", 4))])], "what was handed out is ordered again");
+}
+
+#[test]
+fn what_is_over_is_not_handed_out_and_does_not_answer_a_poll() {
+    let mut sites = sites();
+    sites.order(&"p".into(), ask("c", 1, NOW), NOW);
+    sites.park(&"s".into(), NOW.after(Millis(5)), 1, NOW);
+    assert!(out(&mut sites, NOW).is_empty());
+    sites.order(&"p".into(), ask("c", 1, NOW.after(Millis(1))), NOW);
+    assert_eq!(out(&mut sites, NOW).len(), 1);
+}
+
+#[test]
+fn each_poll_gets_a_bounded_part_and_one_whose_caller_left_gets_nothing() {
+    let mut sites = sites();
+    for n in 0..ORDERS_AT_ONCE_MAX + 1 {
+        sites.order(&"p".into(), ask(&n.to_string(), 1, Time::NEVER), NOW);
+    }
+    for poll in 0..4 {
+        sites.park(&"s".into(), NOW.after(Millis(5)), poll, NOW);
+    }
+    let parts = sites.hand_out(NOW, |poll| *poll == 1);
+    let sizes: Vec<_> = parts.iter().map(|(poll, orders)| (*poll, orders.len())).collect();
+    assert_eq!(sizes, [(0, ORDERS_AT_ONCE_MAX), (2, 1)]);
+    assert_eq!(sites.next_over(), Some(NOW.after(Millis(5))));
+    assert!(sites.over(NOW).is_empty());
+    assert_eq!(sites.over(NOW.after(Millis(5))), [3]);
+    assert_eq!(sites.next_over(), None);
+}
+
+#[test]
+fn everything_is_bounded() {
+    let mut sites = sites();
+    for n in 0..ORDERS_WAITING_MAX + 5 {
+        sites.order(&"p".into(), ask(&n.to_string(), 1, Time::NEVER), NOW);
+    }
+    assert_eq!(sites.0.get(&SiteName::from("s")).map(|site| site.queue.waiting.len()), Some(ORDERS_WAITING_MAX));
+    let polls = 0..POLLS_PER_SITE_MAX as u32 + 2;
+    let pushed: Vec<u32> = polls.flat_map(|poll| sites.park(&"s".into(), Time::NEVER, poll, NOW)).collect();
+    assert_eq!(pushed, [0, 1], "those that wait longest");
+    for n in 0..SITES_MAX + 5 {
+        sites.order(&"p".into(), list(&format!("other{n}"), 1), NOW);
+    }
+    assert_eq!(sites.0.len(), SITES_MAX);
+    let later = NOW.after(SITE_LOST_AFTER);
+    assert!(sites.heard(&"new".into(), RuntimeKind::Docker, later), "sites that are lost make room");
+    assert_eq!(sites.0.len(), 2, "the one that polls, and the new one");
+}
+
+#[test]
+fn pools_are_told_of_a_site_now_and_then_and_at_once_when_it_changes() {
+    let mut sites = sites();
+    let site = SiteName::from("s");
+    assert!(!sites.heard(&site, RuntimeKind::Process, NOW.after(Millis(1_999))));
+    assert!(sites.heard(&site, RuntimeKind::Process, NOW.after(Millis(2_000))));
+    assert!(sites.heard(&site, RuntimeKind::Docker, NOW.after(Millis(2_001))));
+    let alive = |sites: &Sites<u32>, ms| sites.alive(NOW.after(Millis(ms)));
+    assert_eq!(alive(&sites, 2_002), [(site.clone(), RuntimeKind::Docker)]);
+    assert!(alive(&sites, 2_001 + SITE_SILENT_AFTER.0).is_empty());
+    sites.order(&"p".into(), list("unheard", 1), NOW);
+    assert_eq!(alive(&sites, 2_002).len(), 1, "an order alone is no sign of life");
+}

@@ -1,0 +1,129 @@
+//! Parked calls of clients: they wait for news of their match, or for a worker to say whether it still holds one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wayleave_core::ids::Token;
+use wayleave_core::limits::PARKED_MATCHES_MAX;
+use wayleave_core::matches::{Asker, Call};
+use wayleave_core::names::{ClientName, PoolName};
+use wayleave_core::time::Time;
+
+use crate::message::MatchReply;
+
+/// A call of a client.
+pub(super) struct ClientCall {
+    pub pool: PoolName,
+    pub asker: Asker,
+    pub purpose: Call,
+    /// It waits no longer for a worker.
+    pub wait_until: Time,
+    pub reply: MatchReply,
+}
+
+/// What a parked call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    /// News of its client.
+    News,
+    /// What the worker says about this reservation.
+    Check { token: Token, sent_at: Time, until: Time },
+}
+
+/// The parked calls of a shard.
+#[derive(Default)]
+pub(super) struct Parked {
+    next: u64,
+    calls: BTreeMap<u64, (ClientCall, For)>,
+    by_client: BTreeMap<(PoolName, ClientName), BTreeSet<u64>>,
+    by_time: BTreeSet<(Time, u64)>,
+}
+
+impl Parked {
+    pub fn is_full(&self) -> bool {
+        self.calls.len() >= PARKED_MATCHES_MAX
+    }
+
+    pub fn park(&mut self, call: ClientCall, what: For) {
+        let id = self.next;
+        self.next += 1;
+        self.by_time.insert((due(&call, what), id));
+        self.by_client.entry((call.pool.clone(), call.asker.client.clone())).or_default().insert(id);
+        self.calls.insert(id, (call, what));
+    }
+
+    /// Whether any call waits for this client.
+    pub fn has(&self, pool: &PoolName, client: &ClientName) -> bool {
+        !self.by_client.is_empty() && self.by_client.contains_key(&(pool.clone(), client.clone()))
+    }
+
+    /// Takes the calls that wait for news of a client.
+    pub fn take_news(&mut self, pool: &PoolName, client: &ClientName) -> Vec<ClientCall> {
+        self.take(pool, client, |what| *what == For::News)
+    }
+
+    /// Takes the calls that wait for what a worker says about a reservation, asked at this time. Those that came later have
+    /// it asked again: the answer may be older than they are.
+    pub fn take_checks(&mut self, pool: &PoolName, client: &ClientName, (of, at): (Token, Time)) -> Vec<ClientCall> {
+        let fits = |what: &For| matches!(what, For::Check { token, sent_at, .. } if *token == of && *sent_at <= at);
+        self.take(pool, client, fits)
+    }
+
+    /// Takes a call whose time is over.
+    pub fn take_over(&mut self, now: Time) -> Option<(ClientCall, For)> {
+        let (_, id) = self.by_time.first().filter(|(at, _)| *at <= now).copied()?;
+        self.remove(id)
+    }
+
+    /// Takes all calls of a pool.
+    pub fn take_pool(&mut self, pool: &PoolName) -> Vec<ClientCall> {
+        let ids = self.calls.iter().filter(|(_, (call, _))| call.pool == *pool).map(|(id, _)| *id);
+        let ids: Vec<u64> = ids.collect();
+        ids.into_iter().filter_map(|id| self.remove(id)).map(|(call, _)| call).collect()
+    }
+
+    /// Takes all calls.
+    pub fn take_all(&mut self) -> Vec<ClientCall> {
+        self.by_client.clear();
+        self.by_time.clear();
+        std::mem::take(&mut self.calls).into_values().map(|(call, _)| call).collect()
+    }
+
+    /// When the next call's time is over.
+    pub fn next_over(&self) -> Option<Time> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+
+    /// Forgets calls whose callers have left. A caller that comes and goes must not fill the bound.
+    pub fn forget_closed(&mut self) {
+        let closed = self.calls.iter().filter(|(_, (call, _))| call.reply.is_closed()).map(|(id, _)| *id);
+        let closed: Vec<u64> = closed.collect();
+        closed.into_iter().for_each(|id| drop(self.remove(id)));
+    }
+
+    fn take(&mut self, pool: &PoolName, client: &ClientName, which: impl Fn(&For) -> bool) -> Vec<ClientCall> {
+        let Some(ids) = self.by_client.get(&(pool.clone(), client.clone())) else { return Vec::new() };
+        let fits = |id: &&u64| self.calls.get(id).is_some_and(|(_, what)| which(what));
+        let ids: Vec<u64> = ids.iter().filter(fits).copied().collect();
+        ids.into_iter().filter_map(|id| self.remove(id)).map(|(call, _)| call).collect()
+    }
+
+    fn remove(&mut self, id: u64) -> Option<(ClientCall, For)> {
+        let (call, what) = self.calls.remove(&id)?;
+        self.by_time.remove(&(due(&call, what), id));
+        let key = (call.pool.clone(), call.asker.client.clone());
+        if let Some(ids) = self.by_client.get_mut(&key) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.by_client.remove(&key);
+            }
+        }
+        Some((call, what))
+    }
+}
+
+const fn due(call: &ClientCall, what: For) -> Time {
+    match what {
+        For::News => call.wait_until,
+        For::Check { until, .. } => until,
+    }
+}

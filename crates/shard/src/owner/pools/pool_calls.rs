@@ -1,0 +1,195 @@
+//! Calls of operators, workers and Makers, and the dispatch of all calls about pools.
+
+use wayleave_core::limits::{LISTING_LOOKS, ORDERS_WAIT_MAX, POOLS_MAX, TELL_MAX};
+use wayleave_core::matches::{self, Answer, Call, Input, RuntimeKind, Settings, Stage, State};
+use wayleave_core::names::{ClientName, PoolName, SiteName};
+use wayleave_core::time::{Millis, Time};
+
+use super::client_calls::odd_answer;
+use super::decide::{Pools, unknown};
+use super::parked::ClientCall;
+use crate::matches::call::{MatchCall, MatchPage, MatchResponse, PoolPage, Waited};
+use crate::matches::{Orders, WorkerReport};
+use crate::message::MatchReply;
+use crate::owner::owner_loop::Owner;
+use crate::routing::router::CallResult;
+use crate::routing::service_call::ServiceCall;
+
+impl Owner {
+    /// Decides a call about pools. Its answer waits for the turn's commit; see `finish_pools`.
+    pub fn handle_match(&mut self, call: MatchCall, reply: MatchReply) {
+        if call.is_listing() && reply.is_closed() {
+            return;
+        }
+        if let Some(why) = self.refusal() {
+            match call {
+                // A match can be shown, but not confirmed.
+                MatchCall::Look { pool, asker, .. } => return self.pools.show(&pool, &asker.client, reply),
+                call if call.only_looks() && !matches!(call, MatchCall::Orders { .. }) => {
+                    return self.pools.handle(call, reply, self.engine.now());
+                }
+                _ => {
+                    _ = reply.send(Err(why));
+                    return;
+                }
+            }
+        }
+        let now = self.engine.now();
+        self.pools.handle(call, reply, now);
+    }
+}
+
+impl Pools {
+    fn handle(&mut self, call: MatchCall, reply: MatchReply, now: Time) {
+        match call {
+            MatchCall::Put { pool, asker, wait, again } => {
+                let call = ClientCall { pool, asker, purpose: Call::Put, wait_until: now.after(wait), reply };
+                if again { self.put_again(call, now) } else { self.client_call(call, now) }
+            }
+            MatchCall::Look { pool, asker, wait } => {
+                let wait_until = now.after(wait);
+                self.client_call(ClientCall { pool, asker, purpose: Call::Look, wait_until, reply }, now);
+            }
+            MatchCall::Cancel { pool, asker, token } => {
+                self.cancel(&pool, Input::Cancel { asker, token }, reply, now);
+            }
+            MatchCall::SetPool { pool, settings } => {
+                let set = self.set_pool(&pool, *settings, now);
+                self.turn.answer(reply, set);
+            }
+            MatchCall::DeletePool(pool) => {
+                let answer = self.apply(&pool, Input::Delete, now);
+                let deleted = answer.ok_or_else(|| unknown(&pool)).and_then(pool_told);
+                self.turn.answer(reply, deleted);
+            }
+            MatchCall::Report { pool, report } => {
+                let told = self.report(&pool, report, now);
+                self.turn.answer(reply, told);
+            }
+            MatchCall::Orders { site, runtime, wait } => self.orders(&site, runtime, wait, reply, now),
+            MatchCall::Tell(told) => {
+                self.tell(told, now);
+                self.turn.answer(reply, Ok(()));
+            }
+            looks => {
+                let answer = self.answer_look(looks);
+                self.turn.answer(reply, answer);
+            }
+        }
+        self.take_news(now);
+    }
+
+    /// Calls that change nothing.
+    fn answer_look(&self, call: MatchCall) -> CallResult<MatchResponse> {
+        let known = |pool: &PoolName| self.states.get(pool).ok_or_else(|| unknown(pool));
+        Ok(match call {
+            MatchCall::Why { pool, client } => known(&pool)?.view(&client).map(Box::new).into(),
+            MatchCall::Matches { pool, stage, after, most } => page(known(&pool)?, stage, after.as_ref(), most).into(),
+            MatchCall::Pool(pool) => Box::new(known(&pool)?.pool_view()).into(),
+            MatchCall::Pools { after, most } => self.page(after.as_ref(), most).into(),
+            MatchCall::Workers(pool) => known(&pool)?.workers().into(),
+            _ => return Err(odd_answer()),
+        })
+    }
+
+    fn page(&self, after: Option<&PoolName>, most: usize) -> PoolPage {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let most = most.clamp(1, LISTING_LOOKS);
+        let mut rest = self.states.range::<PoolName, _>((after.map_or(Unbounded, Excluded), Unbounded));
+        let pools: Vec<_> = rest.by_ref().take(most).collect();
+        let next = pools.last().map(|(name, _)| (*name).clone()).filter(|_| rest.next().is_some());
+        (pools.into_iter().map(|(_, state)| state.summary()).collect(), next)
+    }
+
+    /// Shows a match while the store refuses changes.
+    fn show(&mut self, pool: &PoolName, client: &ClientName, reply: MatchReply) {
+        let view = self.states.get(pool).ok_or_else(|| unknown(pool)).map(|state| state.view(client));
+        self.turn.answer(reply, view.map(|view| Waited::Now(view.map(Box::new))));
+    }
+
+    fn set_pool(&mut self, pool: &PoolName, settings: Settings, now: Time) -> CallResult<Box<matches::PoolView>> {
+        if !self.states.contains_key(pool) {
+            if self.states.len() >= POOLS_MAX {
+                return Err(matches::Refusal::TooManyPools(self.states.len()).into());
+            }
+            let (label, generation) = (self.label(), (self.entropy)() as u64);
+            let state = State::create(self.shard, pool.clone(), label, settings.clone(), generation, now);
+            self.states.insert(pool.clone(), state);
+            // Its sites do not announce themselves to it before their next polls.
+            for (site, runtime) in self.sites.alive(now) {
+                self.apply(pool, Input::SiteAlive { site, runtime }, now);
+            }
+        }
+        let answer = self.apply(pool, Input::Set(Box::new(settings)), now);
+        answer.ok_or_else(|| unknown(pool)).and_then(pool_told)
+    }
+
+    fn report(&mut self, pool: &PoolName, report: WorkerReport, now: Time) -> CallResult<()> {
+        let WorkerReport { worker, address, free, run, secret } = report;
+        let state = self.states.get(pool).ok_or_else(|| unknown(pool))?;
+        let known = state.worker_no(&worker);
+        let worker = known.ok_or_else(|| matches::Refusal::WrongSecret { worker: worker.to_string() })?;
+        match self.apply(pool, Input::Report { worker, address, free, run, secret }, now) {
+            None => Err(unknown(pool)),
+            Some(Answer::Refused(refusal)) => Err(refusal.into()),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// A Maker is there: every pool of the shard is told, and its poll is parked until there is something to do.
+    fn orders(&mut self, site: &SiteName, runtime: RuntimeKind, wait: Millis, reply: MatchReply, now: Time) {
+        if self.sites.heard(site, runtime, now) {
+            let pools: Vec<PoolName> = self.states.keys().cloned().collect();
+            for pool in pools {
+                self.apply(&pool, Input::SiteAlive { site: site.clone(), runtime }, now);
+            }
+        }
+        for reply in self.sites.park(site, now.after(wait.min(ORDERS_WAIT_MAX)), reply, now) {
+            self.turn.answer(reply, Ok(Orders::new()));
+        }
+    }
+
+    /// Takes in what Makers say. What is said of a pool that is gone concerns nobody.
+    fn tell(&mut self, told: Vec<(PoolName, Input)>, now: Time) {
+        for (pool, input) in told.into_iter().take(TELL_MAX) {
+            match input {
+                Input::Checked { .. } => self.checked(&pool, input, now),
+                Input::Reserved { .. }
+                | Input::Released { .. }
+                | Input::Made { .. }
+                | Input::Listening { .. }
+                | Input::Stopped { .. }
+                | Input::Removed { .. }
+                | Input::Exited { .. }
+                | Input::Listed { .. } => _ = self.apply(&pool, input, now),
+                // Others than Makers say these, by calls of their own.
+                Input::Put(_)
+                | Input::Look(_)
+                | Input::Cancel { .. }
+                | Input::SiteAlive { .. }
+                | Input::Report { .. }
+                | Input::Set(_)
+                | Input::Delete
+                | Input::Tick => {}
+            }
+            self.take_news(now);
+        }
+    }
+}
+
+fn pool_told(answer: Answer) -> CallResult<Box<matches::PoolView>> {
+    match answer {
+        Answer::Pool(view) => Ok(view),
+        Answer::Refused(refusal) => Err(refusal.into()),
+        _ => Err(odd_answer()),
+    }
+}
+
+/// A slice of a pool's matches. It may be short or empty: then none of those it looked at is in that stage.
+fn page(state: &State, stage: Option<Stage>, after: Option<&ClientName>, most: usize) -> MatchPage {
+    let mut seen = state.matches(after, most.clamp(1, LISTING_LOOKS));
+    let next = seen.last().map(|(client, _)| client.clone());
+    let more = next.as_ref().is_some_and(|last| !state.matches(Some(last), 1).is_empty());
+    seen.retain(|(_, view)| stage.is_none_or(|stage| view.stage == stage));
+    (seen, next.filter(|_| more))
+}
