@@ -23,6 +23,7 @@ mod paced;
 mod panics;
 mod placed;
 mod politeness;
+mod pools;
 mod puts;
 mod repeats;
 mod reservations;

@@ -1,0 +1,158 @@
+//! Calls that wait: for a worker, or for a worker's word. None waits longer than it said, and none hangs.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use wayleave_core::limits::{MATCH_PARK_MAX, PARKED_MATCHES_MAX};
+use wayleave_core::matches::{PoolWish, Stage};
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_put_waits_as_long_as_it_said_and_is_then_told_where_it_is() {
+    let (_world, matches) = world(2, wish()).await;
+    for wait in [0, 100, MATCH_PARK_MAX.0, 3 * MATCH_PARK_MAX.0 + 7] {
+        let begun = Instant::now();
+        let view = put(&matches, "a", Millis(wait)).await.unwrap().unwrap();
+        assert_eq!((view.stage, view.position), (Stage::Queued, Some(1)));
+        let waited = begun.elapsed();
+        assert!(waited >= Duration::from_millis(wait) && waited < Duration::from_millis(wait + 50), "{waited:?}");
+        let looked = matches.look(pool(), asker("a"), Millis(wait)).await.unwrap().unwrap();
+        assert_eq!(looked.stage, Stage::Queued);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_that_waits_is_answered_as_soon_as_there_is_a_worker() {
+    let (_world, matches) = world(2, wish()).await;
+    let waiting = tokio::spawn({
+        let matches = matches.clone();
+        async move { put(&matches, "a", LONG).await }
+    });
+    let looking = tokio::spawn({
+        let matches = matches.clone();
+        async move {
+            until("it is queued", || async { stage(&matches, "a").await.is_some() }).await;
+            matches.look(pool(), asker("a"), LONG).await
+        }
+    });
+    pass(10_000).await;
+    assert!(!waiting.is_finished() && !looking.is_finished());
+    let site = Site::new("s");
+    let begun = Instant::now();
+    let _maker = site.serve(&matches);
+    for call in [waiting, looking] {
+        let view = call.await.unwrap().unwrap().unwrap();
+        assert_eq!((view.stage, view.verified), (Stage::Matched, true));
+    }
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_whose_request_is_cancelled_is_told_and_does_not_queue_it_again() {
+    for after in [100, 3 * MATCH_PARK_MAX.0] {
+        let (_world, matches) = world(2, wish()).await;
+        let waiting = tokio::spawn({
+            let matches = matches.clone();
+            async move { put(&matches, "a", LONG).await }
+        });
+        pass(after).await;
+        assert_eq!(matches.cancel(pool(), asker("a"), None).await, Ok(true));
+        assert_eq!(waiting.await.unwrap(), Ok(None));
+        pass(20_000).await;
+        assert_eq!(stage(&matches, "a").await, None);
+        assert_eq!(matches.cancel(pool(), asker("a"), None).await, Ok(false));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_that_waits_when_its_worker_dies_gets_another_one() {
+    let (_world, matches) = world(2, PoolWish { slots: Some(1), max: Some(1), ..wish() }).await;
+    let site = Site::new("s");
+    let _maker = site.serve(&matches);
+    put(&matches, "a", LONG).await.unwrap();
+    let second = tokio::spawn({
+        let matches = matches.clone();
+        async move { put(&matches, "b", LONG).await }
+    });
+    pass(2_000).await;
+    assert!(!second.is_finished());
+    matches.tell(site.crash(&pool())).await.unwrap();
+    assert_eq!(second.await.unwrap().unwrap().unwrap().stage, Stage::Matched);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_matched_client_is_confirmed_by_its_worker_or_shown_unverified_in_time() {
+    let (_world, matches) = world(2, wish()).await;
+    let site = Site::new("s");
+    let _maker = site.serve(&matches);
+    let first = put(&matches, "a", LONG).await.unwrap().unwrap();
+    pass(2_000).await;
+    let checked = site.seen("check");
+    let look = || matches.look(pool(), asker("a"), NOW);
+    let (one, other) = tokio::join!(look(), put(&matches, "a", NOW));
+    for view in [one, other] {
+        let view = view.unwrap().unwrap();
+        assert!(view.verified && view.matched == first.matched, "{view:?}");
+    }
+    assert!(site.seen("check") > checked, "the worker is asked");
+    site.lose(&["check"]);
+    pass(2_000).await;
+    let begun = Instant::now();
+    let view = look().await.unwrap().unwrap();
+    assert!(!view.verified && view.stage == Stage::Matched && view.matched == first.matched);
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    site.lose(&[]);
+    pass(2_000).await;
+    assert!(look().await.unwrap().unwrap().verified);
+    // The worker says no: a look says so, and a put queues it again.
+    site.lock().workers.values_mut().for_each(|worker| worker.held.clear());
+    pass(2_000).await;
+    let again = put(&matches, "a", LONG).await.unwrap().unwrap();
+    assert!(again.verified && again.stage == Stage::Matched);
+    assert_ne!(again.matched.unwrap().token, first.matched.unwrap().token);
+    assert_eq!(site.held(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_told_once_to_all_who_wait_for_it() {
+    let (_world, matches) = world(2, PoolWish { match_ms_max: Some(2_000), ..wish() }).await;
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let matches = matches.clone();
+            tokio::spawn(async move { put(&matches, "a", LONG).await })
+        })
+        .collect();
+    for call in waiting {
+        let view = call.await.unwrap().unwrap().unwrap();
+        assert_eq!(view.stage, Stage::Failed, "{view:?}");
+        assert!(view.why.to_string().contains("no node can start workers"), "{}", view.why);
+    }
+    assert_eq!(put(&matches, "a", NOW).await.unwrap().unwrap().stage, Stage::Queued, "the next call queues it anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn past_the_bound_of_parked_calls_a_call_is_answered_as_things_are() {
+    let wish = PoolWish { queue_max: Some(100_000), match_ms_max: Some(3_600_000), ..wish() };
+    let (_world, matches) = world(1, wish).await;
+    let waiting: Vec<_> = (0..PARKED_MATCHES_MAX)
+        .map(|n| {
+            let matches = matches.clone();
+            tokio::spawn(async move { put(&matches, &format!("c{n}"), Millis(3_000)).await })
+        })
+        .collect();
+    pass(500).await;
+    let begun = Instant::now();
+    let view = put(&matches, "late", Millis(3_000)).await.unwrap().unwrap();
+    assert_eq!((view.stage, view.position), (Stage::Queued, Some(PARKED_MATCHES_MAX + 1)));
+    assert!(begun.elapsed() < Duration::from_millis(500));
+    // Callers that leave make room.
+    waiting.iter().take(10).for_each(tokio::task::JoinHandle::abort);
+    pass(10).await;
+    let begun = Instant::now();
+    put(&matches, "later", Millis(1_000)).await.unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(1_000));
+    for call in waiting.into_iter().skip(10) {
+        assert_eq!(call.await.unwrap().unwrap().unwrap().stage, Stage::Queued);
+    }
+}
