@@ -21,11 +21,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("elect", &["client", "api", "core"]),
     ("bench", &["api"]),
     ("workers", &["client", "api", "core"]),
+    ("makers", &["core"]),
     (
         "cli",
         &[
-            "client", "elect", "workers", "bench", "api", "server", "cluster", "shard", "roles", "registry", "engine",
-            "engine-*", "core",
+            "client", "elect", "workers", "makers", "bench", "api", "server", "cluster", "shard", "roles", "registry",
+            "engine", "engine-*", "core",
         ],
     ),
     ("sim", &["*"]),

@@ -70,7 +70,7 @@ fn roots(tree: &Tree, folder: &str, manifest: &str) -> Vec<(String, Use)> {
     for (kind, usage) in [("bin", Use::Production), ("test", Use::Test), ("bench", Use::Test), ("example", Use::Test)] {
         let named = manifest.get(kind).and_then(Value::as_array).into_iter().flatten();
         let paths = named.filter_map(|target| target.get("path")?.as_str());
-        roots.extend(paths.map(|path| (format!("{folder}/{path}"), usage)));
+        roots.extend(paths.map(|path| (normal(&format!("{folder}/{path}")), usage)));
     }
     roots
 }

@@ -1,0 +1,196 @@
+//! Calls to workers: reserve, check, release.
+//!
+//! An answer has three values. 200 is a yes, 404 and 409 are a no, and everything else is unknown, with its reason: a
+//! timeout, a broken connection, a redirection (which is not followed), an answer that is too long or that names another
+//! reservation. Connections are kept and used again. Nothing of a call is sent after its deadline: when it passes, the
+//! call's connection is closed.
+
+use std::error::Error as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::{Instant, timeout_at};
+use wayleave_core::matches::{Ask, Verdict};
+
+use crate::runtime::bounded;
+
+/// The header with the reservation's token. A worker that repeats it in its answer is protected against answers that
+/// are taken for another question's.
+pub const RESERVATION_HEADER: &str = "wayleave-reservation";
+/// The header that says how long the worker keeps the reservation from then on, unless it is confirmed.
+pub const RESERVATION_MS_HEADER: &str = "wayleave-reservation-ms";
+
+/// A longer answer is not read.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// How much of an answer is shown.
+const SHOWN_CHARS_MAX: usize = 200;
+/// Workers close connections that are idle; this is shorter than usual for servers.
+const IDLE: Duration = Duration::from_secs(10);
+/// Idle connections to one worker.
+const IDLE_MAX: usize = 64;
+/// A dot is encoded as well: `..` must not be taken for a path.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
+
+/// The client of workers. Clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Calls {
+    client: Client<HttpConnector, Empty<Bytes>>,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(IDLE_MAX);
+        Self { client: builder.build(connector) }
+    }
+}
+
+impl Calls {
+    /// Asks a worker to reserve a slot for a client. Repeating it with the same token changes nothing.
+    pub async fn reserve(&self, ask: &Ask, deadline: Instant) -> Verdict {
+        self.call(Method::POST, ask, deadline).await
+    }
+
+    /// Asks a worker whether it still holds the reservation, which confirms it.
+    pub async fn check(&self, ask: &Ask, deadline: Instant) -> Verdict {
+        self.call(Method::GET, ask, deadline).await
+    }
+
+    /// Tells a worker to give the reservation up.
+    pub async fn release(&self, ask: &Ask, deadline: Instant) -> Verdict {
+        self.call(Method::DELETE, ask, deadline).await
+    }
+
+    /// Whether something answers HTTP at an address, whatever it says.
+    pub(crate) async fn answers(&self, address: &str) -> Result<(), String> {
+        let uri = format!("http://{address}/").parse::<Uri>().map_err(|_| unusable(address))?;
+        let answer = self.client.get(uri).await;
+        answer.map(drop).map_err(|error| told(&error))
+    }
+
+    async fn call(&self, method: Method, ask: &Ask, deadline: Instant) -> Verdict {
+        let begun = Instant::now();
+        if deadline <= begun {
+            return Verdict::Unknown("its time was over before it could be asked".into());
+        }
+        match timeout_at(deadline, self.exchange(&method, ask)).await {
+            Ok(verdict) => verdict,
+            Err(_) => {
+                let within = deadline.duration_since(begun).as_millis();
+                Verdict::Unknown(format!("it did not answer {method} within {within} ms").into())
+            }
+        }
+    }
+
+    async fn exchange(&self, method: &Method, ask: &Ask) -> Verdict {
+        let answer = match self.send(method, ask).await {
+            Ok(answer) => answer,
+            Err(why) => return Verdict::Unknown(bounded(&why).into()),
+        };
+        let (head, body) = answer.into_parts();
+        let named = head.headers.get(RESERVATION_HEADER).map(|token| token.as_bytes().to_vec());
+        let body = match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => return Verdict::Unknown(bounded(&format!("its answer cannot be read: {error}")).into()),
+        };
+        if named.is_some_and(|named| named != ask.token.to_string().as_bytes()) {
+            return Verdict::Unknown("it answered for another reservation".into());
+        }
+        verdict(head.status, &body)
+    }
+
+    /// A kept connection may be closed by the worker in the moment in which it is used again. All three calls may be
+    /// repeated, so they are, once, on another connection.
+    async fn send(&self, method: &Method, ask: &Ask) -> Result<Response<Incoming>, String> {
+        match self.client.request(request(method, ask)?).await {
+            Err(error) if was_closed(&error) => self.client.request(request(method, ask)?).await,
+            other => other,
+        }
+        .map_err(|error| told(&error))
+    }
+}
+
+fn request(method: &Method, ask: &Ask) -> Result<Request<Empty<Bytes>>, String> {
+    let client = utf8_percent_encode(&ask.client, SEGMENT);
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("http://{}/reservation/{client}", ask.address))
+        .header(RESERVATION_HEADER, ask.token.to_string())
+        .header(RESERVATION_MS_HEADER, ask.reservation.0);
+    request.body(Empty::new()).map_err(|_| unusable(&ask.address))
+}
+
+fn verdict(status: StatusCode, body: &[u8]) -> Verdict {
+    match status {
+        StatusCode::OK => Verdict::Yes,
+        StatusCode::NOT_FOUND | StatusCode::CONFLICT => Verdict::No,
+        other => {
+            let shown: String = String::from_utf8_lossy(body).chars().take(SHOWN_CHARS_MAX).collect();
+            let shown = bounded(&shown);
+            let colon = if shown.is_empty() { "" } else { ": " };
+            Verdict::Unknown(Arc::from(format!("it answered {other}{colon}{shown}")))
+        }
+    }
+}
+
+fn unusable(address: &str) -> String {
+    format!("its address '{}' cannot be used", bounded(address))
+}
+
+fn was_closed(error: &Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
+    cause.is_some_and(hyper::Error::is_incomplete_message)
+}
+
+/// The innermost cause says most.
+fn told(error: &Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    if error.is_connect() { format!("it cannot be reached: {cause}") } else { format!("its connection broke: {cause}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_name_is_one_segment_of_the_path() {
+        for (name, want) in [
+            ("anna", "anna"),
+            ("a/b", "a%2Fb"),
+            ("..", "%2E%2E"),
+            ("a b?c#d%", "a%20b%3Fc%23d%25"),
+            ("søk", "s%C3%B8k"),
+        ] {
+            assert_eq!(utf8_percent_encode(name, SEGMENT).to_string(), want);
+        }
+    }
+
+    #[test]
+    fn only_200_is_a_yes_and_only_404_and_409_are_a_no() {
+        for code in 200..600 {
+            let status = StatusCode::from_u16(code).unwrap();
+            let got = verdict(status, b"");
+            match code {
+                200 => assert_eq!(got, Verdict::Yes),
+                404 | 409 => assert_eq!(got, Verdict::No),
+                _ => assert!(matches!(got, Verdict::Unknown(_)), "{code}: {got:?}"),
+            }
+        }
+        let long = verdict(StatusCode::INTERNAL_SERVER_ERROR, "a\n\0b ".repeat(1_000).as_bytes());
+        let Verdict::Unknown(why) = long else { panic!("{long:?}") };
+        assert!(why.starts_with("it answered 500 Internal Server Error: a b") && why.len() < 300, "{why}");
+    }
+}

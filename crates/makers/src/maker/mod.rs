@@ -1,0 +1,156 @@
+//! The Maker: carries out at one site what the pools of all shards order.
+//!
+//! One long poll per shard brings orders; each is carried out by a task of its own, and outcomes go back in batches. A
+//! Maker keeps nothing: what it loses by a crash is ordered again, and runtimes recognise a repeated order.
+//!
+//! What may happen at the same time, and why it does no harm:
+//!
+//! | interleaving | what keeps it right |
+//! |---|---|
+//! | a step is ordered again while it is being carried out | it is not started twice: the order is dropped |
+//! | a worker's next step comes while its last one runs (a remove during a slow create) | runtime orders of a worker take turns, in the order in which they came |
+//! | a worker ends, or is to be removed, while it is awaited | the waiting ends; what it would have said is stale |
+//! | the same question is asked again, later | another time of sending makes it another question; the worker knows the token |
+//! | a worker hangs | its calls end by their deadline; it takes permits of its own pool only |
+//! | a pool cannot be told | its news wait, bounded, and are dropped at last; other pools do not notice |
+//! | an exit is told twice, or after a restart | its instance tells which run it was |
+//! | a list fails | nothing is told: a list that lacks a worker would declare it dead |
+
+mod bench;
+mod jobs;
+mod tells;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use wayleave_core::ids::ShardId;
+use wayleave_core::matches::{Effect, Input, RuntimeKind};
+use wayleave_core::names::{PoolName, SiteName};
+use wayleave_core::time::{Millis, Time};
+
+use self::bench::Bench;
+use crate::runtime::{Failure, Runtime};
+
+/// How long a poll waits for an order.
+const POLL_WAIT: Millis = Millis(5_000);
+/// The first pause after a poll that failed; it doubles.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Polls that bring nothing are not repeated faster than this, whatever the other side does.
+const POLL_MIN: Duration = Duration::from_millis(50);
+/// How long a stop waits for what is being done.
+const STOP_WAIT: Duration = Duration::from_secs(5);
+
+/// The pools, as a Maker sees them.
+#[async_trait]
+pub trait Pools: Send + Sync + 'static {
+    /// How many shards there are.
+    fn shards(&self) -> u16;
+
+    /// The store's time, in which orders have their deadlines.
+    fn now(&self) -> Time;
+
+    /// Says that a site is there, and returns what the pools of a shard have ordered of it, as soon as there is something;
+    /// nothing if there is none within `wait`.
+    ///
+    /// # Errors
+    /// If the shard cannot be reached. The Maker asks again.
+    async fn orders(
+        &self,
+        shard: ShardId,
+        site: &SiteName,
+        runtime: RuntimeKind,
+        wait: Millis,
+    ) -> Result<Vec<(PoolName, Effect)>, Failure>;
+
+    /// Tells a pool what came of its orders. News of a pool that does not exist are dropped, which is no error.
+    ///
+    /// # Errors
+    /// If the pool cannot be reached. The Maker tries again for a while.
+    async fn tell(&self, pool: &PoolName, news: Vec<Input>) -> Result<(), Failure>;
+}
+
+/// Where a Maker works.
+#[derive(Clone)]
+pub struct Site {
+    /// The site's name.
+    pub name: SiteName,
+    /// What starts its workers.
+    pub runtime: Arc<dyn Runtime>,
+}
+
+/// A Maker at work. Dropped, it stops at once; workers go on.
+#[derive(Debug)]
+pub struct Maker {
+    stopping: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        self.stopping.cancel();
+    }
+}
+
+impl Maker {
+    /// Starts to work. Must be called within tokio.
+    #[must_use]
+    pub fn start(site: Site, pools: Arc<dyn Pools>) -> Self {
+        let (stopping, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let events = site.runtime.events();
+        let shards = pools.shards();
+        let bench = Bench::new(site, pools, stopping.clone(), tasks.clone());
+        for shard in 0..shards {
+            tasks.spawn(poll(Arc::clone(&bench), ShardId(shard)));
+        }
+        tasks.spawn(bench::tell_ends(bench, events));
+        Self { stopping, tasks }
+    }
+
+    /// Fetches no more orders, and waits a moment for what is being done. Workers go on.
+    pub async fn stop(self) {
+        self.stopping.cancel();
+        self.tasks.close();
+        if timeout(STOP_WAIT, self.tasks.wait()).await.is_err() {
+            tracing::info!("orders were under way when the Maker stopped; they will be repeated");
+        }
+    }
+}
+
+/// Fetches the orders of a shard until the Maker stops.
+async fn poll(bench: Arc<Bench>, shard: ShardId) {
+    let mut pause = PAUSE_MIN;
+    loop {
+        let begun = Instant::now();
+        let orders = bench.pools.orders(shard, &bench.site.name, bench.site.runtime.kind(), POLL_WAIT);
+        let answer = tokio::select! {
+            () = bench.stopping.cancelled() => return,
+            answer = orders => answer,
+        };
+        let rest = match answer {
+            Ok(effects) => {
+                pause = PAUSE_MIN;
+                let rest = if effects.is_empty() { POLL_MIN.saturating_sub(begun.elapsed()) } else { Duration::ZERO };
+                effects.into_iter().for_each(|(pool, effect)| bench.accept(pool, effect));
+                rest
+            }
+            Err(why) => {
+                let shard = shard.0;
+                tracing::warn!(shard, %why, pause_ms = pause.as_millis(), "cannot fetch the orders of pools");
+                let rest = pause;
+                pause = (pause * 2).min(PAUSE_MAX);
+                rest
+            }
+        };
+        if !rest.is_zero() {
+            tokio::select! {
+                () = bench.stopping.cancelled() => return,
+                () = sleep(rest) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What Docker says about a container, in the words of pools.
+
+use std::sync::Arc;
+
+use bollard::models::{ContainerInspectResponse, ContainerState};
+use wayleave_core::matches::{Exit, Found, Instance};
+
+use super::container;
+use crate::runtime::WorkerKey;
+use crate::runtime::process::signal_name;
+
+/// A container as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its id.
+    pub id: String,
+    /// The worker that its labels name.
+    pub worker: WorkerKey,
+    /// Whether it runs.
+    pub runs: bool,
+    /// Its last run; none if it was never started.
+    pub instance: Option<Instance>,
+    /// How that ended; none while it runs.
+    pub exit: Option<Exit>,
+    /// Where its port is published. None for a moment after its start.
+    pub port: Option<u16>,
+}
+
+impl Seen {
+    /// `None` if it is no worker of ours.
+    pub fn of(container: &ContainerInspectResponse) -> Option<Self> {
+        let config = container.config.as_ref()?;
+        let labels = config.labels.as_ref()?;
+        let worker = container::worker(labels)?;
+        let id = container.id.clone()?;
+        let state = container.state.as_ref()?;
+        let runs = state.running.unwrap_or(false);
+        let port = published(container);
+        let host = labels.get(container::HOST).map_or("127.0.0.1", String::as_str);
+        let address = Arc::from(format!("{host}:{}", port.unwrap_or(0)));
+        let instance = started(state).map(|started| Instance { id: Arc::from(id.as_str()), started, address });
+        let exit = (!runs && instance.is_some()).then(|| exit(state));
+        Some(Self { id, worker, runs, instance, exit, port })
+    }
+
+    /// As a list tells it.
+    pub fn found(self) -> Found {
+        let WorkerKey { generation, worker, .. } = self.worker;
+        Found { worker, generation, instance: self.instance, exit: self.exit }
+    }
+}
+
+/// Where its port is published: there is only one.
+fn published(container: &ContainerInspectResponse) -> Option<u16> {
+    let ports = container.network_settings.as_ref()?.ports.as_ref()?;
+    let binding = ports.values().flatten().flatten().next()?;
+    binding.host_port.as_ref()?.parse().ok().filter(|port| *port > 0)
+}
+
+/// When it was started last, in nanoseconds since 1970. Docker says year 1 if it never was.
+fn started(state: &ContainerState) -> Option<u64> {
+    let at: jiff::Timestamp = state.started_at.as_ref()?.parse().ok()?;
+    u64::try_from(at.as_nanosecond()).ok().filter(|at| *at > 0)
+}
+
+fn exit(state: &ContainerState) -> Exit {
+    let said = state.error.as_deref().filter(|error| !error.is_empty());
+    if state.oom_killed == Some(true) {
+        return Exit::Error("it was killed: out of memory".into());
+    }
+    match (state.exit_code, said) {
+        (Some(0), None) => Exit::Clean,
+        (Some(code), None) if (129..=192).contains(&code) => {
+            let signal = i32::try_from(code - 128).unwrap_or(0);
+            Exit::Error(format!("it exited with code {code}, as after {}", signal_name(signal)).into())
+        }
+        (Some(code), None) => Exit::Error(format!("it exited with code {code}").into()),
+        (code, Some(said)) => {
+            let code = code.map_or_else(String::new, |code| format!(" (code {code})"));
+            Exit::Error(crate::runtime::bounded(&format!("it ended{code}: {said}")).into())
+        }
+        (None, None) => Exit::Error("it ended in an unknown way".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_and_an_end_are_read_as_docker_tells_them() {
+        let at = |text: &str| ContainerState { started_at: Some(text.into()), ..ContainerState::default() };
+        assert_eq!(started(&at("2026-11-18T00:09:05.025100500Z")), Some(1_794_960_545_025_100_500));
+        assert_eq!(started(&at("0001-01-01T00:00:00Z")), None);
+        let ended = |code, oom, error: &str| ContainerState {
+            exit_code: Some(code),
+            oom_killed: Some(oom),
+            error: Some(error.into()),
+            ..ContainerState::default()
+        };
+        assert_eq!(exit(&ended(0, false, "")), Exit::Clean);
+        for (state, want) in [
+            (ended(3, false, ""), "it exited with code 3"),
+            (ended(137, true, ""), "it was killed: out of memory"),
+            (ended(143, false, ""), "it exited with code 143, as after signal 15, SIGTERM"),
+            (ended(127, false, "no such\nfile"), "it ended (code 127): no such file"),
+        ] {
+            assert_eq!(exit(&state), Exit::Error(want.into()));
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What starts and ends workers: the trait, and its two implementations.
+//!
+//! A runtime knows a worker by its [`WorkerKey`], which it keeps with whatever it starts (a record, labels): so an order
+//! that is repeated is the same order, and what was started before a crash is found again. It decides nothing; it must
+//! not know why a worker is wanted. Every call ends by its deadline, with a reason that an operator understands.
+//!
+//! A Kubernetes runtime fits the same trait: `create` makes a pod of that name, labels are labels, `events` is a watch.
+
+pub mod docker;
+pub mod process;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use wayleave_core::matches::{Exit, Found, Instance, Labels, Make, RuntimeKind, WorkerNo};
+use wayleave_core::names::PoolName;
+
+/// Starts and ends workers.
+#[async_trait]
+pub trait Runtime: Send + Sync + 'static {
+    /// Its kind, which recipes name.
+    fn kind(&self) -> RuntimeKind;
+
+    /// Creates and starts a worker. If there is one of this key already, it is that one.
+    ///
+    /// # Errors
+    /// If it cannot be started, or has ended already.
+    async fn create(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<Instance, Failure>;
+
+    /// Starts a worker again that has exited. If it runs, it is that one; what it ran last before the order is
+    /// [`Make::last`].
+    ///
+    /// # Errors
+    /// If it cannot be started, or has been and has ended already.
+    async fn restart(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<Instance, Failure>;
+
+    /// Asks a worker to end, and waits until it has. One that does not exist has ended.
+    ///
+    /// # Errors
+    /// If it still runs at the deadline.
+    async fn stop(&self, worker: &WorkerKey, deadline: Instant) -> Result<(), Failure>;
+
+    /// Ends a worker by force and removes all that is left of it. One that does not exist is removed.
+    ///
+    /// # Errors
+    /// If something may be left of it.
+    async fn remove(&self, worker: &WorkerKey, deadline: Instant) -> Result<(), Failure>;
+
+    /// Everything there is of a pool of this owner, of whatever generation, running or not.
+    ///
+    /// # Errors
+    /// If that cannot be told: an incomplete list would declare living workers dead.
+    async fn list(&self, pool: &PoolName, owner: &str, deadline: Instant) -> Result<Vec<Found>, Failure>;
+
+    /// The end of a worker's output.
+    ///
+    /// # Errors
+    /// If there is no such worker.
+    async fn logs(&self, worker: &WorkerKey, bytes_max: usize, deadline: Instant) -> Result<String, Failure>;
+
+    /// News of workers that have ended. Only a hint: it may be missing, late or repeated, and lists tell the truth.
+    /// There is one receiver: the last that was asked for.
+    fn events(&self) -> mpsc::Receiver<Ended>;
+}
+
+/// Which worker: what a runtime finds it by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerKey {
+    /// The installation that started it: another one may use the same runtime.
+    pub owner: Arc<str>,
+    /// Its pool.
+    pub pool: PoolName,
+    /// The pool's generation: a pool of the same name may have been there before.
+    pub generation: u64,
+    /// Its number.
+    pub worker: WorkerNo,
+}
+
+impl WorkerKey {
+    /// Of a worker of this pool with these labels.
+    #[must_use]
+    pub fn new(pool: &PoolName, labels: &Labels) -> Self {
+        let Labels { owner, generation, worker } = labels.clone();
+        Self { owner, pool: pool.clone(), generation, worker }
+    }
+}
+
+/// The worker's name, as its pool shows it; also that of its container.
+impl fmt::Display for WorkerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:x}-{}", self.pool, self.generation, self.worker.0)
+    }
+}
+
+/// A worker has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The worker.
+    pub worker: WorkerKey,
+    /// What has ended: its start tells the worker's runs apart.
+    pub instance: Instance,
+    /// How.
+    pub exit: Exit,
+}
+
+/// Why a runtime could not do what it was told: a sentence for the operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Failure(pub Arc<str>);
+
+impl Failure {
+    /// With this reason, bounded.
+    pub fn new(reason: impl fmt::Display) -> Self {
+        Self(crate::runtime::bounded(&reason.to_string()).into())
+    }
+}
+
+/// A reason as it may be stored and shown: one line of bounded length.
+#[must_use]
+pub fn bounded(reason: &str) -> String {
+    const CHARS_MAX: usize = 500;
+    let plain = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let text: String = plain.take(CHARS_MAX).collect();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

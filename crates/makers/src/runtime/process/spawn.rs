@@ -1,0 +1,64 @@
+//! Starts a worker's process: program and arguments as they are, never through a shell.
+
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use wayleave_core::matches::Make;
+
+use super::record::Process;
+use super::system::{MARK, Stat};
+use crate::runtime::Failure;
+
+/// What a worker inherits of the server's environment: no more, because that may hold the server's secrets.
+const INHERITED: &[&str] = &["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR"];
+
+/// What a worker is told besides its recipe.
+#[derive(Debug)]
+pub struct Told<'a> {
+    /// Where to listen.
+    pub host: IpAddr,
+    /// On which port.
+    pub port: u16,
+    /// The mark of its run.
+    pub mark: &'a str,
+}
+
+/// Starts it, as the leader of a process group of its own: what it starts ends with it, and an interrupt of the server's
+/// terminal does not reach it.
+pub fn spawn(make: &Make, told: &Told<'_>, output: File) -> Result<Process, Failure> {
+    let Some((program, arguments)) = make.recipe.command.split_first() else {
+        return Err(Failure::new("the pool has no command: give the program and its arguments"));
+    };
+    let port = told.port.to_string();
+    let errors = output.try_clone().map_err(|error| Failure::new(format!("its log cannot be opened: {error}")))?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments.iter().map(|argument| argument.replace("{port}", &port)))
+        .env_clear()
+        .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+        .envs(&make.recipe.env)
+        .envs([("HOST", told.host.to_string().as_str()), ("PORT", &port), ("WAYLEAVE_WORKER", &make.name)])
+        .envs([("WAYLEAVE_RUN", make.run.to_string()), ("WAYLEAVE_SECRET", make.secret.0.to_string())])
+        .env(MARK, told.mark)
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(errors)
+        .process_group(0);
+    let child = command.spawn().map_err(|error| refusal(program, &error))?;
+    let pid = i32::try_from(child.id()).map_err(|_| Failure::new("the system gave a strange process id"))?;
+    // Even if it has ended by now it is listed, until this process asks how it ended.
+    let started = Stat::of(pid).ok_or_else(|| Failure::new("/proc does not list the new process: is it mounted?"));
+    started.map(|stat| Process { pid, started: stat.started })
+}
+
+fn refusal(program: &str, error: &io::Error) -> Failure {
+    let remedy = match error.kind() {
+        io::ErrorKind::NotFound => "does not exist: correct `command`, or install it on this machine".to_owned(),
+        io::ErrorKind::PermissionDenied => "may not be executed: make it executable".to_owned(),
+        _ => format!("cannot be started: {error}"),
+    };
+    Failure::new(format!("command '{program}' {remedy}"))
+}

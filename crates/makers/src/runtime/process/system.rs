@@ -1,0 +1,89 @@
+//! What the kernel says about processes, from `/proc`.
+
+use std::io;
+use std::path::Path;
+
+use rustix::process::Pid;
+
+/// The variable that marks everything that a worker's run has started, unless it clears its environment.
+pub const MARK: &str = "WAYLEAVE_MARK";
+
+/// The machine's boot: process ids and start times of another one mean nothing.
+pub fn boot_id() -> io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// A line of `/proc/PID/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Whether it has ended, and only its parent has not asked how.
+    pub ended: bool,
+    /// Its process group.
+    pub group: i32,
+    /// When it was started, in clock ticks since boot (field 22).
+    pub started: u64,
+}
+
+impl Stat {
+    /// Of a process; `None` if there is none.
+    pub fn of(pid: i32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The name, in parentheses, may hold anything, also parentheses and blanks: fields are counted after its end.
+    fn parse(line: &str) -> Option<Self> {
+        let (_, rest) = line.rsplit_once(')')?;
+        let mut fields = rest.split_ascii_whitespace();
+        let ended = matches!(fields.next()?, "Z" | "X" | "x");
+        let group = fields.nth(1)?.parse().ok()?;
+        let started = fields.nth(16)?.parse().ok()?;
+        Some(Self { ended, group, started })
+    }
+}
+
+/// Whether a process runs that has this id and start time.
+pub fn runs(pid: i32, started: u64) -> bool {
+    Stat::of(pid).is_some_and(|stat| stat.started == started && !stat.ended)
+}
+
+/// Every process that carries a run's mark and has not ended, without those that may not be looked at.
+pub fn marked(mark: &str) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| Stat::of(*pid).is_some_and(|stat| !stat.ended) && is_marked(*pid, mark)).collect()
+}
+
+/// Whether a process carries a run's mark.
+pub fn is_marked(pid: i32, mark: &str) -> bool {
+    let wanted = format!("{MARK}={mark}");
+    let environment = std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+}
+
+/// A process id as the kernel's calls take it.
+pub fn pid(raw: i32) -> Option<Pid> {
+    Pid::from_raw(raw).filter(|_| raw > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_blanks_and_parentheses_does_not_shift_the_fields() {
+        let rest = "S 1 77 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
+        let want = Stat { ended: false, group: 77, started: 4242 };
+        for name in ["sh", "a b", "x) Z 9 (y", ")"] {
+            assert_eq!(Stat::parse(&format!("123 ({name}) {rest}")), Some(want), "{name}");
+        }
+        assert!(Stat::parse(&format!("1 (a) {}", rest.replacen('S', "Z", 1))).is_some_and(|stat| stat.ended));
+        assert_eq!(Stat::parse("1 (a) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_runs_and_one_that_started_at_another_time_does_not() {
+        let own = std::process::id() as i32;
+        let stat = Stat::of(own).unwrap();
+        assert!(runs(own, stat.started) && !runs(own, stat.started + 1) && !runs(own, stat.started - 1));
+    }
+}

@@ -1,0 +1,267 @@
+//! One worker of the process runtime: its record, its port and who watches it.
+//!
+//! Everything that changes a worker holds its lock, so that a repeated order finds what the first one did. What blocks
+//! (files, `/proc`) runs on threads for that; what waits (for an end) does so without the lock.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fd::OwnedFd;
+use rustix::process::{PidfdFlags, Signal, pidfd_open};
+use tokio::sync::watch;
+use wayleave_core::matches::{Exit, Found, Instance, Make};
+
+use super::ports::Port;
+use super::record::{self, Process, Record};
+use super::spawn::{Told, spawn};
+use super::{Shared, ending, output, system};
+use crate::runtime::{Ended, Failure, WorkerKey};
+
+/// A worker.
+#[derive(Debug)]
+pub struct Worker {
+    pub key: WorkerKey,
+    pub folder: PathBuf,
+    state: Mutex<State>,
+    /// Changes whenever a run ends.
+    ended: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    record: Option<Record>,
+    port: Option<Port>,
+    /// Where its process is watched. Its end is recorded from there, so until then the process counts as running.
+    watched: Option<u64>,
+    /// Its files are removed: callers that still have this object look again.
+    gone: bool,
+}
+
+/// What came of an order to make a worker.
+#[derive(Debug)]
+pub enum Making {
+    /// This runs.
+    Done(Instance),
+    /// The worker was removed meanwhile: a new one takes its place.
+    Gone,
+}
+
+impl Worker {
+    /// A worker without a run.
+    pub fn new(shared: &Shared, key: &WorkerKey) -> Self {
+        let folder = record::folder(&shared.settings.state, key);
+        Self { key: key.clone(), folder, state: Mutex::default(), ended: watch::Sender::new(()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a run, unless one runs, or has been started since the last one that the caller knows.
+    pub fn make(self: &Arc<Self>, shared: &Arc<Shared>, make: &Make) -> Result<Making, Failure> {
+        let mut state = self.lock();
+        self.notice(&mut state, shared);
+        if state.gone {
+            return Ok(Making::Gone);
+        }
+        if let Some(record) = &state.record
+            && let Some(instance) = record.instance()
+        {
+            match &record.exit {
+                None => return Ok(Making::Done(instance)),
+                Some(exit) if make.last.as_ref().is_none_or(|last| !last.is_run(&instance)) => {
+                    return Err(Failure::new(match exit {
+                        Exit::Clean => "it ended at once, without an error",
+                        Exit::Error(why) => why,
+                    }));
+                }
+                Some(_) => _ = ending::kill_marked(&record.mark),
+            }
+        }
+        self.start(&mut state, shared, make).map(Making::Done)
+    }
+
+    /// First the mark is durable, then there is a process, then its id is durable, then the caller hears of it.
+    fn start(self: &Arc<Self>, state: &mut State, shared: &Arc<Shared>, make: &Make) -> Result<Instance, Failure> {
+        let (host, reached_at) = shared.settings.hosts(make.recipe.advertise.as_deref());
+        state.port = None;
+        let port = match make.recipe.port {
+            Some(number) => shared.ports.fixed(host, number)?,
+            None => shared.ports.free(host, shared.settings.ports.as_ref())?,
+        };
+        let address = format!("{reached_at}:{}", port.number);
+        let mut record = Record::new(&self.key, &shared.boot, super::random_mark()?, address, port.number);
+        record.write(&self.folder).map_err(|error| unwritten(&error))?;
+        let told = Told { host, port: port.number, mark: &record.mark };
+        let log =
+            output::open(&self.folder).map_err(|error| Failure::new(format!("its log cannot be opened: {error}")));
+        let process = match log.and_then(|log| spawn(make, &told, log)) {
+            Ok(process) => process,
+            Err(why) => {
+                state.record = None;
+                _ = record::erase(&self.folder);
+                return Err(why);
+            }
+        };
+        let pidfd = open(process);
+        record.process = Some(process);
+        let written = record.write(&self.folder);
+        let instance = record.instance().ok_or_else(|| Failure::new("it has no process"));
+        state.record = Some(record);
+        state.port = Some(port);
+        self.watch(state, shared, pidfd);
+        if let Err(error) = written {
+            ending::signal_group(process, Signal::KILL);
+            return Err(unwritten(&error));
+        }
+        instance
+    }
+
+    /// Takes over what an earlier server has started.
+    pub fn adopt(self: &Arc<Self>, shared: &Arc<Shared>, mut record: Record) -> io::Result<()> {
+        let mut state = self.lock();
+        if record.process.is_none() {
+            // That server died between the two records.
+            record.process = if record.is_of(&shared.boot) { leader(&record.mark) } else { None };
+            if record.process.is_none() {
+                shared.forget(&self.key);
+                return record::erase(&self.folder);
+            }
+            record.write(&self.folder)?;
+        }
+        let pidfd = record.process.and_then(open);
+        // The pidfd was opened before this look, so it is of the process that is seen here.
+        let runs = record.runs(&shared.boot);
+        if !runs && record.exit.is_none() {
+            let same_boot = record.is_of(&shared.boot);
+            let how = if same_boot { "it ended while no server ran" } else { "the machine was started anew" };
+            ending::kill_marked(&record.mark);
+            record.exit = Some(Exit::Error(how.into()));
+            record.write(&self.folder)?;
+        }
+        if runs {
+            state.port = Some(shared.ports.adopt(record.port));
+        }
+        state.record = Some(record);
+        if runs {
+            self.watch(&mut state, shared, pidfd);
+        }
+        Ok(())
+    }
+
+    fn watch(self: &Arc<Self>, state: &mut State, shared: &Arc<Shared>, pidfd: Option<OwnedFd>) {
+        let process = state.record.as_ref().and_then(|record| record.process);
+        let (runtime, worker) = (Arc::downgrade(shared), Arc::clone(self));
+        let on_end = Box::new(move |pidfd| {
+            let Some(shared) = runtime.upgrade() else { return };
+            let handle = shared.handle.clone();
+            handle.spawn_blocking(move || worker.on_end(&shared, process, &pidfd));
+        });
+        state.watched = pidfd.and_then(|pidfd| shared.watch.add(pidfd, on_end).ok());
+        if state.watched.is_none() {
+            tracing::warn!(worker = %self.key, "cannot watch a worker's process; its end is noticed by lists only");
+        }
+    }
+
+    /// A process that was watched has ended.
+    pub fn on_end(&self, shared: &Shared, process: Option<Process>, pidfd: &OwnedFd) {
+        let mut state = self.lock();
+        if state.record.as_ref().is_some_and(|record| record.process == process) {
+            self.end(&mut state, shared, Some(pidfd));
+        }
+    }
+
+    /// Looks at a process that nobody watches.
+    fn notice(&self, state: &mut State, shared: &Shared) {
+        if state.watched.is_none() && state.record.as_ref().is_some_and(|record| !record.runs(&shared.boot)) {
+            self.end(state, shared, None);
+        }
+    }
+
+    fn end(&self, state: &mut State, shared: &Shared, pidfd: Option<&OwnedFd>) {
+        let Some(record) = state.record.as_mut().filter(|record| record.exit.is_none()) else { return };
+        let how = record.process.zip(pidfd).and_then(|(process, pidfd)| ending::reap(process, pidfd));
+        ending::kill_marked(&record.mark);
+        let exit = match how {
+            Some(Exit::Clean) => Exit::Clean,
+            Some(Exit::Error(why)) => Exit::Error(match output::last_line(&self.folder) {
+                Some(line) => format!("{why}; its last output: {line}").into(),
+                None => why,
+            }),
+            None => Exit::Error("it ended; how is not known, because an earlier server started it".into()),
+        };
+        record.exit = Some(exit.clone());
+        if let Err(error) = record.write(&self.folder) {
+            tracing::warn!(worker = %self.key, %error, "cannot record how a worker ended");
+        }
+        let instance = record.instance();
+        (state.port, state.watched) = (None, None);
+        self.ended.send_replace(());
+        if let Some(instance) = instance {
+            shared.tell(Ended { worker: self.key.clone(), instance, exit });
+        }
+    }
+
+    /// Signals the processes of a run that has not ended.
+    pub fn signal(&self, shared: &Shared, signal: Signal) {
+        let state = self.lock();
+        if let Some(record) = state.record.as_ref().filter(|record| record.runs(&shared.boot))
+            && let Some(process) = record.process
+        {
+            ending::signal_group(process, signal);
+        }
+    }
+
+    /// Told whenever a run ends.
+    pub fn ends(&self) -> watch::Receiver<()> {
+        self.ended.subscribe()
+    }
+
+    /// Whether it has no run, or its end is recorded.
+    pub fn is_over(&self, shared: &Shared) -> bool {
+        let mut state = self.lock();
+        self.notice(&mut state, shared);
+        state.record.as_ref().is_none_or(|record| record.exit.is_some())
+    }
+
+    /// Removes its files; false if something of it still runs.
+    pub fn erase(&self, shared: &Shared) -> Result<bool, Failure> {
+        let mut state = self.lock();
+        if let Some(record) = &state.record
+            && (record.exit.is_none() || ending::kill_marked(&record.mark) > 0)
+        {
+            return Ok(false);
+        }
+        output::keep(&shared.settings.state, &self.key, &self.folder);
+        record::erase(&self.folder).map_err(|error| Failure::new(format!("its files cannot be removed: {error}")))?;
+        *state = State { gone: true, ..State::default() };
+        shared.forget(&self.key);
+        Ok(true)
+    }
+
+    /// As a list tells it; `None` if nothing was started.
+    pub fn found(&self, shared: &Shared) -> Option<Found> {
+        let mut state = self.lock();
+        self.notice(&mut state, shared);
+        let record = state.record.as_ref()?;
+        let WorkerKey { generation, worker, .. } = self.key;
+        Some(Found { worker, generation, instance: Some(record.instance()?), exit: record.exit.clone() })
+    }
+}
+
+fn unwritten(error: &io::Error) -> Failure {
+    Failure::new(format!("its record cannot be written: {error}"))
+}
+
+fn open(process: Process) -> Option<OwnedFd> {
+    pidfd_open(system::pid(process.pid)?, PidfdFlags::empty()).ok()
+}
+
+/// The process that carries a run's mark and leads its group.
+fn leader(mark: &str) -> Option<Process> {
+    system::marked(mark).into_iter().find_map(|pid| {
+        let stat = system::Stat::of(pid).filter(|stat| stat.group == pid)?;
+        Some(Process { pid, started: stat.started })
+    })
+}

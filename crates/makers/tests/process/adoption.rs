@@ -1,0 +1,160 @@
+//! A server ends in any way, and the next one finds its workers.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use wayleave_core::matches::{Exit, Instance, Verdict};
+use wayleave_makers::runtime::process::{ProcessRuntime, Settings};
+use wayleave_makers::{Calls, Runtime, await_listening};
+
+use super::open;
+use super::support::{OWNER, POOL, ask, is_alive, key, soon, worker};
+
+const STATE: &str = "STATE_OF_A_SERVER_THAT_IS_KILLED";
+
+fn kill(pid: &str) {
+    let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+}
+
+fn record(state: &Path) -> PathBuf {
+    state.join("workers").join(POOL).join(format!("{:016x}-1", 0xabc)).join("record.json")
+}
+
+fn edit(state: &Path, change: impl FnOnce(&mut Value)) {
+    let path = record(state);
+    let mut value: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    change(&mut value);
+    std::fs::write(path, value.to_string()).unwrap();
+}
+
+#[tokio::test]
+async fn a_second_runtime_adopts_what_the_first_one_has_started() {
+    let state = tempfile::tempdir().unwrap();
+    let first = open(state.path()).await;
+    let instance = first.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
+    let why = ProcessRuntime::open(Settings::new(state.path().to_owned())).await.unwrap_err();
+    assert!(why.to_string().starts_with("another server uses the state folder"), "{why}");
+    drop(first);
+    let second = open(state.path()).await;
+    let mut events = second.events();
+    let listed = second.list(&POOL.into(), OWNER, soon()).await.unwrap();
+    assert_eq!((listed[0].instance.as_ref(), &listed[0].exit), (Some(&instance), &None));
+    assert_eq!(second.create(&key(1), &worker(1, &[]), soon()).await.as_ref(), Ok(&instance), "repeated after a crash");
+    kill(&instance.id);
+    let ended = timeout(Duration::from_secs(20), events.recv()).await.unwrap().unwrap();
+    assert_eq!(ended.instance, instance);
+    second.remove(&key(1), soon()).await.unwrap();
+}
+
+/// The server of the next test. It creates a worker, says which, and waits to be killed.
+#[tokio::test]
+#[ignore = "started by the test after it"]
+async fn server_that_is_killed() {
+    let state = std::env::var(STATE).unwrap();
+    let runtime = open(Path::new(&state)).await;
+    let Instance { id, started, address } = runtime.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
+    println!("\nworker {id} {started} {address}");
+    std::future::pending::<()>().await;
+}
+
+/// Its worker is then nobody's child that this process could ask.
+#[tokio::test]
+async fn after_kill_9_of_the_server_its_worker_is_adopted_with_its_reservations_and_its_end_is_noticed() {
+    let state = tempfile::tempdir().unwrap();
+    let mut server = Command::new(std::env::current_exe().unwrap());
+    server.args(["--ignored", "--exact", "adoption::server_that_is_killed", "--nocapture"]);
+    let mut server = server.env(STATE, state.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let line = lines.map(Result::unwrap).find_map(|line| line.strip_prefix("worker ").map(str::to_owned)).unwrap();
+    let words: Vec<&str> = line.split(' ').collect();
+    let instance = Instance { id: words[0].into(), started: words[1].parse().unwrap(), address: words[2].into() };
+    let calls = Calls::default();
+    await_listening(&calls, &instance.address, soon()).await.unwrap();
+    let anna = ask("anna", &instance, 1);
+    assert_eq!(calls.reserve(&anna, soon()).await, Verdict::Yes);
+    server.kill().unwrap();
+    server.wait().unwrap();
+
+    assert!(is_alive(&instance.id));
+    let runtime = open(state.path()).await;
+    let mut events = runtime.events();
+    let listed = runtime.list(&POOL.into(), OWNER, soon()).await.unwrap();
+    assert_eq!((listed[0].instance.as_ref(), &listed[0].exit), (Some(&instance), &None));
+    assert_eq!(calls.check(&anna, soon()).await, Verdict::Yes);
+    kill(&instance.id);
+    let ended = timeout(Duration::from_secs(20), events.recv()).await.unwrap().unwrap();
+    assert_eq!(ended.instance, instance);
+    assert!(matches!(&ended.exit, Exit::Error(why) if why.contains("how is not known")), "{ended:?}");
+    runtime.remove(&key(1), soon()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_died_between_start_and_record_left_a_process_that_is_found_by_its_mark() {
+    let state = tempfile::tempdir().unwrap();
+    let first = open(state.path()).await;
+    let instance = first.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
+    drop(first);
+    edit(state.path(), |record| record["process"] = Value::Null);
+    let second = open(state.path()).await;
+    let listed = second.list(&POOL.into(), OWNER, soon()).await.unwrap();
+    assert_eq!(listed[0].instance.as_ref(), Some(&instance));
+    second.remove(&key(1), soon()).await.unwrap();
+    assert!(!is_alive(&instance.id));
+}
+
+#[tokio::test]
+async fn a_server_that_died_before_the_start_left_nothing() {
+    let state = tempfile::tempdir().unwrap();
+    let first = open(state.path()).await;
+    first.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
+    let written = std::fs::read(record(state.path())).unwrap();
+    first.remove(&key(1), soon()).await.unwrap();
+    drop(first);
+    std::fs::create_dir_all(record(state.path()).parent().unwrap()).unwrap();
+    std::fs::write(record(state.path()), written).unwrap();
+    edit(state.path(), |record| record["process"] = Value::Null);
+    let second = open(state.path()).await;
+    assert!(second.list(&POOL.into(), OWNER, soon()).await.unwrap().is_empty());
+    assert!(second.create(&key(1), &worker(1, &[]), soon()).await.is_ok(), "the order is repeated, and starts it");
+    second.remove(&key(1), soon()).await.unwrap();
+}
+
+/// The id of a worker's process belongs to a stranger now: the worker has ended, and the stranger is left alone.
+#[tokio::test]
+async fn a_process_id_that_is_used_again_is_not_taken_for_the_worker() {
+    let state = tempfile::tempdir().unwrap();
+    let first = open(state.path()).await;
+    let instance = first.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
+    drop(first);
+    kill(&instance.id);
+    let mut stranger = Command::new("sleep").arg("1000").spawn().unwrap();
+    edit(state.path(), |record| record["process"]["pid"] = json!(stranger.id()));
+    let second = open(state.path()).await;
+    let listed = second.list(&POOL.into(), OWNER, soon()).await.unwrap();
+    assert_eq!(listed[0].exit, Some(Exit::Error("it ended while no server ran".into())));
+    second.stop(&key(1), soon()).await.unwrap();
+    second.remove(&key(1), soon()).await.unwrap();
+    assert!(stranger.try_wait().unwrap().is_none(), "the stranger still runs");
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_of_another_boot_has_ended() {
+    let state = tempfile::tempdir().unwrap();
+    let first = open(state.path()).await;
+    let instance = first.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
+    drop(first);
+    edit(state.path(), |record| record["boot"] = json!("another"));
+    let second = open(state.path()).await;
+    let listed = second.list(&POOL.into(), OWNER, soon()).await.unwrap();
+    assert_eq!(listed[0].exit, Some(Exit::Error("the machine was started anew".into())));
+    second.remove(&key(1), soon()).await.unwrap();
+    assert!(!is_alive(&instance.id), "what carries its mark is ended all the same");
+}

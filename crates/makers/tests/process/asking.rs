@@ -1,0 +1,99 @@
+//! Calls to workers that behave, and to those that do not.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use wayleave_core::matches::{Instance, Verdict};
+use wayleave_core::time::Millis;
+use wayleave_makers::{Calls, Runtime, await_listening};
+
+use super::open;
+use super::support::{about, ask, eventually, key, soon, worker};
+
+#[tokio::test]
+async fn a_worker_that_misbehaves_is_neither_a_yes_nor_a_no_and_the_reason_is_told() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = open(state.path()).await;
+    let calls = Calls::default();
+    for (no, misdeed, want) in [
+        (1, "error", "it answered 500 Error: {\"error\":\"told to fail\"}"),
+        (2, "hang", "it did not answer POST within"),
+        (3, "other", "it answered for another reservation"),
+        (4, "redirect", "it answered 302 Found"),
+        (5, "flood", "its answer cannot be read"),
+    ] {
+        let instance = runtime.create(&key(no), &worker(no, &[("MISBEHAVE", misdeed)]), soon()).await.unwrap();
+        await_listening(&calls, &instance.address, soon()).await.unwrap();
+        let wait = if misdeed == "hang" { Duration::from_millis(300) } else { Duration::from_secs(20) };
+        let verdict = calls.reserve(&ask("anna", &instance, 1), Instant::now() + wait).await;
+        let Verdict::Unknown(why) = &verdict else { panic!("{misdeed}: {verdict:?}") };
+        assert!(why.replace("500 Internal Server Error", "500 Error").starts_with(want), "{misdeed}: {why}");
+        runtime.remove(&key(no), soon()).await.unwrap();
+        let verdict = calls.check(&ask("anna", &instance, 1), soon()).await;
+        let Verdict::Unknown(why) = &verdict else { panic!("{misdeed}: {verdict:?}") };
+        assert!(why.contains("cannot be reached") || why.contains("connection broke"), "{misdeed}: {why}");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_never_listens_is_told_apart_from_one_that_does_not_answer() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = open(state.path()).await;
+    let calls = Calls::default();
+    let instance = runtime.create(&key(1), &worker(1, &[("MISBEHAVE", "deaf")]), soon()).await.unwrap();
+    let within = || Instant::now() + Duration::from_millis(300);
+    let why = await_listening(&calls, &instance.address, within()).await.unwrap_err().to_string();
+    assert!(why.starts_with("it does not listen on 127.0.0.1:") && why.contains("refused"), "{why}");
+    runtime.remove(&key(1), soon()).await.unwrap();
+    // It takes connections into its backlog.
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = mute.local_addr().unwrap().to_string();
+    let why = await_listening(&calls, &address, within()).await.unwrap_err().to_string();
+    assert!(why.contains("it takes connections, and does not answer"), "{why}");
+    let past = calls.check(&ask("anna", &instance, 1), Instant::now()).await;
+    assert_eq!(past, Verdict::Unknown("its time was over before it could be asked".into()));
+}
+
+#[tokio::test]
+async fn any_name_of_a_client_reaches_the_worker_as_it_is_and_connections_are_used_again() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = open(state.path()).await;
+    let calls = Calls::default();
+    let instance = runtime.create(&key(1), &worker(1, &[("SLOTS", "1000")]), soon()).await.unwrap();
+    await_listening(&calls, &instance.address, soon()).await.unwrap();
+    let names = ["a/b", "../..", "..", "a b?c#d", "%2F", "søk \u{1f600}", "queue", &"x".repeat(255)];
+    for (n, name) in (1..).zip(names) {
+        assert_eq!(calls.reserve(&ask(name, &instance, n), soon()).await, Verdict::Yes, "{name}");
+        assert_eq!(calls.check(&ask(name, &instance, n), soon()).await, Verdict::Yes, "{name}");
+    }
+    assert_eq!(about(&instance.address)["used"], names.len(), "each is a client of its own");
+    for n in 0..100 {
+        let ask = ask(&format!("client {n}"), &instance, 1_000 + n);
+        assert_eq!(calls.reserve(&ask, soon()).await, Verdict::Yes);
+        assert_eq!(calls.release(&ask, soon()).await, Verdict::Yes);
+    }
+    let connections = about(&instance.address)["connections"].as_u64().unwrap();
+    assert!(connections <= 10, "216 calls one after the other took {connections} connections");
+    let many = (0..200).map(|n| {
+        let (calls, ask) = (calls.clone(), ask(&format!("crowd {n}"), &instance, 5_000 + n));
+        async move { calls.reserve(&ask, soon()).await }
+    });
+    let verdicts = futures::future::join_all(many).await;
+    assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Yes), "side by side: {verdicts:?}");
+    runtime.remove(&key(1), soon()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reservation_that_nobody_confirms_ends_by_itself() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = open(state.path()).await;
+    let calls = Calls::default();
+    let instance: Instance = runtime.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
+    await_listening(&calls, &instance.address, soon()).await.unwrap();
+    let mut short = ask("anna", &instance, 1);
+    short.reservation = Millis(50);
+    assert_eq!(calls.reserve(&short, soon()).await, Verdict::Yes);
+    eventually("the slot is free", || async { (about(&instance.address)["used"] == 0).then_some(()) }).await;
+    assert_eq!(calls.check(&short, soon()).await, Verdict::No);
+    runtime.remove(&key(1), soon()).await.unwrap();
+}

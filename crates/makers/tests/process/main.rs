@@ -1,0 +1,20 @@
+//! The process runtime, calls to workers and the Maker, with the worker of the examples as a real process.
+
+mod adoption;
+mod asking;
+mod maker;
+mod running;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::Path;
+
+use wayleave_makers::runtime::process::{ProcessRuntime, Settings};
+
+/// A runtime on this folder. The lock of the one before is free once its last task has ended.
+async fn open(state: &Path) -> ProcessRuntime {
+    support::eventually("the state folder is free", || async {
+        ProcessRuntime::open(Settings::new(state.to_owned())).await.ok()
+    })
+    .await
+}

@@ -1,0 +1,135 @@
+//! The Maker between a real pool and real workers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use wayleave_core::matches::{PoolWish, Verdict};
+use wayleave_makers::runtime::process::ProcessRuntime;
+use wayleave_makers::{Calls, Maker, Runtime, Site};
+
+use super::open;
+use super::support::pool::Pool;
+use super::support::{OWNER, POOL, about, eventually, is_alive, program, soon};
+
+fn wish(env: &[(&str, &str)], max: u64) -> PoolWish {
+    let env = [("SLOTS", "10")].iter().chain(env).map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    PoolWish {
+        runtime: Some("process".into()),
+        command: vec![program().into()],
+        env,
+        slots: Some(10),
+        max: Some(max),
+        start_ms_max: Some(20_000),
+        ..PoolWish::default()
+    }
+}
+
+fn start(runtime: &Arc<ProcessRuntime>, pool: &Arc<Pool>) -> Maker {
+    let runtime: Arc<dyn Runtime> = Arc::clone(runtime) as _;
+    Maker::start(Site { name: "here".into(), runtime }, Arc::clone(pool) as _)
+}
+
+async fn matched(pool: &Pool, client: &str) -> wayleave_core::matches::Matched {
+    eventually("a match", || async { pool.view(client).and_then(|view| view.matched) }).await
+}
+
+async fn clean_up(runtime: &ProcessRuntime) {
+    for found in runtime.list(&POOL.into(), OWNER, soon()).await.unwrap() {
+        let key = wayleave_makers::runtime::WorkerKey {
+            owner: OWNER.into(),
+            pool: POOL.into(),
+            generation: found.generation,
+            worker: found.worker,
+        };
+        runtime.remove(&key, soon()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_clients_at_once_get_the_slots_of_two_workers() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = Arc::new(open(state.path()).await);
+    let pool = Arc::new(Pool::new(wish(&[], 2)));
+    let maker = start(&runtime, &pool);
+    let clients: Vec<String> = (0..20).map(|n| format!("client/{n}")).collect();
+    clients.iter().for_each(|client| _ = pool.put(client));
+    let mut addresses = Vec::new();
+    for client in &clients {
+        addresses.push(matched(&pool, client).await.address);
+    }
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 2);
+    let used: u64 = addresses.iter().map(|address| about(address)["used"].as_u64().unwrap()).sum();
+    assert_eq!(used, 20, "slots booked = clients matched");
+    let listed = runtime.list(&POOL.into(), OWNER, soon()).await.unwrap();
+    assert_eq!(listed.len(), 2, "one process per worker, however often it was ordered");
+    let (batches, told) = (pool.batches.load(Ordering::Relaxed), pool.told.load(Ordering::Relaxed));
+    assert!(batches <= told, "{batches} batches, {told} news");
+    maker.stop().await;
+    clean_up(&runtime).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_maker_leaves_workers_running_and_the_next_one_goes_on_with_them() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = Arc::new(open(state.path()).await);
+    let pool = Arc::new(Pool::new(wish(&[], 1)));
+    let maker = start(&runtime, &pool);
+    pool.put("anna");
+    let anna = matched(&pool, "anna").await;
+    maker.stop().await;
+    let listed = runtime.list(&POOL.into(), OWNER, soon()).await.unwrap();
+    assert!(is_alive(&listed[0].instance.as_ref().unwrap().id));
+    let maker = start(&runtime, &pool);
+    pool.put("ben");
+    assert_eq!(matched(&pool, "ben").await.address, anna.address);
+    assert_eq!(pool.given("create"), 1);
+    maker.stop().await;
+    clean_up(&runtime).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_worker_is_told_and_its_client_gets_another_one() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = Arc::new(open(state.path()).await);
+    let pool = Arc::new(Pool::new(wish(&[], 2)));
+    let maker = start(&runtime, &pool);
+    pool.put("anna");
+    let first = matched(&pool, "anna").await;
+    let listed = runtime.list(&POOL.into(), OWNER, soon()).await.unwrap();
+    let pid = listed[0].instance.as_ref().unwrap().id.parse().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
+    let second = eventually("another worker", || async {
+        pool.put("anna");
+        pool.view("anna").and_then(|view| view.matched).filter(|matched| matched.worker != first.worker)
+    })
+    .await;
+    let mut ask = super::support::ask("anna", listed[0].instance.as_ref().unwrap(), 0);
+    (ask.address, ask.token) = (second.address.clone(), second.token.unwrap());
+    assert_eq!(Calls::default().check(&ask, soon()).await, Verdict::Yes);
+    maker.stop().await;
+    clean_up(&runtime).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_whose_workers_cannot_be_made_knows_why() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = Arc::new(open(state.path()).await);
+    for (env, command, want) in [
+        (vec![], "/no/such/program", "does not exist"),
+        (vec![("MISBEHAVE", "exit:3")], program(), "code 3"),
+        (vec![("MISBEHAVE", "deaf")], program(), "does not listen"),
+    ] {
+        let mut wish = wish(&env, 1);
+        wish.command = vec![command.into()];
+        wish.start_ms_max = Some(1_000);
+        let pool = Arc::new(Pool::new(wish));
+        let maker = start(&runtime, &pool);
+        pool.put("anna");
+        eventually(want, || async { pool.why().contains(want).then_some(()) }).await;
+        eventually("nothing is left", || async { pool.workers().is_empty().then_some(()) }).await;
+        maker.stop().await;
+        clean_up(&runtime).await;
+    }
+}
