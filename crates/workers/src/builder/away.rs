@@ -65,10 +65,14 @@ impl Away {
         *self.reached.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
 
-    /// Whether no machine was reached since one went away: then it may be this builder that is cut off.
-    pub fn is_cut_off(&self) -> bool {
+    /// How long to rest before the next claim, after one of which some chunks were waited for or none; none if not at all.
+    /// If no machine was reached since one went away that is away still, it may be this builder that is cut off.
+    pub fn rest(&self, waited: bool, now: Instant) -> Option<Duration> {
         let reached = *self.reached.lock().unwrap_or_else(PoisonError::into_inner);
-        self.machines().values().any(|absence| reached.is_none_or(|at| at < absence.since))
+        let machines = self.machines();
+        let mut away = machines.values().filter(|absence| now < absence.last + self.patience);
+        let cut_off = away.any(|absence| reached.is_none_or(|at| at < absence.since));
+        (waited && cut_off).then_some(self.patience)
     }
 
     fn machines(&self) -> std::sync::MutexGuard<'_, HashMap<String, Absence>> {
@@ -134,16 +138,30 @@ mod tests {
     }
 
     #[test]
-    fn a_builder_that_reaches_nobody_may_be_cut_off_itself() {
+    fn a_builder_that_reaches_nobody_may_be_cut_off_itself_and_rests() {
         let (away, begun) = (Away::new(PATIENCE), Instant::now());
-        assert!(!away.is_cut_off());
-        away.back("live:1", begun);
-        away.failed("dead:1", begun + PAUSE, begun + PAUSE, 0);
-        assert!(away.is_cut_off(), "the other was reached before");
-        away.back("live:1", begun + PAUSE * 2);
-        assert!(!away.is_cut_off());
-        away.failed("live:1", begun + PAUSE * 3, begun + PAUSE * 3, 0);
-        assert!(away.is_cut_off());
+        let at = |pauses: u32| begun + PAUSE * pauses;
+        assert_eq!(away.rest(true, at(0)), None, "nothing has failed");
+        away.back("live:1", at(0));
+        away.failed("dead:1", at(1), at(1), 0);
+        assert_eq!(away.rest(true, at(1)), Some(PATIENCE), "the other was reached before");
+        assert_eq!(away.rest(false, at(1)), None, "no chunk of this claim was waited for");
+        away.back("live:1", at(2));
+        assert_eq!(away.rest(true, at(2)), None, "the other is reached since: the first one is dead");
+        away.failed("live:1", at(3), at(3), 0);
+        assert_eq!(away.rest(true, at(3)), Some(PATIENCE));
+        away.back("live:1", at(4));
+        away.back("dead:1", at(4));
+        assert_eq!(away.rest(true, at(4)), None);
+    }
+
+    /// A regression: a machine that nobody asks for any more made the builder rest after every claim.
+    #[test]
+    fn an_absence_that_is_long_past_is_no_reason_to_rest() {
+        let (away, begun) = (Away::new(PATIENCE), Instant::now());
+        away.failed("dead:1", begun, begun, 0);
+        let last = begun + PATIENCE - PAUSE;
+        assert_eq!((away.rest(true, last), away.rest(true, last + PAUSE)), (Some(PATIENCE), None));
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! One chunk: fetch its WARC file, build, pack and publish its index, complete.
 //!
 //! Interleavings:
-//! - The builder dies at any step: the lease ends, and the next attempt publishes under another name.
+//! - The builder dies at any step: the lease ends, and the next attempt publishes under another name. That costs each chunk it
+//!   held an attempt, also if it is started again at once under its name. It must: a file that kills every builder (by its memory,
+//!   say) cannot be told from one that a killed builder had in hand, and would be built for ever if such attempts did not count
+//!   (law 5). An operator's `chunks retry` forgives them.
 //! - The lease is lost while the index is being built: the result is dropped. After it was published: `complete` is
 //!   refused and names the index, which is removed.
 //! - The crawler that has the file is away: the file is tried for a while, then the attempt fails; after
@@ -12,13 +15,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 use wayleave_api::chunks::{ClaimedChunk, CompleteChunkRequest, FailChunkRequest, RenewChunkRequest};
 use wayleave_client::Error;
 
+use super::scratch::Scratch;
 use super::{Builder, Ended, away, extract};
 use crate::crawler::chunk::{described, discard};
 use crate::crawler::recorder::attempt_name;
@@ -100,7 +103,7 @@ impl Builder {
         let crawl = self.client.chunk(&chunk.id).await?.crawl;
         let name = attempt_name(&format!("chunk-{}", chunk.id), &chunk.token, "index.tar");
         let name = name.map_err(|error| own(error.to_string()))?;
-        let scratch = tempfile::Builder::new().prefix("wayleave-build-").tempdir();
+        let scratch = Scratch::create(&std::env::temp_dir());
         let scratch = scratch.map_err(|error| own(format!("no temporary folder: {error}")))?;
         let warc = scratch.path().join("input.warc.gz");
         self.fetch(chunk, &warc, wait).await?;
@@ -200,9 +203,9 @@ impl Builder {
 }
 
 /// Builds and packs; the scratch folder lives until the index is published.
-fn index(warc: &Path, crawl: &str, scratch: TempDir) -> Result<(PathBuf, u64, TempDir), extract::Error> {
+fn index(warc: &Path, crawl: &str, scratch: Scratch) -> Result<(PathBuf, u64, Scratch), extract::Error> {
     let packed = scratch.path().join("index.tar");
-    let pages = extract::index(warc, crawl, &scratch, &packed)?;
+    let pages = extract::index(warc, crawl, scratch.path(), &packed)?;
     Ok((packed, pages, scratch))
 }
 

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use axum::http::header::CONTENT_TYPE;
 use hyper::header::HeaderName;
-use tempfile::TempDir;
 
 use crate::index::{self, Builder, Page};
 use crate::warc::{self, Reader, Response};
@@ -26,8 +25,8 @@ pub(super) enum Error {
 }
 
 /// Builds the index of a WARC file and packs it. Returns the number of its pages.
-pub(super) fn index(warc: &Path, crawl: &str, scratch: &TempDir, packed: &Path) -> Result<u64, Error> {
-    let folder = scratch.path().join("index");
+pub(super) fn index(warc: &Path, crawl: &str, scratch: &Path, packed: &Path) -> Result<u64, Error> {
+    let folder = scratch.join("index");
     fs::create_dir(&folder)?;
     let mut builder = Builder::create(&folder)?;
     for record in Reader::new(BufReader::new(File::open(warc)?)) {

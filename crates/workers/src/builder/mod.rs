@@ -5,6 +5,7 @@
 mod away;
 mod chunk;
 mod extract;
+mod scratch;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -108,6 +109,10 @@ impl Builder {
     /// # Errors
     /// If it cannot go on.
     pub async fn run(&self) -> Result<(), Error> {
+        let removed = tokio::task::spawn_blocking(|| scratch::remove_dead(&std::env::temp_dir())).await;
+        if let Ok(folders @ 1..) = removed {
+            tracing::info!(folders, "temporary folders of builders that have died were removed");
+        }
         let mut not_stored = 0;
         while !self.stop.is_cancelled() {
             tokio::select! {
@@ -152,9 +157,9 @@ impl Builder {
             let ended = self.build(&chunk, true).await;
             self.settle(ended, not_stored).await?;
         }
-        if waited && self.away.is_cut_off() {
+        if let Some(time) = self.away.rest(waited, Instant::now()) {
             tracing::warn!("no machine with WARC files can be reached: see whether this builder is cut off");
-            self.rest(self.config.patience).await;
+            self.rest(time).await;
         }
         Ok((true, false))
     }
