@@ -21,7 +21,7 @@ use wayleave_client::Client;
 use crate::exit::{Ended, REFUSED};
 use crate::input::progress_of;
 use crate::left_out::LeftOut;
-use crate::output::now;
+use crate::output::{counted, now};
 use crate::record::{End, Header, Record, RoleSettings, ServerSettings, Totals, format_of};
 use crate::remote::Remote;
 use crate::values;
@@ -116,8 +116,10 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     }
     let totals = writer.finish(list)?;
     let Totals { crawls, groups, hosts, roles, machines, urls, chunks } = totals;
-    let settings = format!("settings of {crawls} crawls, {groups} groups, {hosts} hosts and {roles} roles");
-    eprintln!("exported {urls} URLs, {chunks} chunks, {machines} machines, {settings}");
+    let [crawls, groups] = [counted(crawls, "crawl"), counted(groups, "group")];
+    let settings = format!("settings of {crawls}, {groups}, {} and {}", counted(hosts, "host"), counted(roles, "role"));
+    let pipeline = format!("{}, {}", counted(chunks, "chunk"), counted(machines, "machine"));
+    eprintln!("exported {}, {pipeline}, {settings}", counted(urls, "URL"));
     Ok(())
 }
 

@@ -1,4 +1,11 @@
 //! What an export cannot contain, counted while it is written, so that the user knows what the file lacks.
+//!
+//! Chunks take the URLs that they hold along; other workers' reservations and holds end. A chunk may name URLs that were not
+//! reserved when they were read, so the two cannot be told apart by numbers: URLs that are handed out are remembered by
+//! fingerprint, eight bytes each, until a chunk names them.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use wayleave_api::carry::{ExportedChunk, ExportedLinkState};
 use wayleave_api::chunks::ChunkState;
@@ -6,10 +13,13 @@ use wayleave_api::groups::Group;
 use wayleave_api::roles::Role;
 use wayleave_api::urls::{Url, UrlState};
 
+use crate::output::counted;
+
 /// Counts of what is left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    held: u64,
+    /// Fingerprints of the URLs that were handed out and that no chunk takes along.
+    held: HashSet<u64>,
     outcomes: u64,
     results: u64,
     visited: u64,
@@ -17,14 +27,14 @@ pub struct LeftOut {
     standbys: u64,
     /// Chunks that someone works on.
     leases: u64,
-    /// URLs that chunks hold, which they take along.
-    linked: u64,
 }
 
 impl LeftOut {
     /// Counts a URL that is exported.
     pub fn url(&mut self, url: &Url) {
-        self.held += u64::from(url.state == UrlState::Reserved);
+        if url.state == UrlState::Reserved {
+            self.held.insert(fingerprint(&url.crawl, &url.host, &url.url));
+        }
         self.outcomes += u64::from(matches!(url.state, UrlState::Gone | UrlState::Failed));
         self.results += u64::from(url.attempts > 0 || url.last.is_some());
     }
@@ -44,33 +54,41 @@ impl LeftOut {
     pub fn chunk(&mut self, chunk: &ExportedChunk) {
         self.leases += u64::from(chunk.worker.is_some());
         if chunk.state == ChunkState::Crawling {
-            let held = chunk.links.iter().filter(|link| link.state != ExportedLinkState::Error);
-            self.linked += held.count() as u64;
+            for link in chunk.links.iter().filter(|link| link.state != ExportedLinkState::Error) {
+                self.held.remove(&fingerprint(&chunk.crawl, &link.host, &link.url));
+            }
         }
     }
 
     /// Descriptions of what is left out; empty if nothing is.
     #[must_use]
     pub fn list(&self) -> Vec<String> {
-        let Self { held, outcomes, results, visited, primaries, standbys, leases, linked } = *self;
-        let held = held.saturating_sub(linked);
+        let Self { held, outcomes, results, visited, primaries, standbys, leases } = self;
         let lines = [
-            (held, format!("the reservations and holds of {held} URLs, which become queued")),
-            (outcomes, format!("the outcome of {outcomes} URLs that are gone or failed, which count as fetched")),
-            (results, format!("the attempts and last results of {results} URLs")),
-            (visited, format!("the last visits, back-offs and robots.txt delays of {visited} groups")),
-            (primaries, format!("the primaries of {primaries} roles")),
-            (standbys, format!("{standbys} standbys of roles")),
-            (leases, format!("the leases of {leases} chunks, which are offered again")),
+            ("the reservations and holds of", held.len() as u64, "URL", ", to be queued again"),
+            ("the outcome, gone or failed, of", *outcomes, "URL", ", to count as fetched"),
+            ("the attempts and last results of", *results, "URL", ""),
+            ("the last visits, back-offs and robots.txt delays of", *visited, "group", ""),
+            ("the primaries of", *primaries, "role", ""),
+            ("the registration of", *standbys, "standby", " of a role"),
+            ("the leases of", *leases, "chunk", ", to be offered again"),
         ];
-        lines.into_iter().filter(|(count, _)| *count > 0).map(|(_, line)| line).collect()
+        let named = lines.into_iter().filter(|(_, count, ..)| *count > 0);
+        named.map(|(what, count, one, then)| format!("{what} {}{then}", counted(count, one))).collect()
     }
+}
+
+fn fingerprint(crawl: &str, host: &str, url: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (crawl, host, url).hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use wayleave_api::Timestamp;
+    use wayleave_api::carry::ExportedLink;
     use wayleave_core::time::Time;
 
     fn stored(state: UrlState, attempts: u32) -> Url {
@@ -101,7 +119,44 @@ mod tests {
         left_out.url(&stored(UrlState::Queued, 1));
         let list = left_out.list();
         assert_eq!(list.len(), 3, "{list:?}");
-        assert!(list[0].contains("holds of 1 URLs") && list[1].contains("of 1 URLs that are gone"), "{list:?}");
+        assert!(list[0].contains("holds of 1 URL,") && list[1].contains("gone or failed, of 1 URL,"), "{list:?}");
         assert!(list[2].contains("attempts and last results of 2 URLs"), "{list:?}");
+    }
+
+    /// A regression: links were subtracted by number, and one whose URL was still queued when it was read hid the
+    /// reservation of another.
+    #[test]
+    fn a_chunk_hides_the_reservations_of_its_own_links_only() {
+        let link = |url: &str, state| ExportedLink { url: url.into(), host: "a".into(), state };
+        let chunk = |links| ExportedChunk {
+            id: "1".into(),
+            crawl: "c".into(),
+            host: None,
+            state: ChunkState::Crawling,
+            worker: None,
+            attempts: 0,
+            inputs_lost: 0,
+            index: 0,
+            indexes_lost: 0,
+            created_at: Timestamp(Time(1)),
+            since: Timestamp(Time(1)),
+            links,
+            crawl_artifact: None,
+            build_artifact: None,
+            last_error: None,
+            copies: Vec::new(),
+        };
+        let mut left_out = LeftOut::default();
+        left_out.url(&stored(UrlState::Reserved, 0));
+        left_out.url(&Url { url: "http://a/2".into(), ..stored(UrlState::Queued, 0) });
+        left_out.chunk(&chunk(vec![link("http://a/2", ExportedLinkState::Crawling)]));
+        left_out.chunk(&chunk(vec![link("http://a/", ExportedLinkState::Error)]));
+        left_out.chunk(&ExportedChunk {
+            crawl: "other".into(),
+            ..chunk(vec![link("http://a/", ExportedLinkState::Crawling)])
+        });
+        assert!(left_out.list()[0].contains("holds of 1 URL"), "{:?}", left_out.list());
+        left_out.chunk(&chunk(vec![link("http://a/", ExportedLinkState::Crawled)]));
+        assert!(left_out.list().is_empty(), "{:?}", left_out.list());
     }
 }

@@ -27,6 +27,11 @@ pub fn line(text: impl Display) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{text}")?)
 }
 
+/// A number of things, by the name of one: "1 chunk", "2 chunks".
+pub fn counted(number: u64, one: &str) -> String {
+    if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
 /// Rows below a header, each column as wide as its widest cell.
 pub struct Table {
     rows: Vec<Vec<String>>,

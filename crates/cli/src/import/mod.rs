@@ -15,7 +15,7 @@ use wayleave_client::{Client, ItemStatus, PutItems};
 
 use crate::exit::{ERROR, Ended, UNAVAILABLE};
 use crate::input::{Input, progress};
-use crate::output;
+use crate::output::{self, counted};
 use crate::remote::Remote;
 use crate::seed::stream;
 use route::{Routed, route};
@@ -179,12 +179,16 @@ fn finish(
             "chunks": chunks, "chunks_known": chunks_known, "machines": machines,
         }))?;
     } else {
-        let urls = format!("{stored} URLs stored, {known} known or skipped, {rejected} rejected, {failed} failed");
+        let urls = counted(stored, "URL");
+        let urls = format!("{urls} stored, {known} known or skipped, {rejected} rejected, {failed} failed");
         let pipeline = match (chunks, chunks_known, machines) {
             (0, 0, 0) => String::new(),
-            _ => format!("; {chunks} chunks and {machines} machines restored, {chunks_known} chunks known"),
+            _ => {
+                let restored = format!("{} and {}", counted(chunks, "chunk"), counted(machines, "machine"));
+                format!("; {restored} restored, {} known", counted(chunks_known, "chunk"))
+            }
         };
-        output::line(format_args!("{urls}; {settings} settings restored{pipeline}"))?;
+        output::line(format_args!("{urls}; {} restored{pipeline}", counted(settings, "setting")))?;
     }
     let mut reasons: Vec<Reason> = [routed.reasons, added.reasons, put.reasons].concat();
     reasons.sort_unstable();
@@ -199,7 +203,10 @@ fn finish(
         return ended(ERROR, "the file is truncated: it has no end line; its content was restored".to_owned());
     }
     if failed > 0 {
-        return ended(UNAVAILABLE, format!("{failed} URLs could not be stored; run the same command again"));
+        return ended(
+            UNAVAILABLE,
+            format!("{} could not be stored; run the same command again", counted(failed, "URL")),
+        );
     }
     let look = if reasons.len() > args.reasons {
         format!("run it again with --reasons {} to see the reason of each", reasons.len())

@@ -11,7 +11,7 @@ use super::place::{PlaceArgs, check_refused};
 use super::progress::Progress;
 use super::stopped;
 use crate::exit::{self, Ended};
-use crate::output::{self, size, span};
+use crate::output::{self, counted, size, span};
 use crate::remote::Remote;
 use crate::serve::{LogForm, start_logging};
 use crate::values;
@@ -98,7 +98,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
 
 fn line(counts: &Counts) -> String {
     let Counts { chunks, pages, bytes, .. } = counts;
-    format!("{chunks} chunks built, {pages} pages, {}", size(*bytes))
+    format!("{} built, {}, {}", counted(*chunks, "chunk"), counted(*pages, "page"), size(*bytes))
 }
 
 fn tell(remote: &Remote, counts: &Counts, begun: Instant) -> anyhow::Result<()> {
@@ -111,12 +111,11 @@ fn tell(remote: &Remote, counts: &Counts, begun: Instant) -> anyhow::Result<()> 
     }
     eprintln!("{} in {}", line(counts), span(ms));
     if *inputs_lost > 0 {
-        eprintln!("{inputs_lost} chunks are crawled again, because their WARC files are gone");
+        eprintln!("crawled again, because the WARC file is gone: {}", counted(*inputs_lost, "chunk"));
     }
     if *lost > 0 {
-        eprintln!(
-            "{lost} chunks were lost or given back; `wayleave chunks --state set-aside` shows those that need you"
-        );
+        let lost = counted(*lost, "chunk");
+        eprintln!("lost or given back: {lost}; `wayleave chunks --state set-aside` shows those that need you");
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use super::place::{PlaceArgs, check_refused};
 use super::progress::{Progress, rate};
 use super::stopped;
 use crate::exit::{self, Ended, Usage};
-use crate::output::{self, size, span};
+use crate::output::{self, counted, size, span};
 use crate::remote::Remote;
 use crate::serve::{LogForm, start_logging};
 use crate::values;
@@ -171,7 +171,8 @@ async fn seed(remote: &Remote, args: &Args) -> anyhow::Result<()> {
 fn line(counts: &Counts, begun: Instant) -> String {
     let Counts { pages, errors, hosts, bytes, .. } = counts;
     let rate = rate(*pages, begun.elapsed());
-    format!("{pages} pages, {errors} errors, {hosts} hosts, {}, {rate}", size(*bytes))
+    let [pages, errors] = [counted(*pages, "page"), counted(*errors, "error")];
+    format!("{pages}, {errors}, {}, {}, {rate}", counted(*hosts, "host"), size(*bytes))
 }
 
 /// The summary: for people on stderr, for programs on stdout.
@@ -186,10 +187,11 @@ fn tell(remote: &Remote, counts: &Counts, begun: Instant) -> anyhow::Result<()> 
     }
     eprintln!("{} in {}", line(counts, begun), span(ms));
     if *out_of_scope > 0 {
-        eprintln!("{out_of_scope} links were not followed because they leave the scope: see --scope");
+        let links = counted(*out_of_scope, "link");
+        eprintln!("not followed because they leave the scope: {links}, see --scope");
     }
     if *lost > 0 {
-        eprintln!("{lost} chunks or visits were lost or given back; others go on with them");
+        eprintln!("chunks and visits lost or given back: {lost}; others go on with them");
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use wayleave_workers::store::Store;
 use super::place::{PlaceArgs, check_refused, token_file};
 use super::progress::Progress;
 use super::stopped;
+use crate::output::counted;
 use crate::remote::Remote;
 use crate::serve::{LogForm, start_logging};
 use crate::values;
@@ -96,5 +97,5 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
 }
 
 fn line(shelves: &Shelves) -> String {
-    format!("{} chunks, {} pages", shelves.chunks().len(), shelves.pages())
+    format!("{}, {}", counted(shelves.chunks().len() as u64, "chunk"), counted(shelves.pages(), "page"))
 }

@@ -8,7 +8,7 @@ use wayleave_workers::index::Refused;
 use wayleave_workers::search::{self, Error, Found, Hit, Search};
 
 use crate::exit::{Ended, NOT_FOUND, UNAVAILABLE, Usage};
-use crate::output;
+use crate::output::{self, counted};
 use crate::remote::Remote;
 use crate::values;
 
@@ -58,19 +58,20 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         eprintln!("note: {address} did not answer ({})", output::shown(why));
     }
     if found.missing > 0 {
-        eprintln!("{} chunks could not be searched: see `wayleave map`", found.missing);
+        eprintln!("{} could not be searched: see `wayleave map`", counted(found.missing as u64, "chunk"));
     }
     let Found { chunks, servers, .. } = found;
+    let searched = format!("{} on {}", counted(chunks as u64, "chunk"), counted(servers as u64, "server"));
     if found.hits.is_empty() {
         let (code, message) = match chunks {
             0 if found.missing > 0 => (UNAVAILABLE, "no index server answered".to_owned()),
             0 => (NOT_FOUND, "nothing is indexed yet".to_owned()),
-            _ => (NOT_FOUND, format!("nothing found in {chunks} chunks on {servers} servers")),
+            _ => (NOT_FOUND, format!("nothing found in {searched}")),
         };
         return Err(Ended { code, message }.into());
     }
     if !remote.json {
-        eprintln!("{} hits in {chunks} chunks on {servers} servers", found.hits.len());
+        eprintln!("{} in {searched}", counted(found.hits.len() as u64, "hit"));
     }
     Ok(())
 }

@@ -51,7 +51,7 @@ fn an_export_restores_urls_and_settings_in_another_store() {
     let refused = from.run(&["export", file.to_str().unwrap()]);
     assert_eq!(refused.code, 4, "{}", refused.err);
     for what in
-        ["last results of 1 URLs", "back-offs and robots.txt delays of 1 groups", "wayleave snapshot", "--partial"]
+        ["last results of 1 URL", "back-offs and robots.txt delays of 1 group", "wayleave snapshot", "--partial"]
     {
         assert!(refused.err.contains(what), "{what}: {}", refused.err);
     }

@@ -222,7 +222,7 @@ async fn a_pipeline_and_its_fleet_go_on_in_another_store() {
     // The leases of workers cannot be carried: the user must know.
     let refused = from.run(&["export", file.to_str().unwrap()]);
     assert_eq!(refused.code, 4, "{}", refused.err);
-    assert!(refused.err.contains("the leases of 3 chunks, which are offered again"), "{}", refused.err);
+    assert!(refused.err.contains("the leases of 3 chunks, to be offered again"), "{}", refused.err);
     assert!(!refused.err.contains("reservations and holds"), "chunks take their URLs along: {}", refused.err);
     let exported = from.run(&["export", "--partial", file.to_str().unwrap()]);
     assert!(exported.err.contains("10 chunks, 4 machines"), "{}", exported.err);
