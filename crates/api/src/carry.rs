@@ -317,6 +317,32 @@ pub struct ImportChunksResponse {
     pub results: Vec<ImportedChunk>,
 }
 
+/// The numbers of chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChunkNumbers {
+    /// All chunks of the store have numbers below this one, and new ones in some shard have this one or greater ones.
+    pub next: u64,
+}
+
+/// Raises the numbers of new chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RaiseChunkNumbersRequest {
+    /// No new chunk will have a number below this one.
+    #[serde(deserialize_with = "whole::<_, _, 0, { limits::CHUNK_COUNTER_RESTORED_MAX }>")]
+    pub next: u64,
+}
+
+impl RaiseChunkNumbersRequest {
+    /// The number.
+    ///
+    /// # Errors
+    /// If it leaves too few numbers.
+    pub fn least(self) -> Result<u64, BadValue> {
+        between("next", self.next, 0, limits::CHUNK_COUNTER_RESTORED_MAX)
+    }
+}
+
 /// Restores a machine of an export: what it registered, and what the operator wants of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

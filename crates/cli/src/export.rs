@@ -81,6 +81,9 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         at: now(),
     };
     writer.write(&Record::Wayleave(header))?;
+    if pipeline {
+        writer.write(&Record::ChunkNumbers(client.next_chunk_number().await?))?;
+    }
     let expected = match &args.crawl {
         Some(crawl) => {
             let crawl = client.crawl(crawl).await?;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use wayleave_api::Timestamp;
-use wayleave_api::carry::{ExportedChunk, MapVersion};
+use wayleave_api::carry::{ChunkNumbers, ExportedChunk, MapVersion};
 use wayleave_api::crawls::Crawl;
 use wayleave_api::fleet::Machine;
 use wayleave_api::groups::Group;
@@ -44,6 +44,9 @@ pub enum Record {
     Host(Box<Host>),
     /// The settings of a role with its last epoch, without its term and its standbys; since format 2.
     Role(RoleSettings),
+    /// The number below which all chunks of the store are, before any of them: an import takes none of the numbers below it
+    /// for new chunks; since format 3.
+    ChunkNumbers(ChunkNumbers),
     /// The version of the map, above which it continues; since format 3.
     Map(MapVersion),
     /// A machine, without its token; since format 3.
@@ -136,7 +139,7 @@ impl Totals {
             Record::Machine(_) => self.machines += 1,
             Record::Url(_) => self.urls += 1,
             Record::Chunk(_) => self.chunks += 1,
-            Record::Map(_) | Record::Wayleave(_) | Record::Server(_) | Record::End(_) => {}
+            Record::ChunkNumbers(_) | Record::Map(_) | Record::Wayleave(_) | Record::Server(_) | Record::End(_) => {}
         }
     }
 }

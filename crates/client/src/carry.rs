@@ -3,8 +3,8 @@
 use futures::Stream;
 use reqwest::Method;
 use wayleave_api::carry::{
-    ExportChunksQuery, ExportChunksResponse, ExportedChunk, ImportChunksRequest, ImportChunksResponse, MapVersion,
-    RaiseMapVersionRequest, RestoreMachineRequest,
+    ChunkNumbers, ExportChunksQuery, ExportChunksResponse, ExportedChunk, ImportChunksRequest, ImportChunksResponse,
+    MapVersion, RaiseChunkNumbersRequest, RaiseMapVersionRequest, RestoreMachineRequest,
 };
 use wayleave_api::fleet::Machine;
 
@@ -39,6 +39,23 @@ impl Client {
     pub async fn import_chunks(&self, request: &ImportChunksRequest) -> Result<ImportChunksResponse, Error> {
         let call = Call::new(Method::POST, self.url(&["chunks", "import"])).body(request)?;
         self.call(call.repeat(Repeat::Always)).await
+    }
+
+    /// The number of the next chunk.
+    ///
+    /// # Errors
+    /// If the server cannot answer.
+    pub async fn next_chunk_number(&self) -> Result<ChunkNumbers, Error> {
+        self.call(Call::new(Method::GET, self.url(&["chunks", "next_number"]))).await
+    }
+
+    /// Raises the numbers of new chunks. Idempotent.
+    ///
+    /// # Errors
+    /// If the request is refused or the server cannot answer.
+    pub async fn raise_chunk_numbers(&self, next: u64) -> Result<ChunkNumbers, Error> {
+        let call = Call::new(Method::POST, self.url(&["chunks", "raise_numbers"]));
+        self.call(call.body(&RaiseChunkNumbersRequest { next })?.repeat(Repeat::Always)).await
     }
 
     /// Restores an exported machine. Idempotent.

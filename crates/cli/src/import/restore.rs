@@ -1,6 +1,6 @@
 //! Converts our own records to requests of the public API. Pure.
 
-use wayleave_api::carry::{MapVersion, RestoreMachineRequest};
+use wayleave_api::carry::{ChunkNumbers, MapVersion, RestoreMachineRequest};
 use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, RetryPatch, RetryPolicy, SetCrawlRequest};
 use wayleave_api::fleet::Machine;
 use wayleave_api::groups::{Group, SetGroupRequest};
@@ -141,6 +141,14 @@ pub fn machine(machine: &Machine) -> RestoreMachineRequest {
         seen_at: machine.seen_at,
         registered_at: machine.registered_at,
     }
+}
+
+/// The number from which new chunks continue. The original store may have made more since the file was written. One that is
+/// too great is left as it is, and refused.
+pub const fn chunk_number(numbers: ChunkNumbers) -> u64 {
+    let (next, most) = (numbers.next, limits::CHUNK_COUNTER_RESTORED_MAX);
+    let raised = next.saturating_add(limits::CHUNK_IDS_SKIPPED);
+    if next <= most && raised > most { most } else { raised }
 }
 
 /// The version above which the map continues. The original store may have published more since the file was written.

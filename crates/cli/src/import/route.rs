@@ -110,6 +110,7 @@ impl Routed {
                 return Ok(());
             }
             Record::Url(_) | Record::Chunk(_) => return Ok(()),
+            Record::ChunkNumbers(numbers) => client.raise_chunk_numbers(restore::chunk_number(numbers)).await.map(drop),
             Record::Map(map) => client.raise_map_version(restore::map_version(map)).await.map(drop),
             Record::Machine(machine) => {
                 let restored = client.restore_machine(&machine.id, &restore::machine(&machine)).await;

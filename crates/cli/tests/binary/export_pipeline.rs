@@ -348,6 +348,7 @@ async fn bad_lines_and_chunks_of_another_store_are_refused_by_line_and_change_no
         change("build_artifact", Value::Null),
         change("id", "x".into()),
         change("id", u64::MAX.to_string().into()),
+        change("id", ((1_u64 << 47) - 1).to_string().into()),
         change("crawl_artifact", json!({"location": "x", "bytes": 1, "checksum": "md5:1"})),
         change("strange", 1.into()),
         built.to_owned(),
@@ -359,8 +360,9 @@ async fn bad_lines_and_chunks_of_another_store_are_refused_by_line_and_change_no
         "it is built and has no artifact of its build stage; take the line as `wayleave export` wrote it",
         "line 2: ",
         "line 3: chunk '18446744073709551615' cannot be restored",
-        "line 4: ",
+        "line 4: chunk '140737488355327' cannot be restored: its number 140737488355327 is",
         "line 5: ",
+        "line 6: ",
     ] {
         assert!(imported.err.contains(part), "{part}\n{}", imported.err);
     }

@@ -9,7 +9,9 @@
 //! 2. It is finished: the chunk went back to the crawl stage after the URL was read. It is crawled again.
 //! 3. It is handed out, because workers claimed before the import came to the chunk: it stays with its holder, and is no
 //!    link of the chunk any more. So is one that is unknown, because it was deleted.
-//! 4. Its host lives in another shard: the URL stays as it is there. A chunk draws its links from one shard.
+//! 4. Its host lives in another shard: it stays there, because a chunk draws its links from one shard. Before the chunk is
+//!    restored without it the URL is queued there if it is finished, see 2; a crash in between leaves it queued, and the
+//!    repeated import finds nothing more to do.
 //! 5. None is left: the chunk ends as skipped, which says why; its URLs are with others.
 //! 6. The URL of a link that was fetched is queued: it was read before the chunk was complete, or is due again. It stays
 //!    queued: a page may be fetched once more, but none is lost.
@@ -18,7 +20,7 @@
 use hashbrown::HashSet;
 use serde::{Deserialize, Serialize};
 
-use super::carry::{CarriedChunk, CarriedLinkState};
+use super::carry::{CarriedChunk, CarriedLink, CarriedLinkState};
 use super::claim::Writes;
 use super::row::{ChunkRow, ChunkState, LinkRow, LinkState, Write};
 use super::state::State;
@@ -29,6 +31,7 @@ use crate::frontier::requeue::Known;
 use crate::frontier::url_key::UrlKey;
 use crate::ids::{HostId, QueueId, Token};
 use crate::limits;
+use crate::names::HostName;
 use crate::time::Time;
 
 /// The queue of a link whose host lives in another shard. No queue has this number.
@@ -60,11 +63,36 @@ impl CarriedChunk {
     /// The URLs that a decision must read, by position of the links.
     #[must_use]
     pub fn urls(&self, frontier: &Frontier) -> Vec<LinkUrl> {
-        let url = |link: &super::carry::CarriedLink| {
+        let url = |link: &CarriedLink| {
             let queue = frontier.queue_id(&link.host, &self.crawl).unwrap_or(ELSEWHERE);
             (queue, UrlKey::new(&link.host, &link.url))
         };
         self.links.iter().map(url).collect()
+    }
+
+    /// The links that this shard cannot restore: host and URL of those to be crawled that have no queue here. They must be
+    /// queued where they live before the chunk is restored without them.
+    #[must_use]
+    pub fn departed(&self, frontier: &Frontier) -> Vec<(HostName, Box<str>)> {
+        let wanted = |link: &&CarriedLink| {
+            self.state == ChunkState::Crawling
+                && link.state != CarriedLinkState::Error
+                && frontier.queue_id(&link.host, &self.crawl).is_none()
+        };
+        self.links.iter().filter(wanted).map(|link| (link.host.clone(), link.url.clone())).collect()
+    }
+
+    /// Why it cannot be restored in a store whose shards make their next chunks with numbers up to this one. A store cannot
+    /// make so many chunks in its life, so one damaged line would use up numbers that no later import gets back.
+    #[must_use]
+    pub fn out_of_reach(&self, next: u64) -> Option<String> {
+        let (id, number, ahead) = (self.id, self.id.counter(), limits::CHUNK_NUMBERS_AHEAD_MAX);
+        (number >= next.saturating_add(ahead)).then(|| {
+            format!(
+                "chunk '{id}' cannot be restored: its number {number} is {ahead} or more above the next one of this store, \
+                 {next}; take the line, and the line of chunk numbers before it, as `wayleave export` wrote them"
+            )
+        })
     }
 
     /// Why it cannot be restored anywhere, if its parts contradict each other.
@@ -109,6 +137,12 @@ impl CarriedChunk {
 }
 
 impl State {
+    /// The number of the next chunk.
+    #[must_use]
+    pub const fn next_number(&self) -> u64 {
+        self.row.next_chunk
+    }
+
     /// Never gives a chunk a number below this one from now on.
     pub fn raise_ids(&mut self, least: u64, writes: &mut Vec<Write>) {
         if self.row.next_chunk < least {
@@ -170,7 +204,7 @@ impl State {
 impl CarriedChunk {
     fn link_rows(&self, frontier: &Frontier) -> Vec<LinkRow> {
         let urls = self.urls(frontier);
-        let row = |(link, url): (&super::carry::CarriedLink, LinkUrl)| LinkRow {
+        let row = |(link, url): (&CarriedLink, LinkUrl)| LinkRow {
             lease: None,
             host: link.host.clone(),
             url,

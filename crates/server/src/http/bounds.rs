@@ -232,6 +232,7 @@ fn fields_of_machines() -> Vec<(&'static str, Value)> {
         ("RestoreMachineRequest/properties/version", text(0, limits::MACHINE_VERSION_BYTES_MAX, PRINTABLE)),
         ("RestoreMachineRequest/properties/failures", small()),
         ("RaiseMapVersionRequest/properties/version", number(0, limits::MAP_VERSION_RAISED_MAX)),
+        ("RaiseChunkNumbersRequest/properties/next", number(0, limits::CHUNK_COUNTER_RESTORED_MAX)),
     ]
 }
 

@@ -99,6 +99,7 @@ fn carried() -> Vec<(&'static str, &'static str, Value)> {
     vec![
         ("post", "/v1/chunks/import", json!({"chunks": [chunk]})),
         ("post", "/v1/map/raise_version", json!({"version": 1})),
+        ("post", "/v1/chunks/raise_numbers", json!({"next": 1})),
         ("post", "/v1/fleet/{id}/restore", restored),
     ]
 }

@@ -50,6 +50,8 @@ fn types_of_imports() -> BTreeMap<&'static str, Read> {
         carry::ImportChunksRequest,
         carry::ImportChunksResponse,
         carry::MapVersion,
+        carry::ChunkNumbers,
+        carry::RaiseChunkNumbersRequest,
         carry::RaiseMapVersionRequest,
         carry::RestoreMachineRequest,
     ]
@@ -249,6 +251,8 @@ const STORY: &[&str] = &[
     "GET /v1/chunks",
     "GET /v1/chunks/export",
     "POST /v1/chunks/import",
+    "GET /v1/chunks/next_number",
+    "POST /v1/chunks/raise_numbers",
     "GET /v1/chunks/{chunk}",
     "POST /v1/chunks/{chunk}/renew",
     "POST /v1/chunks/{chunk}/fail",

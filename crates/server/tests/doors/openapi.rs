@@ -10,7 +10,7 @@ use wayleave_core::frontier::request::PRIORITY_MAX;
 use wayleave_core::limits;
 
 /// Every call of the contract, listed by hand.
-const CALLS: [&str; 65] = [
+const CALLS: [&str; 67] = [
     "DELETE /v1/crawls/{crawl}",
     "DELETE /v1/fleet/{id}",
     "DELETE /v1/groups/{group}",
@@ -23,6 +23,7 @@ const CALLS: [&str; 65] = [
     "GET /readyz",
     "GET /v1/chunks",
     "GET /v1/chunks/export",
+    "GET /v1/chunks/next_number",
     "GET /v1/chunks/{chunk}",
     "GET /v1/crawls",
     "GET /v1/crawls/{crawl}",
@@ -51,6 +52,7 @@ const CALLS: [&str; 65] = [
     "PATCH /v1/roles/{utype}",
     "POST /v1/chunks/claim",
     "POST /v1/chunks/import",
+    "POST /v1/chunks/raise_numbers",
     "POST /v1/chunks/{chunk}/complete",
     "POST /v1/chunks/{chunk}/fail",
     "POST /v1/chunks/{chunk}/links",

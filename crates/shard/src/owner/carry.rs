@@ -1,6 +1,8 @@
 //! Chunks that leave this store in an export, or come from that of another. Each restored chunk is a decision and a commit
 //! of its own: the next one is decided on what the one before has left, because both may name the same URL.
 
+use std::collections::HashSet;
+
 use wayleave_core::frontier::link::LinkUrl;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::requeue::Known;
@@ -28,6 +30,7 @@ impl Owner {
                 let page = self.carry_chunks(crawl.as_ref(), after).await;
                 self.answer_chunk(mark, reply, page.map(Ok))
             }
+            ChunkCall::NextNumber => self.answer_chunk(mark, reply, Ok(Ok(self.pipeline.next_number()))),
             ChunkCall::RaiseIds(least) => {
                 let mut writes = Writes::default();
                 self.pipeline.raise_ids(least, &mut writes.pipeline);
@@ -38,7 +41,11 @@ impl Owner {
                 let met = self.meet_chunks(&chunks).await;
                 self.answer_chunk(mark, reply, met.map(Ok))
             }
-            ChunkCall::Restore(chunks) => {
+            // A host has moved since the caller looked. Nothing is changed, and it looks again.
+            ChunkCall::Restore { ref chunks, ref queued } if self.has_unqueued_links(chunks, queued) => {
+                self.answer_chunk(mark, reply, Ok(Err::<Vec<Restored>, _>(Refusal::Moved)))
+            }
+            ChunkCall::Restore { chunks, .. } => {
                 let (restored, trouble) = self.restore_chunks(&chunks).await;
                 match trouble {
                     None => self.answer_chunk(mark, reply, Ok(Ok(restored))),
@@ -85,9 +92,15 @@ impl Owner {
         let mut met = Vec::with_capacity(chunks.len());
         for chunk in chunks.iter().take(RESTORE_CHUNKS_MAX) {
             let row = self.chunk_row(chunk.id).await?;
-            met.push(chunk.met(row.as_ref()));
+            met.push(chunk.met(row.as_ref()).map_or_else(|| Ok(chunk.departed(&self.state)), Err));
         }
         Ok(met)
+    }
+
+    /// Whether a link to be crawled lives elsewhere and was not queued there.
+    fn has_unqueued_links(&self, chunks: &[CarriedChunk], queued: &[Box<str>]) -> bool {
+        let queued: HashSet<&str> = queued.iter().map(|url| &**url).collect();
+        chunks.iter().flat_map(|chunk| chunk.departed(&self.state)).any(|(_, url)| !queued.contains(&*url))
     }
 
     /// Restores chunks one after the other. What was restored before a read failed is returned with the error.

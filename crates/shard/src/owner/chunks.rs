@@ -79,9 +79,11 @@ impl Owner {
                 let departed = self.departed_links(chunk, token, lease).await;
                 self.answer_chunk(mark, reply, departed.map(Ok))
             }
-            call @ (ChunkCall::Carry { .. } | ChunkCall::RaiseIds(_) | ChunkCall::Meet(_) | ChunkCall::Restore(_)) => {
-                self.handle_carried(call, mark, reply).await
-            }
+            call @ (ChunkCall::Carry { .. }
+            | ChunkCall::NextNumber
+            | ChunkCall::RaiseIds(_)
+            | ChunkCall::Meet(_)
+            | ChunkCall::Restore { .. }) => self.handle_carried(call, mark, reply).await,
             ChunkCall::Get(id) => {
                 let view = self.view_chunk(id).await;
                 self.answer_chunk(mark, reply, view.map(Ok))

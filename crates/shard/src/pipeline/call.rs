@@ -76,12 +76,18 @@ pub(crate) enum ChunkCall {
         crawl: Option<CrawlName>,
         after: Option<ChunkId>,
     },
+    /// The number of the next chunk.
+    NextNumber,
     /// Never makes a chunk with a number below this one from now on.
     RaiseIds(u64),
-    /// What each of these would meet if it were restored; none if nothing.
+    /// What each of these would meet if it were restored.
     Meet(Vec<CarriedChunk>),
     /// Restores chunks that were exported, in this order.
-    Restore(Vec<CarriedChunk>),
+    Restore {
+        chunks: Vec<CarriedChunk>,
+        /// Links that live elsewhere and were queued there.
+        queued: Vec<Box<str>>,
+    },
     Get(ChunkId),
     List {
         filter: ChunkFilter,
@@ -129,6 +135,7 @@ impl ServiceCall for ChunkCall {
         match self {
             Self::Requested { .. }
             | Self::Carry { .. }
+            | Self::NextNumber
             | Self::Meet(_)
             | Self::Get(_)
             | Self::List { .. }
@@ -144,7 +151,7 @@ impl ServiceCall for ChunkCall {
             | Self::Decide { .. }
             | Self::EndCrawled { .. }
             | Self::RaiseIds(_)
-            | Self::Restore(_)
+            | Self::Restore { .. }
             | Self::Placed(_)
             | Self::IndexLost(_) => false,
         }
@@ -197,8 +204,8 @@ pub(crate) type ChunkPage = (Vec<ChunkView>, Option<ChunkId>);
 /// Chunks as an export carries them, and after which the next slice starts.
 pub(crate) type CarriedPage = (Vec<CarriedChunk>, Option<ChunkId>);
 
-/// What chunks would meet.
-pub(crate) type Met = Vec<Option<Restored>>;
+/// What chunks would meet: nothing, and which of their links live elsewhere, or what becomes of them.
+pub(crate) type Met = Vec<Result<Vec<(HostName, Box<str>)>, Restored>>;
 
 /// Links of a crawl whose hosts have moved away: hosts and URLs.
 pub(crate) type Departed = Option<(CrawlName, Vec<(HostName, Box<str>)>)>;
@@ -225,5 +232,6 @@ responses! {
     Carried(CarriedPage),
     Met(Met),
     Restored(Vec<Restored>),
+    Number(u64),
     Done(()),
 }

@@ -2,7 +2,8 @@
 //!
 //! A chunk that is restored is first entered in placement with its copies, then in the shard that keeps it: the other way
 //! round it would be announced, and placed anew, before placement knows where its copies are. Before either, no shard may
-//! ever use its number again. Interleavings:
+//! ever use its number again: an import first raises the numbers of all shards above those of the original store, and each
+//! call above those of its own chunks, for files that do not say. Interleavings:
 //!
 //! 1. The import ends anywhere in between, and is repeated: numbers are not raised twice, placement knows the chunk with
 //!    this index and changes nothing, and a shard knows the chunk by its id and the time that it was made.
@@ -10,12 +11,15 @@
 //! 3. A shard has made a chunk with this id before: it is found before anything is changed, and the line is refused. After
 //!    that none can be made, because the numbers are raised first.
 //! 4. Two imports at once: both find the chunk new, both enter the same copies, and the second finds it known.
+//! 5. A host of its links moves out of the chunk's shard after the shard has said which links live elsewhere: the shard
+//!    refuses to restore it without that link, and everything begins anew. It moves in: the chunk takes the link.
+//! 6. Workers claim while the import goes on: their chunks have numbers above those of the file.
 
 use std::collections::BTreeMap;
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, ShardId};
-use wayleave_core::limits::{CHUNK_IDS_SKIPPED, RESTORE_CHUNKS_MAX, SLICE_ROWS};
+use wayleave_core::limits::{CHUNK_COUNTER_RESTORED_MAX, CHUNK_IDS_SKIPPED, RESTORE_CHUNKS_MAX, SLICE_ROWS};
 use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::carry::CarriedChunk;
 use wayleave_core::pipeline::restore::Restored;
@@ -82,37 +86,102 @@ impl Pipeline {
                 None => rest.push((at, chunk)),
             }
         }
+        let next: Vec<u64> = self.ask_all(&ChunkCall::NextNumber).await?;
+        let greatest = next.iter().copied().max().unwrap_or_default();
+        rest.retain(|(at, chunk)| {
+            let why = chunk.out_of_reach(greatest);
+            if let Some(why) = &why {
+                tell(&mut told, *at, Some(Restored::Refused(why.clone().into())));
+            }
+            why.is_none()
+        });
         let Some(last) = rest.iter().map(|(_, chunk)| chunk.id.counter()).max() else { return Ok(settled(told)) };
-        let _: Vec<()> = self.ask_all(&ChunkCall::RaiseIds(last + 1 + CHUNK_IDS_SKIPPED)).await?;
+        let least = last + 1 + CHUNK_IDS_SKIPPED;
+        if next.iter().any(|next| *next < least) {
+            let _: Vec<()> = self.ask_all(&ChunkCall::RaiseIds(least)).await?;
+        }
         let part = |refusal: Refusal| refusal.after_a_part("a part of the chunks may be restored; send them again");
-        for slice in self.slices(rest) {
-            let (shard, slice) = slice;
-            let chunks: Vec<CarriedChunk> = slice.iter().map(|(_, chunk)| chunk.clone()).collect();
-            let met: Met = self.ask(shard, ChunkCall::Meet(chunks)).await.map_err(part)?;
-            let mut fresh: Vec<(usize, CarriedChunk)> = Vec::new();
-            for ((at, chunk), met) in slice.into_iter().zip(met) {
-                match met {
-                    None => fresh.push((at, chunk)),
-                    met => tell(&mut told, at, met),
-                }
+        for (shard, slice) in self.slices(rest) {
+            self.restore_slice(shard, slice, &mut told).await.map_err(part)?;
+        }
+        Ok(settled(told))
+    }
+
+    /// The number below which all chunks of this store are.
+    ///
+    /// # Errors
+    /// If a shard cannot be asked.
+    pub async fn next_number(&self) -> CallResult<u64> {
+        let next: Vec<u64> = self.ask_all(&ChunkCall::NextNumber).await?;
+        Ok(next.into_iter().max().unwrap_or_default())
+    }
+
+    /// Lets no shard make a chunk with a number below this one. Returns the number below which all chunks are then.
+    ///
+    /// # Errors
+    /// If a shard cannot be asked; some shards may have raised theirs, and the call may be repeated.
+    pub async fn raise_numbers(&self, least: u64) -> CallResult<u64> {
+        let _: Vec<()> = self.ask_all(&ChunkCall::RaiseIds(least.min(CHUNK_COUNTER_RESTORED_MAX))).await?;
+        self.next_number().await
+    }
+
+    /// Restores chunks of one shard, and begins anew if a host moves meanwhile.
+    async fn restore_slice(
+        &self,
+        shard: ShardId,
+        slice: Vec<(usize, CarriedChunk)>,
+        told: &mut [Option<Restored>],
+    ) -> CallResult<()> {
+        const TRIES: usize = 3;
+        let mut answer = Err(Refusal::Moved);
+        for _ in 0..TRIES {
+            answer = self.try_restore(shard, slice.clone(), told).await;
+            if answer != Err(Refusal::Moved) {
+                break;
             }
-            let refused = self.restore_copies(&fresh).await.map_err(part)?;
-            let mut taken = Vec::with_capacity(fresh.len());
-            for ((at, chunk), refused) in fresh.into_iter().zip(refused) {
-                match refused {
-                    Some(why) => tell(&mut told, at, Some(Restored::Refused(why.to_string().into()))),
-                    None => taken.push((at, chunk)),
+        }
+        answer
+    }
+
+    async fn try_restore(
+        &self,
+        shard: ShardId,
+        slice: Vec<(usize, CarriedChunk)>,
+        told: &mut [Option<Restored>],
+    ) -> CallResult<()> {
+        let chunks: Vec<CarriedChunk> = slice.iter().map(|(_, chunk)| chunk.clone()).collect();
+        let met: Met = self.ask(shard, ChunkCall::Meet(chunks)).await?;
+        let (mut fresh, mut departed) = (Vec::new(), Vec::new());
+        for ((at, chunk), met) in slice.into_iter().zip(met) {
+            match met {
+                Ok(links) => {
+                    departed.extend(links.into_iter().map(|(host, url)| (chunk.crawl.clone(), host, url)));
+                    fresh.push((at, chunk));
                 }
+                Err(met) => tell(told, at, Some(met)),
             }
-            let (places, chunks): (Vec<usize>, Vec<CarriedChunk>) = taken.into_iter().unzip();
-            if !chunks.is_empty() {
-                let restored: Vec<Restored> = self.ask(shard, ChunkCall::Restore(chunks)).await.map_err(part)?;
-                for (at, restored) in places.into_iter().zip(restored) {
-                    tell(&mut told, at, Some(restored));
+        }
+        let refused = self.restore_copies(&fresh).await?;
+        let (mut places, mut chunks) = (Vec::with_capacity(fresh.len()), Vec::with_capacity(fresh.len()));
+        for ((at, chunk), refused) in fresh.into_iter().zip(refused) {
+            match refused {
+                Some(why) => tell(told, at, Some(Restored::Refused(why.to_string().into()))),
+                None => {
+                    places.push(at);
+                    chunks.push(chunk);
                 }
             }
         }
-        Ok(settled(told))
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        let queued = departed.iter().map(|(.., url)| url.clone()).collect();
+        self.queue_again(departed).await?;
+        let restored: Vec<Restored> = self.ask(shard, ChunkCall::Restore { chunks, queued }).await?;
+        for (at, restored) in places.into_iter().zip(restored) {
+            tell(told, at, Some(restored));
+        }
+        Ok(())
     }
 
     /// The chunks of each shard, in slices of few links.

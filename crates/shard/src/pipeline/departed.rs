@@ -1,5 +1,5 @@
-//! Links of a chunk whose hosts live in other shards now. Before the chunk is crawled again without them they are queued
-//! again where they are, so that a crash in between leaves them queued, and the repeated call finds nothing more to do.
+//! Links of a chunk whose hosts live in other shards now. Before the chunk is crawled again, or restored, without them they
+//! are queued again where they are, so that a crash in between leaves them queued, and the repeated call finds nothing more to do.
 //!
 //! The holder of a token has time for that: its lease lasts at least [`REPORT_TIME`] from then on.
 //!
@@ -53,7 +53,13 @@ impl Pipeline {
         let departed: Departed = self.of_chunk(chunk, ChunkCall::Departed { chunk, token, lease: REPORT_TIME }).await?;
         let Some((crawl, links)) = departed else { return Ok(Vec::new()) };
         let queued = links.iter().map(|(_, url)| url.clone()).collect();
-        let lookups = futures::stream::iter(links).map(|(host, url)| self.departed_put(crawl.clone(), host, url));
+        self.queue_again(links.into_iter().map(|(host, url)| (crawl.clone(), host, url)).collect()).await?;
+        Ok(queued)
+    }
+
+    /// Queues links where they live, unless they are queued or handed out there already.
+    pub(super) async fn queue_again(&self, links: Vec<(CrawlName, HostName, Box<str>)>) -> CallResult<()> {
+        let lookups = futures::stream::iter(links).map(|(crawl, host, url)| self.departed_put(crawl, host, url));
         let puts: Vec<Option<Put>> = lookups.buffered(LOOKUPS_AT_ONCE).try_collect().await?;
         let puts = puts.into_iter().flatten().collect();
         for outcome in self.frontier.put(puts).await {
@@ -65,7 +71,7 @@ impl Pipeline {
             let why = format!("a link that lives in another shard now could not be queued again ({why}); try again");
             return Err(Refusal::OutcomeUnknown(why));
         }
-        Ok(queued)
+        Ok(())
     }
 
     /// What queues a departed link again; `None` if it must not be.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use wayleave_core::fleet::{CarriedMachine, Desired, Judged, Report};
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, PutOutcome, UrlResult};
-use wayleave_core::frontier::view::{UrlFilter, UrlState};
+use wayleave_core::frontier::view::{UrlFilter, UrlState, UrlView};
 use wayleave_core::ids::{ChunkId, ShardId};
 use wayleave_core::pipeline::carry::{CarriedChunk, CarriedLinkState};
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, ReportLinks, Stage};
@@ -39,7 +39,12 @@ async fn take(machines: &Machines, stage: Stage) -> Option<Claimed> {
 
 /// Crawls a chunk, if there is one to crawl.
 async fn crawl(machines: &Machines) -> Option<Claimed> {
-    let chunk = take(machines, Stage::Crawl).await?;
+    crawl_links(machines, 1).await
+}
+
+async fn crawl_links(machines: &Machines, links: usize) -> Option<Claimed> {
+    let claim = Claim { links, ..claim(Stage::Crawl) };
+    let chunk = pipeline(machines).claim(claim, NOW, NOW).await.unwrap().pop()?;
     let results = chunk.links.iter().map(|link| UrlResult::new(&*link.url.url, Outcome::Fetched)).collect();
     let report = ReportLinks { chunk: chunk.id, token: chunk.token, results, replace: false };
     pipeline(machines).report(report, Vec::new()).await.unwrap();
@@ -108,7 +113,12 @@ async fn import_rest(from: &Machines, to: &mut Machines) {
         let view = to.fleet.restore_machine(id.into(), carried).await.unwrap();
         assert_eq!((view.judged, view.desired), (Judged::Suspect, desired));
     }
-    for url in from.world.urls(&UrlFilter::default(), 100).await {
+    put_urls(&from.world.urls(&UrlFilter::default(), 100).await, to).await;
+}
+
+/// Imports URLs as they were read.
+async fn put_urls(urls: &[UrlView], to: &Machines) {
+    for url in urls {
         let kind = match url.state {
             UrlState::Queued | UrlState::Reserved => PutKind::Discovered { at: None, priority: 5, depth: 0 },
             _ => PutKind::Known { due: None },
@@ -174,6 +184,51 @@ async fn chunks_and_copies_move_to_any_number_of_shards_and_nothing_is_lost_or_h
             built += 1;
         }
         assert_eq!(built, 14, "{shards} shards");
+    }
+}
+
+/// The content of chunks is lost after the export has read their URLs, which it calls fetched: only the chunks say that
+/// they are to be crawled again. In a store with another number of shards most hosts live elsewhere than their chunk.
+#[tokio::test(start_paused = true)]
+async fn links_whose_urls_were_read_before_their_content_was_lost_are_crawled_again_wherever_their_hosts_live() {
+    let from = Machines::new(3).await;
+    let long = format!("http://h0.example/{}", "x".repeat(2_000));
+    let urls: Vec<String> = (1..12).map(|n| format!("http://h{n}.example/")).chain([long]).collect();
+    from.world.add(&urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let mut chunks = 0;
+    while crawl_links(&from, 3).await.is_some() {
+        chunks += 1;
+    }
+    let read = from.world.urls(&UrlFilter::default(), 100).await;
+    assert!(read.iter().all(|url| url.state == UrlState::Fetched));
+    while let Some(chunk) = take(&from, Stage::Build).await {
+        let lost = EndChunk::Fail { reason: "404".into(), input_lost: true };
+        pipeline(&from).end(chunk.id, chunk.token, lost).await.unwrap();
+    }
+    let carried = carry(&from).await;
+    assert_eq!((carried.len(), carried.iter().map(|chunk| chunk.links.len()).sum::<usize>()), (chunks, 12));
+    assert!(carried.iter().all(|chunk| chunk.state == ChunkState::Crawling));
+    for shards in [3, 1, 2, 5, 16] {
+        let mut to = Machines::new(shards).await;
+        pass(10_000).await;
+        put_urls(&read, &to).await;
+        for chunk in &carried {
+            assert_eq!(pipeline(&to).restore(vec![chunk.clone()]).await.unwrap(), [Restored::Restored]);
+            to.reopen().await;
+        }
+        assert_eq!(pipeline(&to).restore(carried.clone()).await.unwrap(), vec![Restored::Known; carried.len()]);
+        pass(2_000).await;
+        let mut crawled = BTreeSet::new();
+        while let Some(chunk) = crawl_links(&to, 3).await {
+            for link in chunk.links {
+                assert!(crawled.insert(link.url.url.to_string()), "{} was handed out twice", link.url.url);
+            }
+        }
+        assert_eq!(crawled, urls.iter().cloned().collect(), "{shards} shards");
+        // What has ended since is not brought back by a repeated import.
+        assert_eq!(pipeline(&to).restore(carried.clone()).await.unwrap(), vec![Restored::Known; carried.len()]);
+        pass(2_000).await;
+        assert!(take(&to, Stage::Crawl).await.is_none());
     }
 }
 

@@ -5,8 +5,8 @@ use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use wayleave_api::carry::{
-    ExportChunksQuery, ExportChunksResponse, ExportedChunk, ImportChunksRequest, ImportChunksResponse, ImportedChunk,
-    MapVersion, RaiseMapVersionRequest, RestoreMachineRequest,
+    ChunkNumbers, ExportChunksQuery, ExportChunksResponse, ExportedChunk, ImportChunksRequest, ImportChunksResponse,
+    ImportedChunk, MapVersion, RaiseChunkNumbersRequest, RaiseMapVersionRequest, RestoreMachineRequest,
 };
 use wayleave_api::chunks::chunk_id;
 use wayleave_api::fleet::Machine;
@@ -21,6 +21,8 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(export_chunks))
         .routes(routes!(import_chunks))
+        .routes(routes!(next_chunk_number))
+        .routes(routes!(raise_chunk_numbers))
         .routes(routes!(restore_machine))
         .routes(routes!(raise_map_version))
 }
@@ -46,7 +48,7 @@ pub async fn export_chunks(
 ///
 /// Import machines and URLs first. Leases end: a chunk that someone worked on is offered again. A link to be crawled is
 /// taken out of its queue; one that is with another worker, or whose host lives in another shard than the chunk, is left
-/// there, and a chunk without links left is skipped. Chunks that are here already are not changed, so the call may be
+/// there (queued again, if the URL is finished), and a chunk without links left is skipped. Chunks that are here already are not changed, so the call may be
 /// repeated. Each chunk is restored as a whole or rejected.
 #[utoipa::path(
     post, path = "/v1/chunks/import", tag = "chunks", request_body = ImportChunksRequest,
@@ -60,6 +62,29 @@ pub async fn import_chunks(
     let restored = app.pipeline.restore(body.carried()?).await?;
     let results = body.chunks.into_iter().zip(restored).map(|(chunk, restored)| ImportedChunk::new(chunk.id, restored));
     Ok(Json(ImportChunksResponse { results: results.collect() }))
+}
+
+/// Tells the number of the next chunk. For `wayleave export`.
+#[utoipa::path(
+    get, path = "/v1/chunks/next_number", tag = "chunks",
+    responses((status = 200, description = "The greatest of all shards.", body = ChunkNumbers))
+)]
+pub async fn next_chunk_number(State(app): State<App>) -> Result<Json<ChunkNumbers>, Refused> {
+    Ok(Json(ChunkNumbers { next: app.pipeline.next_number().await? }))
+}
+
+/// Raises the numbers of new chunks above those of another store, whose chunks are about to be imported.
+///
+/// Numbers are never lowered. A chunk cannot be imported if its number is 2^40 or more above the next one.
+#[utoipa::path(
+    post, path = "/v1/chunks/raise_numbers", tag = "chunks", request_body = RaiseChunkNumbersRequest,
+    responses((status = 200, description = "The number of the next chunk now.", body = ChunkNumbers))
+)]
+pub async fn raise_chunk_numbers(
+    State(app): State<App>,
+    JsonBody(body): JsonBody<RaiseChunkNumbersRequest>,
+) -> Result<Json<ChunkNumbers>, Refused> {
+    Ok(Json(ChunkNumbers { next: app.pipeline.raise_numbers(body.least()?).await? }))
 }
 
 /// Restores an exported machine: what it registered, and what the operator wants of it. For `wayleave import`.
