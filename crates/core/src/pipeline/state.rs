@@ -227,9 +227,11 @@ impl State {
 
     /// Chunks of a crawl that someone works on, or that a crawler is awaited for.
     #[must_use]
-    pub fn of_crawl(&self, crawl: &CrawlName) -> Vec<ChunkId> {
-        let mut active: Vec<_> = self.active.values().filter(|c| c.crawl == *crawl).map(|chunk| chunk.id).collect();
+    pub fn of_crawl(&self, crawl: &CrawlName, made_by: Time, most: usize) -> Vec<ChunkId> {
+        let of_crawl = self.active.values().filter(|chunk| chunk.crawl == *crawl && chunk.created_at <= made_by);
+        let mut active: Vec<ChunkId> = of_crawl.map(|chunk| chunk.id).collect();
         active.sort_unstable();
+        active.truncate(most);
         active
     }
 

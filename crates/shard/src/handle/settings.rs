@@ -267,7 +267,7 @@ impl Frontier {
         let part = |refusal: Refusal| {
             refusal.after_a_part("the crawl was deleted, but chunks of it may still be built; delete it again")
         };
-        Pipeline::new(self.clone()).end_crawled(&crawl, at).await.map_err(part)?;
+        Pipeline::new(self.clone()).end_chunks(&crawl, at).await.map_err(part)?;
         Ok(counts.into_iter().chain(late).sum())
     }
 

@@ -8,7 +8,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::requeue::Known;
 use wayleave_core::frontier::row::{UrlRow, UrlStatus};
 use wayleave_core::ids::ChunkId;
-use wayleave_core::limits::{RESTORE_CHUNKS_MAX, SLICE_ROWS};
+use wayleave_core::limits::RESTORE_CHUNKS_MAX;
 use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::carry::CarriedChunk;
 use wayleave_core::pipeline::claim::Writes;
@@ -18,6 +18,7 @@ use wayleave_engine::rows::due;
 use wayleave_engine::{Error, Key};
 
 use crate::message::ChunkReply;
+use crate::owner::chunk_slices::CARRIED_LINKS;
 use crate::owner::cycle::Mark;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
@@ -66,10 +67,10 @@ impl Owner {
 
     /// A slice of the chunks, as an export carries them: at least one, if there are any, and few links together.
     async fn carry_chunks(&mut self, crawl: Option<&CrawlName>, after: Option<ChunkId>) -> Result<CarriedPage, Error> {
-        let (rows, known_to) = self.chunk_slice(after).await?;
+        let (rows, known_to) = self.chunk_slice(after, CARRIED_LINKS).await?;
         let (mut carried, mut links) = (Vec::new(), 0);
         for row in &rows {
-            if links >= SLICE_ROWS {
+            if links >= CARRIED_LINKS {
                 return Ok((carried, after_last(&rows, row.id)));
             }
             if crawl.is_some_and(|crawl| *crawl != row.crawl) {

@@ -13,21 +13,21 @@ use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk};
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState};
 use wayleave_core::pipeline::state::CrawledAt;
-use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
+use wayleave_core::pipeline::view::ChunkView;
 use wayleave_core::time::{Millis, Time};
-use wayleave_engine::rows::{Kind, chunk, key};
-use wayleave_engine::{Entropy, Error, Scan};
+use wayleave_engine::rows::chunk;
+use wayleave_engine::{Entropy, Error};
 
 use crate::message::ChunkReply;
 use crate::owner::cycle::{self, Mark};
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
-use crate::pipeline::call::{ChunkCall, ChunkPage, ChunkResponse, Departed};
+use crate::pipeline::call::{ChunkCall, ChunkResponse, Departed};
 use crate::routing::service_call::ServiceCall;
 
-/// Rows of each kind that a slice of a listing reads: a chunk may have a thousand links.
-const LIST_ROWS: usize = 256;
+/// Chunks of a deleted crawl that end in one turn.
+const END_CHUNKS: usize = 256;
 
 /// A decision, or why there is none; or the failure of a read, which ends the owner's term.
 pub(super) type Decided<T> = Result<Result<T, Refusal>, Error>;
@@ -70,6 +70,10 @@ impl Owner {
             ChunkCall::Decide { chunk, decision, queued } => {
                 let decided = self.decide_chunk(chunk, decision, &queued).await;
                 self.answer_chunk(mark, reply, decided)
+            }
+            ChunkCall::EndActive { crawl, deleted_at } => {
+                let more = self.end_active(&crawl, deleted_at);
+                self.answer_chunk(mark, reply, Ok(Ok(more)))
             }
             ChunkCall::EndCrawled { crawl, deleted_at, after } => {
                 let next = self.end_crawled(&crawl, deleted_at, after).await;
@@ -312,7 +316,9 @@ impl Owner {
         Ok(decided.map_err(Into::into))
     }
 
-    /// Ends the chunks of a crawl that was just deleted; returns what must be committed with that.
+    /// Ends the first chunks in progress of a crawl that was just deleted; returns what must be committed with that. If there
+    /// are more, the caller who deletes the crawl ends them slice by slice (`end_active`). Until then they do without their
+    /// links, as after the deletion of a queue; if the caller never comes, their leases end, and they are skipped.
     pub fn end_chunks_of(
         &mut self,
         crawl: &CrawlName,
@@ -321,14 +327,34 @@ impl Owner {
     ) -> Vec<wayleave_engine::Write> {
         let mut writes = Writes { frontier: std::mem::take(frontier), pipeline: Vec::new() };
         let entropy = self.config.entropy.clone();
-        for id in self.pipeline.of_crawl(crawl) {
-            let Some(before) = self.pipeline.active(id).cloned() else { continue };
-            // Its queues are gone, and with them the rows of its links.
-            let facts = facts(&[], now, &entropy);
-            self.pipeline.crawl_deleted(&before, &facts, &mut self.state, &mut writes);
-        }
+        self.end_some(crawl, (now, now), &entropy, &mut writes);
         *frontier = writes.frontier;
         writes.pipeline.iter().flat_map(|write| chunk::encode_write(self.shard, write)).collect()
+    }
+
+    /// Ends a slice of the chunks of a crawl that were made before it was deleted. Returns how many.
+    fn end_some(
+        &mut self,
+        crawl: &CrawlName,
+        (now, deleted_at): (Time, Time),
+        entropy: &Entropy,
+        writes: &mut Writes,
+    ) -> usize {
+        let ids = self.pipeline.of_crawl(crawl, deleted_at, END_CHUNKS);
+        for id in &ids {
+            let Some(before) = self.pipeline.active(*id).cloned() else { continue };
+            // Its queues are gone, and with them the rows of its links.
+            self.pipeline.crawl_deleted(&before, &facts(&[], now, entropy), &mut self.state, writes);
+        }
+        ids.len()
+    }
+
+    /// Ends a slice of the chunks in progress of a deleted crawl. Returns whether there may be more.
+    fn end_active(&mut self, crawl: &CrawlName, deleted_at: Time) -> bool {
+        let (mut writes, entropy, now) = (Writes::default(), self.config.entropy.clone(), self.now());
+        let ended = self.end_some(crawl, (now, deleted_at), &entropy, &mut writes);
+        self.commit_chunks(writes);
+        ended == END_CHUNKS
     }
 
     /// Ends a slice of the chunks of a deleted crawl that wait for an index builder.
@@ -338,7 +364,7 @@ impl Owner {
         deleted_at: Time,
         after: Option<CrawledAt>,
     ) -> Result<Option<CrawledAt>, Error> {
-        let slice = self.pipeline.crawled_after(crawl, after, LIST_ROWS);
+        let slice = self.pipeline.crawled_after(crawl, after, END_CHUNKS);
         let (mut writes, now) = (Writes::default(), self.now());
         for (_, id) in &slice {
             // One that was made since belongs to a new crawl of this name.
@@ -347,7 +373,7 @@ impl Owner {
             self.pipeline.crawl_deleted(&row, &facts(&[], now, &entropy), &mut self.state, &mut writes);
         }
         self.commit_chunks(writes);
-        Ok(slice.last().copied().filter(|_| slice.len() == LIST_ROWS))
+        Ok(slice.last().copied().filter(|_| slice.len() == END_CHUNKS))
     }
 
     /// Ends leases of chunks whose deadlines have passed, one slice of them.
@@ -365,51 +391,6 @@ impl Owner {
         }
         self.commit_chunks(writes);
         Ok(())
-    }
-
-    /// The chunks after this one, a slice of them by id, and the id up to which none is missing; none at the end.
-    pub(super) async fn chunk_slice(
-        &mut self,
-        after: Option<ChunkId>,
-    ) -> Result<(Vec<ChunkRow>, Option<ChunkId>), Error> {
-        let shard = self.shard;
-        let range = |kind: Kind, rests: bool| {
-            let (first, to) = key::range(shard, kind, kind);
-            let from = after.map_or(first, |id| [chunk::key(shard, id, rests).as_slice(), &[0]].concat());
-            Scan { from, to, limit: LIST_ROWS }
-        };
-        let scans = [range(Kind::Chunk, false), range(Kind::RestingChunk, true)];
-        let found = self.engine.scan_many(&scans).await?;
-        let mut rows: Vec<ChunkRow> = Vec::new();
-        // A kind that filled its slice hides what comes after its last row.
-        let mut known_to = None::<ChunkId>;
-        for rows_of_kind in found {
-            let full = rows_of_kind.len() >= LIST_ROWS;
-            let decoded: Result<Vec<ChunkRow>, _> = rows_of_kind.iter().map(|row| chunk::decode(&row.value)).collect();
-            let decoded = decoded.map_err(damaged)?;
-            if let Some(last) = decoded.last().filter(|_| full) {
-                known_to = Some(known_to.map_or(last.id, |known| known.min(last.id)));
-            }
-            rows.extend(decoded);
-        }
-        rows.retain(|row| known_to.is_none_or(|last| row.id <= last));
-        rows.sort_unstable_by_key(|row| row.id);
-        Ok((rows, known_to))
-    }
-
-    async fn list_chunks(
-        &mut self,
-        filter: &ChunkFilter,
-        after: Option<ChunkId>,
-        most: usize,
-    ) -> Result<ChunkPage, Error> {
-        let (rows, known_to) = self.chunk_slice(after).await?;
-        let now = self.engine.now();
-        let wanted = rows.iter().filter(|row| filter.takes(row));
-        let views: Vec<ChunkView> = wanted.take(most).map(|row| row.view(&self.state, now)).collect();
-        let last = views.last().map(|view| view.id).filter(|_| views.len() == most);
-        let next = last.or(known_to).filter(|last| known_to.is_some() || rows.iter().any(|row| row.id > *last));
-        Ok((views, next))
     }
 
     /// Publishes what chunks this shard offers.

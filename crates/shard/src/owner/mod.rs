@@ -4,6 +4,7 @@
 pub(crate) mod announce;
 pub(crate) mod carry;
 mod chunk_claims;
+pub(crate) mod chunk_slices;
 pub(crate) mod chunks;
 pub(crate) mod control;
 pub(crate) mod cycle;

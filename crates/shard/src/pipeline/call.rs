@@ -57,6 +57,12 @@ pub(crate) enum ChunkCall {
         /// As in `End`.
         queued: Vec<Box<str>>,
     },
+    /// The crawl was deleted at this time: ends a slice of the chunks in progress that were made before. Returns whether
+    /// there may be more.
+    EndActive {
+        crawl: CrawlName,
+        deleted_at: Time,
+    },
     /// The crawl was deleted at this time: ends the chunks that wait for an index builder, a slice of them after this
     /// one. Returns where the next slice starts.
     EndCrawled {
@@ -149,6 +155,7 @@ impl ServiceCall for ChunkCall {
             | Self::Report(_)
             | Self::End { .. }
             | Self::Decide { .. }
+            | Self::EndActive { .. }
             | Self::EndCrawled { .. }
             | Self::RaiseIds(_)
             | Self::Restore { .. }
@@ -233,5 +240,6 @@ responses! {
     Met(Met),
     Restored(Vec<Restored>),
     Number(u64),
+    More(bool),
     Done(()),
 }

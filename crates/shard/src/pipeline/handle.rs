@@ -111,10 +111,11 @@ impl Pipeline {
         self.of_chunk(chunk, ChunkCall::Decide { chunk, decision, queued: Vec::new() }).await
     }
 
-    /// Ends the chunks of a crawl, deleted at this time, that wait for an index builder, in slices. Chunks that someone
-    /// works on have ended with the crawl.
-    pub(crate) async fn end_crawled(&self, crawl: &CrawlName, deleted_at: Time) -> CallResult<()> {
+    /// Ends the chunks of a crawl, deleted at this time, in slices: those in progress that have not ended with the crawl, and
+    /// those that wait for an index builder.
+    pub(crate) async fn end_chunks(&self, crawl: &CrawlName, deleted_at: Time) -> CallResult<()> {
         for shard in self.frontier.all() {
+            while self.ask(shard, ChunkCall::EndActive { crawl: crawl.clone(), deleted_at }).await? {}
             let mut after: Option<CrawledAt> = None;
             loop {
                 let call = ChunkCall::EndCrawled { crawl: crawl.clone(), deleted_at, after };

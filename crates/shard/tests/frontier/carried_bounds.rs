@@ -1,14 +1,21 @@
-//! Bounds of imports of chunks: numbers that a file may take.
+//! Bounds of exports and imports of chunks, and of the deletion of their crawl: rows that a page reads, numbers that a file
+//! may take, chunks that end in one commit.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use wayleave_core::ids::{ChunkId, ShardId};
 use wayleave_core::limits::{CHUNK_COUNTER_RESTORED_MAX, CHUNK_NUMBERS_AHEAD_MAX};
 use wayleave_core::pipeline::carry::CarriedChunk;
-use wayleave_core::pipeline::request::{Claim, Stage};
+use wayleave_core::pipeline::request::{Claim, Claimed, Stage};
 use wayleave_core::pipeline::restore::Restored;
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
+use wayleave_core::pipeline::view::ChunkFilter;
 use wayleave_core::time::{Millis, Time};
+use wayleave_engine::rows::{Kind, key};
 use wayleave_shard::pipeline::Pipeline;
 
+use crate::faulty::Faulty;
 use crate::fleet::NOW;
 use crate::support::*;
 
@@ -45,6 +52,56 @@ fn crawled(number: u64) -> CarriedChunk {
         built: None,
         last_error: None,
         copies: Vec::new(),
+    }
+}
+
+/// Long chunks, some at rest and some in progress.
+async fn long_chunks(store: &Arc<Faulty>, chunks: usize, links: usize) -> Pipeline {
+    let frontier = store.open(1).await;
+    let pipeline = Pipeline::new(frontier.clone());
+    for n in 0..chunks {
+        let host = format!("h{n}.example");
+        frontier.put((0..links).map(|page| disc(&format!("http://{host}/{page}"))).collect()).await;
+        let chunk = pipeline.claim(claim(1, links, Some(host)), NOW, NOW).await.unwrap().remove(0);
+        assert_eq!(chunk.links.len(), links);
+        if n % 2 == 0 {
+            pipeline.decide(chunk.id, wayleave_core::pipeline::request::Decision::Skip).await.unwrap();
+        }
+    }
+    pipeline
+}
+
+/// A regression: every page of an export read 256 rows of each kind, and used one of them.
+#[tokio::test(start_paused = true)]
+async fn a_page_of_long_chunks_reads_few_of_them() {
+    const CHUNKS: usize = 24;
+    let store = Faulty::new();
+    let pipeline = long_chunks(&store, CHUNKS, 1_000).await;
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let before = store.rows.load(Ordering::Acquire);
+        let (chunks, next) = pipeline.carry(None, after).await.unwrap();
+        let read = store.rows.load(Ordering::Acquire) - before;
+        assert!(read <= 4, "{read} rows for {} chunks", chunks.len());
+        found.extend(chunks.into_iter().map(|chunk| chunk.id));
+        after = next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert!(found.is_sorted() && found.len() == CHUNKS, "{found:?}");
+    // A listing shows the same ones, whatever its pages.
+    for most in [1, 7, 100] {
+        let (mut listed, mut after) = (Vec::new(), None);
+        loop {
+            let (views, next) = pipeline.chunks(ChunkFilter::default(), after, most).await.unwrap();
+            listed.extend(views.into_iter().map(|view| view.id));
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(listed, found, "pages of {most}");
     }
 }
 
@@ -100,4 +157,33 @@ async fn no_chunk_of_a_file_takes_numbers_away_from_later_imports() {
     let told = other.restore(all.clone()).await.unwrap();
     assert_eq!(told, vec![Restored::Restored; all.len()]);
     assert!(other.next_number().await.unwrap() < CHUNK_COUNTER_RESTORED_MAX, "more than half is left");
+}
+
+/// A regression: all chunks in progress of a deleted crawl ended in one commit, however many.
+#[tokio::test(start_paused = true)]
+async fn chunks_in_progress_of_a_deleted_crawl_end_in_bounded_commits() {
+    const CHUNKS: usize = 600;
+    let store = Faulty::new();
+    let frontier = store.open(1).await;
+    let pipeline = Pipeline::new(frontier.clone());
+    frontier.put((0..CHUNKS).map(|n| disc(&format!("http://h{n}.example/1"))).collect()).await;
+    let mut claimed: Vec<Claimed> = Vec::new();
+    while claimed.len() < CHUNKS {
+        claimed.extend(pipeline.claim(claim(100, 1, None), NOW, NOW).await.unwrap());
+    }
+    store.written.lock().unwrap().clear();
+    frontier.delete_crawl("DEFAULT".into()).await.unwrap();
+    let (from, to) = key::range(ShardId(0), Kind::RestingChunk, Kind::RestingChunk);
+    let ended = |keys: &Vec<wayleave_engine::Key>| keys.iter().filter(|key| **key >= from && **key < to).count();
+    let commits: Vec<usize> = store.written.lock().unwrap().iter().map(ended).filter(|ended| *ended > 0).collect();
+    assert_eq!(commits.iter().sum::<usize>(), CHUNKS);
+    assert!(commits.iter().all(|ended| *ended <= 256), "{commits:?}");
+    for chunk in claimed.iter().step_by(50) {
+        assert!(pipeline.renew(chunk.id, chunk.token, Millis(1_000)).await.is_err(), "its token has ended");
+        let view = pipeline.chunk(chunk.id).await.unwrap();
+        assert_eq!((view.state, view.last_error.as_deref()), (ChunkState::Skipped, Some("its crawl was deleted")));
+    }
+    // A new crawl of this name is another one.
+    frontier.put(vec![disc("http://new.example/1")]).await;
+    assert_eq!(pipeline.claim(claim(1, 1, None), NOW, NOW).await.unwrap().len(), 1);
 }

@@ -48,6 +48,10 @@ pub struct Faulty {
     pub steps: Mutex<Vec<Step>>,
     pub owns: AtomicUsize,
     pub scans: AtomicUsize,
+    /// Rows that scans have returned.
+    pub rows: AtomicUsize,
+    /// The writes of every commit requested.
+    pub written: Mutex<Vec<Vec<Key>>>,
     /// The fences of every commit requested.
     pub commits: Mutex<Vec<Vec<Fence>>>,
 }
@@ -67,6 +71,8 @@ impl Faulty {
             steps: Mutex::default(),
             owns: AtomicUsize::new(0),
             scans: AtomicUsize::new(0),
+            rows: AtomicUsize::new(0),
+            written: Mutex::default(),
             commits: Mutex::default(),
         })
     }
@@ -152,7 +158,9 @@ impl Engine for Faulty {
         async move {
             gate.wait_for(|held| !held).await.map_err(|_| Error::Unavailable("the test is over".to_owned()))?;
             self.check_read()?;
-            self.memory.scan_many(scans).await
+            let found = self.memory.scan_many(scans).await?;
+            self.rows.fetch_add(found.iter().map(Vec::len).sum(), Ordering::AcqRel);
+            Ok(found)
         }
         .boxed()
     }
@@ -163,6 +171,7 @@ impl Engine for Faulty {
 
     fn commit(&self, batch: Batch) -> Commit {
         self.commits.lock().unwrap().push(batch.fences.clone());
+        self.written.lock().unwrap().push(batch.writes.iter().map(|write| write.key.clone()).collect());
         self.steps.lock().unwrap().push(Step::Commit);
         let refused = |why: &str| std::future::ready(Err(Error::Unavailable(why.to_owned()))).boxed();
         if self.is_full() {
