@@ -5,6 +5,11 @@
 //! it may have a long list, but not for ever. All of it counts from when this state could hear of it at the earliest, so a new owner gives
 //! every server its whole time.
 //!
+//! The times are not in the rows of copies. A repeated `fetching` would then be a write each, of which a server with a long list
+//! sends thousands; and a new owner would have to add the time in which no owner listened, which no row knows. The price: while
+//! shard 0 changes its owner more often than every [`FETCH_SILENCE_MAX`], a copy that is never fetched stays where it is. Readers
+//! are told that it is missing all the while.
+//!
 //! A copy that was not begun serves nobody. Without a former copy it leaves a server that gets no work at once, and it
 //! does so during a freeze as well, like every first placement. A fetch leaves at once only if its server has failed.
 
