@@ -24,18 +24,18 @@ fn artifact(name: &str) -> Artifact {
 }
 
 /// A server, a client of it, and the tokens of its machines.
-struct Fleet<'a> {
-    server: &'a Server,
-    client: Client,
+pub struct Fleet<'a> {
+    pub server: &'a Server,
+    pub client: Client,
     tokens: BTreeMap<String, String>,
 }
 
 impl<'a> Fleet<'a> {
-    fn of(server: &'a Server) -> Self {
+    pub fn of(server: &'a Server) -> Self {
         Self { server, client: Client::new(&server.url).unwrap(), tokens: BTreeMap::new() }
     }
 
-    async fn claim(&self, stage: Stage) -> Option<ClaimedChunk> {
+    pub async fn claim(&self, stage: Stage) -> Option<ClaimedChunk> {
         let claim =
             ClaimChunksRequest { links: 1, max: Some(1), lease_ms: 3_600_000, ..ClaimChunksRequest::new(stage, "w") };
         self.client.claim_chunks(&claim).await.unwrap().chunks.pop()
@@ -70,7 +70,7 @@ impl<'a> Fleet<'a> {
         serde_json::to_value(answer.judged).unwrap().as_str().unwrap().to_owned()
     }
 
-    async fn beat_servers(&mut self) -> BTreeSet<String> {
+    pub async fn beat_servers(&mut self) -> BTreeSet<String> {
         let mut judged = BTreeSet::new();
         for (id, row) in SERVERS {
             judged.insert(self.beat(id, MachineType::Server, Some(row)).await);
@@ -108,7 +108,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// Chunks as a move must keep them. One that an index builder works on is offered to index builders again.
-    fn chunks(&self) -> Vec<Value> {
+    pub fn chunks(&self) -> Vec<Value> {
         let fields = ["id", "crawl", "stage", "state", "attempts", "created_at", "links", "artifacts", "last_error"];
         let mut chunks = self.list("chunks", &fields);
         for chunk in &mut chunks {
@@ -124,12 +124,12 @@ impl<'a> Fleet<'a> {
         chunks
     }
 
-    fn machines(&self) -> Vec<Value> {
+    pub fn machines(&self) -> Vec<Value> {
         let fields = ["id", "type", "address", "capacity", "row", "version", "desired", "state"];
         self.list("fleet", &fields)
     }
 
-    fn copies(&self) -> Vec<Value> {
+    pub fn copies(&self) -> Vec<Value> {
         self.list("placements", &["chunk", "server", "row", "state", "artifact"])
     }
 
@@ -144,7 +144,7 @@ impl<'a> Fleet<'a> {
 
 /// Chunks in every stage, each of one link; two rows of index servers; a crawler that the operator has paused. Returns the
 /// chunks that someone holds.
-async fn fill(fleet: &mut Fleet<'_>) -> Vec<ClaimedChunk> {
+pub async fn fill(fleet: &mut Fleet<'_>) -> Vec<ClaimedChunk> {
     fleet.server.run(&["crawls", "set", "news", "--delay", "0"]).ok();
     let urls: Vec<String> = (0..12).map(|n| format!("http://user:hush@h{n}.example/{n}")).collect();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
@@ -191,7 +191,7 @@ async fn fill(fleet: &mut Fleet<'_>) -> Vec<ClaimedChunk> {
 }
 
 /// Every URL that is not finished is handed out once, and no chunk has a number of the other store. Returns the new chunks.
-async fn crawl_all(fleet: &Fleet<'_>, known: &BTreeSet<String>) -> Vec<String> {
+pub async fn crawl_all(fleet: &Fleet<'_>, known: &BTreeSet<String>) -> Vec<String> {
     let (mut urls, mut fresh) = (BTreeSet::new(), Vec::new());
     while let Some(chunk) = fleet.claim(Stage::Crawl).await {
         for link in &chunk.links {
@@ -207,7 +207,7 @@ async fn crawl_all(fleet: &Fleet<'_>, known: &BTreeSet<String>) -> Vec<String> {
     fresh
 }
 
-fn ids(chunks: &[Value]) -> BTreeSet<String> {
+pub fn ids(chunks: &[Value]) -> BTreeSet<String> {
     chunks.iter().map(|chunk| chunk["id"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -273,7 +273,7 @@ async fn a_pipeline_and_its_fleet_go_on_in_another_store() {
 }
 
 /// The other store goes on to the end: what is left is crawled, built and served, with new ids for what is new.
-async fn finish(target: &Fleet<'_>, source: &Fleet<'_>) {
+pub async fn finish(target: &Fleet<'_>, source: &Fleet<'_>) {
     let known = ids(&source.chunks());
     let fresh = crawl_all(target, &known).await;
     assert_eq!(fresh.len(), 2);

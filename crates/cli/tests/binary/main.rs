@@ -13,6 +13,7 @@ mod descriptors;
 mod documents;
 mod elect;
 mod export_import;
+mod export_moves;
 mod export_pipeline;
 mod fleet;
 mod full_disk;
