@@ -378,6 +378,9 @@ pub const MAKING_BACKOFF_BASE: Millis = Millis(1_000);
 pub const MAKING_BACKOFF_MAX: Millis = Millis(300_000);
 /// Failures in a row that open the breaker of a pool.
 pub const BREAKER_FAILURES: u32 = 3;
+/// A worker that exits by itself, without an error, sooner than this after its start and before it had a client counts as
+/// one that could not be made.
+pub const EARLY_EXIT: Millis = Millis(10_000);
 /// A worker that ran this long proves that its image or command works.
 pub const MAKING_STABLE: Millis = Millis(60_000);
 /// How long a failed match is remembered.
@@ -388,6 +391,8 @@ pub const SITE_SILENT_AFTER: Millis = Millis(15_000);
 pub const SITE_LOST_AFTER: Millis = Millis(60_000);
 /// Sites of one pool.
 pub const SITES_MAX: usize = 1_000;
+/// How long a deleted pool waits for a site that may have workers left and does not come back.
+pub const OWED_KEPT: Millis = Millis(7 * 24 * 3_600_000);
 /// Interval at which rows are compared with what a runtime has.
 pub const RECONCILE_INTERVAL: Millis = Millis(60_000);
 /// Matches that one decision moves on.

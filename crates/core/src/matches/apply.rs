@@ -15,7 +15,6 @@ use crate::time::Time;
 /// What a worker said to a question.
 pub(super) struct Heard {
     pub token: Token,
-    #[expect(dead_code, reason = "deadlines are counted from it next")]
     pub sent_at: Time,
     pub verdict: Verdict,
 }
@@ -86,7 +85,7 @@ impl State {
             Input::SiteAlive { site, runtime } => self.site_alive(site, runtime),
             Input::Listed { site, since, found } => self.listed(&site, since, found, chance),
             Input::Report { worker, run, secret, address, free } => self.report(worker, (run, secret), address, free),
-            Input::Set(settings) => self.set(*settings),
+            Input::Set(settings) => self.set(*settings, chance),
             Input::Delete => self.delete(),
             Input::Tick => Reply::Taken,
         }

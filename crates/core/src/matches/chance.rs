@@ -40,7 +40,12 @@ impl<'a> Chance<'a> {
 
     /// A span, more or less a quarter.
     pub fn about(&mut self, span: Millis) -> Millis {
-        let most = span.0 / 2;
-        Millis(span.0 - span.0 / 4 + if most == 0 { 0 } else { self.number() % (most + 1) })
+        let number = self.number();
+        spread(span, number)
     }
+}
+
+/// A span, more or less a quarter, as a random number says.
+pub(super) const fn spread(span: Millis, number: u64) -> Millis {
+    Millis(span.0 - span.0 / 4 + number % (span.0 / 2 + 1))
 }

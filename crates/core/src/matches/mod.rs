@@ -28,17 +28,24 @@
 //!
 //! **Matches.** queued → making → matched, or failed with a reason. One request per client. An unclear answer of a worker
 //! is not a no: while a reservation is asked for, the client is tried elsewhere and the slot is given back; a matched
-//! client keeps its worker, unverified, until the match ends unconfirmed. Only a worker's yes extends a match, so a
-//! machine that burns down holds nobody for longer than the reservation time. A client is never booked twice on one
-//! worker, because a late release would hit the wrong reservation.
+//! client keeps its worker, unverified, until the match ends unconfirmed. Only a worker's yes extends a match, counted
+//! from when the question was sent, so a match never outlives its reservation, and a machine that burns down holds
+//! nobody for longer than the reservation time. A client is never booked twice on one worker, because a late release
+//! would hit the wrong reservation.
 //!
-//! **Workers.** See [`steps`] for the steps, `scale` for what decides them. A worker with a booked slot is never
-//! stopped. Clients go to the fullest worker, so that others fall idle.
+//! **Calls in flight.** A call to a worker may arrive until its deadline, whatever else was answered meanwhile. A slot
+//! stays booked until no call can arrive that takes it or releases it, and a worker that exited is not started again
+//! before. After a load the calls of the owner before are assumed to be on their way.
+//!
+//! **Workers.** See [`steps`] for the steps, `scale` for what decides them, `trouble` for failures. A worker with a booked
+//! slot is never stopped. Clients go to the fullest worker, so that others fall idle. Calls that fail together are one
+//! miss. Only a yes to a reservation or a check proves a worker.
 //!
 //! **Sites.** A site is a runtime that starts workers: a Docker engine, or the processes of a machine. Nodes announce
 //! theirs every 5 s to every pool. A site's list is compared with the rows when it comes and every minute. A worker of a
-//! site that is silent is not stopped or removed in vain for ever: after the step's deadline it is forgotten, and
-//! removed as unknown if the site comes back.
+//! site that is silent is not stopped or removed in vain for ever: after the step's deadline it is forgotten, and the
+//! site is *owed*: a deleted pool stays until the site has listed that nothing is left. What no row knows is removed,
+//! after a write: the commit of an owner that was replaced fails.
 //!
 //! **Effects** may be lost or late; each is for one site, whose Maker carries it out at most once. An order to a runtime
 //! is sent again until its outcome is known; outcomes carry the number of their step, exits the instance that ended,

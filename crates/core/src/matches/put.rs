@@ -83,47 +83,55 @@ impl State {
         Reply::Verify(Box::new(ask))
     }
 
-    /// What a worker said when it was asked on behalf of a client's call. Only a plain no queues the client again.
-    pub(super) fn checked(&mut self, asker: &Asker, _call: Call, heard: &Heard, chance: &mut Chance<'_>) -> Reply {
+    /// What a worker said when it was asked on behalf of a client's call. Only a plain no ends the match, and only a
+    /// call for a worker queues the client again.
+    pub(super) fn checked(&mut self, asker: &Asker, call: Call, heard: &Heard, chance: &mut Chance<'_>) -> Reply {
         if let Err(refusal) = self.check_principal(asker) {
             return Reply::Refused(refusal);
         }
         let known = self.matches.get(&asker.client);
         let Some(mut known) = known.filter(|known| is_matched(&known.row, heard.token)).cloned() else {
             // The match has changed while its worker was asked.
-            return self.put(asker);
+            return self.call(asker, call);
         };
-        let MatchState::Matched { booking, expires_at } = &mut known.row.state else { return self.put(asker) };
+        let MatchState::Matched { booking, expires_at } = &mut known.row.state else { return self.call(asker, call) };
         let worker = booking.worker;
         match &heard.verdict {
             Verdict::Yes => {
                 self.heard_well(worker);
                 known.verified_at = Some(self.now);
-                let span = self.pool.settings.reservation;
+                let span = booking.reservation;
+                // The worker counts from when the call arrived, which is no earlier than when it was sent.
+                let extended = heard.sent_at.after(span).max(*expires_at);
                 // Not every call is worth a write: while most of the time is left, it stays as it is.
                 let is_long = expires_at.since(self.now).0 > span.0 / 4 * 3;
-                if self.pool.closing || is_long {
+                if self.pool.closing || is_long || extended == *expires_at {
                     self.matches.insert(asker.client.clone(), known);
                 } else {
-                    *expires_at = self.now.after(span);
+                    *expires_at = extended;
                     self.store(&asker.client, Some(known));
                 }
                 Reply::View(asker.client.clone())
             }
             Verdict::No => {
-                let reason =
-                    format!("worker {} no longer held the reservation; it was queued again", self.worker_name(worker));
                 self.drop_booking(&mut known);
-                // Should it not be queued below, the row tells why.
+                let reason = format!("worker {} no longer held the reservation", self.worker_name(worker));
                 known.row.state = MatchState::Vacant { until: self.now.after(FAILED_KEPT) };
-                known.row.reason = reason.as_str().into();
+                known.row.reason = reason.into();
                 self.store(&asker.client, Some(known));
-                self.queue_anew(asker, &reason)
+                self.call(asker, call)
             }
             Verdict::Unknown(why) => {
-                self.missed(worker, why, chance);
+                self.missed(worker, heard.sent_at, why, chance);
                 Reply::Unverified(asker.client.clone())
             }
+        }
+    }
+
+    fn call(&mut self, asker: &Asker, call: Call) -> Reply {
+        match call {
+            Call::Put => self.put(asker),
+            Call::Look => self.look(asker),
         }
     }
 
@@ -156,8 +164,9 @@ impl State {
             reason: reason.into(),
             version: before.map_or(0, |known| known.row.version),
         };
-        let (asks, release_at) = before.map_or((0, self.now), |known| (known.asks, known.release_at));
-        let known = Match { row, send_at: Time::NEVER, asks, release_at, verified_at: None, timer: Time::NEVER };
+        let (calls, release_at) =
+            before.map_or_else(|| (Vec::new(), self.now), |known| (known.calls.clone(), known.release_at));
+        let known = Match { row, send_at: Time::NEVER, calls, release_at, verified_at: None, timer: Time::NEVER };
         self.store(&asker.client, Some(known));
         Reply::View(asker.client.clone())
     }

@@ -31,9 +31,10 @@ impl State {
                 return;
             }
             MatchState::Making(booking) if known.send_at <= now => {
-                let ask = self.ask(client, booking, booking.asked_until);
+                let (token, until) = (booking.token, booking.asked_until);
+                let ask = self.ask(client, booking, until);
                 self.effects.extend(ask.map(Effect::Reserve));
-                known.asks += 1;
+                known.sent(token, now, until, true);
                 known.send_at = Time::NEVER;
             }
             MatchState::Matched { expires_at, .. } if *expires_at <= now => {
@@ -55,9 +56,12 @@ impl State {
         if known.row.leftovers.is_empty() || known.release_at > self.now {
             return;
         }
-        for left in &known.row.leftovers {
-            let ask = self.ask(client, &left.booking, self.now.after(ASK_TIME));
+        for left in known.row.leftovers.clone() {
+            // None may arrive after the slot was given to another one.
+            let until = self.now.after(ASK_TIME).min(left.until);
+            let ask = self.ask(client, &left.booking, until);
             self.effects.extend(ask.map(Effect::Release));
+            known.sent(left.booking.token, self.now, until, false);
         }
         known.release_at = self.now.after(chance.about(RELEASE_RESENT));
     }
@@ -75,32 +79,29 @@ impl State {
 
     /// What a worker said when it was to give up a reservation.
     pub(super) fn released(&mut self, client: &ClientName, heard: &Heard, chance: &mut Chance<'_>) -> Reply {
-        let Heard { token, verdict, .. } = heard;
-        let Some(mut known) = self.matches.get(client).cloned() else { return Reply::Stale };
+        let Heard { token, sent_at, verdict } = heard;
+        let Some(known) = self.matches.get_mut(client) else { return Reply::Stale };
+        if !matches!(verdict, Verdict::Unknown(_)) {
+            known.answered(*token, *sent_at, false);
+        }
+        let mut known = known.clone();
         let Some(at) = known.row.leftovers.iter().position(|left| left.booking.token == *token) else {
             return Reply::Stale;
         };
-        let left = known.row.leftovers.swap_remove(at);
-        let worker = left.booking.worker;
-        match verdict {
-            Verdict::Yes | Verdict::No if left.booking.asked_until <= self.now => {
-                if let Some(worker) = self.workers.get_mut(&worker) {
-                    worker.misses = 0;
-                }
-                self.store(client, Some(known));
-                Reply::Taken
-            }
-            Verdict::Yes | Verdict::No => {
-                // A call that asks for it may still be on its way: it is released once more after that.
-                known.release_at = left.booking.asked_until;
-                known.row.leftovers.push(left);
-                self.store_if_changed(client, Some(known));
-                Reply::Taken
-            }
-            Verdict::Unknown(why) => {
-                self.missed(worker, why, chance);
-                Reply::Taken
-            }
+        if let Verdict::Unknown(why) = verdict {
+            let worker = known.row.leftovers.get(at).map(|left| left.booking.worker);
+            worker.into_iter().for_each(|worker| self.missed(worker, *sent_at, why, chance));
+            return Reply::Taken;
         }
+        if let Some(until) = known.in_flight(*token, self.now) {
+            // Another call may still arrive: one that asks for the slot, or one that would release the client's next
+            // reservation on this worker. It is released once more after that.
+            known.release_at = until;
+            self.store_if_changed(client, Some(known));
+        } else {
+            known.row.leftovers.swap_remove(at);
+            self.store(client, Some(known));
+        }
+        Reply::Taken
     }
 }

@@ -1,5 +1,7 @@
 //! Reservations: a slot is booked, which is durable before its worker is asked; the worker's answer decides.
 
+use std::collections::BTreeSet;
+
 use super::apply::{Heard, Reply};
 use super::chance::Chance;
 use super::decision::Ask;
@@ -26,14 +28,27 @@ enum Pick {
 impl State {
     /// Books slots for those that wait, first come, first served.
     pub(super) fn assign(&mut self, chance: &mut Chance<'_>) {
-        if !self.workers.values().any(|worker| self.room(worker) > 0) {
-            return;
-        }
-        for client in std::mem::take(&mut self.blocked) {
-            if let Some(known) = self.matches.get(&client) {
-                self.queue.set_ready(known.row.turn, true);
+        let open = self.with_room();
+        // Those that are blocked are tried again only if another worker has room than when they were tried: otherwise a
+        // long row of them at the head would be tried for ever, and nobody behind it.
+        if !open.is_subset(&self.open) {
+            for client in std::mem::take(&mut self.blocked) {
+                if let Some(known) = self.matches.get(&client) {
+                    self.queue.set_ready(known.row.turn, true);
+                }
             }
         }
+        if !open.is_empty() {
+            self.assign_some(chance);
+        }
+        self.open = self.with_room();
+    }
+
+    fn with_room(&self) -> BTreeSet<WorkerNo> {
+        self.workers.iter().filter(|(_, worker)| self.room(worker) > 0).map(|(no, _)| *no).collect()
+    }
+
+    fn assign_some(&mut self, chance: &mut Chance<'_>) {
         for _ in 0..MATCHES_AT_ONCE_MAX {
             if self.jobs() >= self.pool.settings.makers_max as usize {
                 return;
@@ -92,7 +107,7 @@ impl State {
         let booking = Booking { worker, token, reservation, asked_until };
         known.row.state = MatchState::Making(booking);
         known.row.reason = format!("worker {} is asked", self.worker_name(worker)).into();
-        (known.send_at, known.asks) = (self.now, 0);
+        known.send_at = self.now;
         self.store(client, Some(known));
     }
 
@@ -107,7 +122,7 @@ impl State {
             site: worker.row.site.clone(),
             address,
             token: booking.token,
-            reservation: self.pool.settings.reservation,
+            reservation: booking.reservation,
             sent_at: self.now,
             until,
         })
@@ -115,16 +130,19 @@ impl State {
 
     /// What a worker said to a reservation.
     pub(super) fn reserved(&mut self, client: &ClientName, heard: &Heard, chance: &mut Chance<'_>) -> Reply {
-        let Heard { token, verdict, .. } = heard;
-        let token = *token;
-        let Some(mut known) = self.matches.get(client).cloned() else { return Reply::Stale };
-        // Once the only call has ended, none is on its way.
-        let quiet = known.asks == 1 && !matches!(verdict, Verdict::Unknown(_));
+        let Heard { token, sent_at, verdict } = heard;
+        let Some(known) = self.matches.get_mut(client) else { return Reply::Stale };
+        let plain = !matches!(verdict, Verdict::Unknown(_));
+        if plain {
+            known.answered(*token, *sent_at, true);
+        }
+        let mut known = known.clone();
+        let quiet = plain && !known.is_asked(*token, self.now);
         let MatchState::Making(booking) = &mut known.row.state else {
-            return self.reserved_late(known, client, token, quiet);
+            return self.reserved_late(known, client, *token, quiet);
         };
-        if booking.token != token {
-            return Reply::Stale;
+        if booking.token != *token {
+            return self.reserved_late(known, client, *token, quiet);
         }
         if quiet {
             booking.asked_until = self.now;
@@ -138,7 +156,8 @@ impl State {
                 known.row.reason = format!("worker {} has reserved a slot", self.worker_name(worker)).into();
                 known.row.attempts = 0;
                 known.verified_at = Some(self.now);
-                let expires_at = self.now.after(self.pool.settings.reservation);
+                // The worker counts from when the call arrived, which is no earlier than when it was sent.
+                let expires_at = sent_at.after(booking.reservation);
                 known.row.state = MatchState::Matched { booking, expires_at };
                 self.store(client, Some(known));
             }
@@ -146,13 +165,13 @@ impl State {
                 self.drop_booking(&mut known);
                 let why = format!("worker {} refused", self.worker_name(worker));
                 self.try_again(client, known, &why, chance);
-                self.refused(worker, chance);
+                self.refused(worker, *sent_at, chance);
             }
             Verdict::Unknown(why) => {
                 let why = format!("worker {} gave no clear answer: {why}", self.worker_name(worker));
                 self.give_back(&mut known);
                 self.try_again(client, known, &why, chance);
-                self.missed(worker, &why, chance);
+                self.missed(worker, *sent_at, &why, chance);
             }
         }
         Reply::Taken
@@ -196,7 +215,7 @@ impl State {
         let Some(booking) = known.row.booking().cloned() else { return };
         // A check may be on its way, and makes the worker count anew.
         let heard = booking.asked_until.max(self.now.after(ASK_TIME));
-        let until = heard.after(self.pool.settings.reservation).after(WORKER_CLOCK_MARGIN);
+        let until = heard.after(booking.reservation).after(WORKER_CLOCK_MARGIN);
         known.row.leftovers.push(Leftover { booking, until });
         known.release_at = self.now;
     }
@@ -208,12 +227,12 @@ impl State {
         }
     }
 
-    /// A worker said yes.
+    /// A worker said yes to a reservation or a check. Nothing else proves that it serves: one that refuses everybody may
+    /// well report itself, and release what it does not have.
     pub(super) fn heard_well(&mut self, no: WorkerNo) {
         let Some(worker) = self.workers.get_mut(&no) else { return };
         (worker.misses, worker.quiet_until) = (0, Time::ZERO);
-        let (made, recipe_no) = (worker.row.since, worker.row.recipe_no);
-        self.prove_recipe(made, recipe_no);
+        self.prove(no);
     }
 
     fn count_use(&mut self, no: WorkerNo) {
@@ -223,21 +242,26 @@ impl State {
     }
 
     /// A worker refused although it should have room.
-    fn refused(&mut self, no: WorkerNo, chance: &mut Chance<'_>) {
+    fn refused(&mut self, no: WorkerNo, sent_at: Time, chance: &mut Chance<'_>) {
         let Some(worker) = self.workers.get(&no) else { return };
-        if worker.row.uses == 0 && worker.clients.is_empty() {
+        if !worker.row.proven && worker.clients.is_empty() {
             self.give_up_worker(no, "it refused its first reservation", chance);
         } else {
-            self.missed(no, "it refuses reservations although it should have room", chance);
+            self.missed(no, sent_at, "it refuses reservations although it should have room", chance);
         }
     }
 
-    /// A worker did not say yes: it is left alone for a while, and gets no more clients when that repeats.
-    pub(super) fn missed(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
-        let quiet_until = self.now.after(chance.about(LOOKUP_COOLDOWN));
+    /// A worker did not say yes: it is left alone for a while, and gets no more clients when that repeats. Calls that
+    /// were under way when the last miss was heard of failed for the same reason, and do not count again.
+    pub(super) fn missed(&mut self, no: WorkerNo, sent_at: Time, why: &str, chance: &mut Chance<'_>) {
+        let (now, quiet_until) = (self.now, self.now.after(chance.about(LOOKUP_COOLDOWN)));
         let Some(worker) = self.workers.get_mut(&no) else { return };
-        worker.misses += 1;
         worker.quiet_until = quiet_until;
+        if sent_at <= worker.missed_at {
+            return;
+        }
+        worker.misses += 1;
+        worker.missed_at = now;
         if worker.misses >= WORKER_MISSES_MAX {
             self.give_up_worker(no, why, chance);
         }
@@ -246,9 +270,9 @@ impl State {
     /// A worker gets no more clients. If it never had one, its image or command is to blame.
     fn give_up_worker(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
         let Some(worker) = self.workers.get(&no).filter(|worker| worker.row.phase == Phase::Running) else { return };
-        if worker.row.uses == 0 {
+        if !worker.row.proven {
             let why = format!("worker {}: {why}", self.worker_name(no));
-            self.count_failure(&why, chance);
+            self.count_failure(no, &why, chance);
         }
         self.enter_phase(no, Phase::Draining, why);
     }

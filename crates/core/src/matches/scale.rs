@@ -4,7 +4,7 @@
 use super::chance::Chance;
 use super::row::{Phase, WorkerNo, WorkerRow};
 use super::settings::RuntimeKind;
-use super::state::{State, Worker};
+use super::state::{Site, State, Worker};
 use crate::limits::{SITE_LOST_AFTER, SITE_SILENT_AFTER};
 use crate::names::SiteName;
 use crate::time::Time;
@@ -24,7 +24,7 @@ impl State {
         let mut supply = Supply { free: 0, coming: 0, good: 0 };
         for worker in self.workers.values() {
             if worker.row.phase.is_making() {
-                supply.coming += u64::from(worker.row.slots);
+                supply.coming += self.uses_left(u64::from(worker.row.slots), worker.row.uses);
             } else {
                 supply.free += u64::from(self.room(worker));
             }
@@ -40,8 +40,22 @@ impl State {
         }
         let settings = &self.pool.settings;
         let wanted = self.queue.len() as u64 + u64::from(settings.buffer);
-        let slots = wanted.saturating_sub(supply.free + supply.coming).div_ceil(u64::from(settings.recipe.slots));
+        let each = self.uses_left(u64::from(settings.recipe.slots), 0).max(1);
+        let slots = wanted.saturating_sub(supply.free + supply.coming).div_ceil(each);
         slots.max(u64::from(settings.min).saturating_sub(supply.good as u64))
+    }
+
+    /// Slots of which as many may be used as the maximum of uses allows.
+    fn uses_left(&self, slots: u64, uses: u64) -> u64 {
+        self.pool.settings.uses_max.map_or(slots, |most| slots.min(most.saturating_sub(uses)))
+    }
+
+    /// Workers that count against `max`. What has ended on a site that is silent neither runs nor can be started.
+    pub(super) fn occupying(&self) -> usize {
+        let over = |row: &WorkerRow| {
+            matches!(row.phase, Phase::Exited | Phase::Removing) && self.silence(&row.site) >= SITE_SILENT_AFTER
+        };
+        self.workers.values().filter(|worker| !over(&worker.row)).count()
     }
 
     pub(super) fn scale(&mut self, chance: &mut Chance<'_>) {
@@ -71,8 +85,12 @@ impl State {
         for (no, why) in drained {
             self.retire(no, why);
         }
+        let most = self.pool.settings.max as usize;
+        let exited = self.workers.iter().filter(|(_, worker)| worker.row.phase == Phase::Exited);
+        let exited: Vec<WorkerNo> = exited.map(|(no, _)| *no).take(self.occupying().saturating_sub(most)).collect();
+        exited.into_iter().for_each(|no| self.retire(no, "the pool has more workers than `max`"));
         let mut good: Vec<_> = self.workers.iter().filter(|(_, worker)| is_good(worker)).collect();
-        let surplus = good.len().saturating_sub(self.pool.settings.max as usize);
+        let surplus = good.len().saturating_sub(most);
         if surplus > 0 {
             good.sort_by_key(|(no, worker)| (!worker.row.phase.is_making(), worker.clients.len(), **no));
             let surplus: Vec<WorkerNo> = good.iter().take(surplus).map(|(no, _)| **no).collect();
@@ -136,7 +154,7 @@ impl State {
                 if !self.restart_worker(no, chance) {
                     return;
                 }
-            } else if self.workers.len() < self.pool.settings.max as usize
+            } else if self.occupying() < self.pool.settings.max as usize
                 && let Some(site) = self.site_for_new(chance)
             {
                 if !self.create_worker(site, chance) {
@@ -161,19 +179,26 @@ impl State {
         let fit = |(no, worker): &(&WorkerNo, &Worker)| {
             worker.row.phase == Phase::Exited
                 && self.may_run_again(**no)
+                && worker.row.restart_at <= self.now
                 && self.silence(&worker.row.site) < SITE_SILENT_AFTER
+                && self.site_backs_off(&worker.row.site).is_none()
         };
         self.workers.iter().find(fit).map(|(no, _)| *no)
     }
 
-    /// The site with the fewest workers; by chance among equals.
-    pub(super) fn site_for_new(&self, chance: &mut Chance<'_>) -> Option<SiteName> {
-        let fits = |name: &SiteName, runtime| {
-            runtime == self.pool.settings.recipe.runtime && self.silence(name) < SITE_SILENT_AFTER
-        };
+    /// Sites that are there and can start what the recipe says.
+    pub(super) fn fit_sites(&self) -> impl Iterator<Item = &SiteName> {
+        let runtime = self.pool.settings.recipe.runtime;
+        let fits =
+            move |name: &SiteName, site: &Site| site.runtime == runtime && self.silence(name) < SITE_SILENT_AFTER;
+        self.sites.iter().filter(move |(name, site)| fits(name, site)).map(|(name, _)| name)
+    }
+
+    /// The site with the fewest workers of those that do not back off; by chance among equals.
+    fn site_for_new(&self, chance: &mut Chance<'_>) -> Option<SiteName> {
         let there = |name: &SiteName| self.workers.values().filter(|worker| worker.row.site == *name).count();
-        let sites = self.sites.iter().filter(|(name, site)| fits(name, site.runtime));
-        sites.map(|(name, _)| (there(name), chance.number(), name)).min().map(|(_, _, name)| name.clone())
+        let sites = self.fit_sites().filter(|name| self.site_backs_off(name).is_none());
+        sites.map(|name| (there(name), chance.number(), name)).min().map(|(_, _, name)| name.clone())
     }
 
     /// Starts a worker again; false if there are no random values left for its secret.

@@ -1,27 +1,45 @@
 //! An operator's calls: settings, and deletion, which drains first.
 
 use super::apply::Reply;
+use super::chance::Chance;
 use super::refusal::Refusal;
 use super::row::MatchState;
 use super::settings::Settings;
 use super::state::State;
-use crate::limits::MATCHES_AT_ONCE_MAX;
-use crate::names::ClientName;
+use crate::limits::{MATCHES_AT_ONCE_MAX, OWED_KEPT};
+use crate::names::{ClientName, SiteName};
 
 impl State {
-    pub(super) fn set(&mut self, settings: Settings) -> Reply {
+    pub(super) fn set(&mut self, settings: Settings, chance: &mut Chance<'_>) -> Reply {
         if self.pool.closing {
-            return Reply::Refused(Refusal::Closing(self.pool.name.to_string()));
+            if !self.workers.is_empty() || !self.matches.is_empty() {
+                return Reply::Refused(Refusal::Closing(self.pool.name.to_string()));
+            }
+            self.begin_again(chance);
         }
         if settings != self.pool.settings {
             if settings.recipe != self.pool.settings.recipe {
                 self.pool.recipe_no += 1;
                 self.pool.trouble = None;
+                self.pool.site_trouble.clear();
             }
             self.pool.settings = settings;
             self.dirty.pool = true;
         }
         Reply::Pool
+    }
+
+    /// Nothing is left of a deleted pool but sites that are away: its name may be used again. Their workers are of another
+    /// generation, and are removed as unknown once the sites are back.
+    fn begin_again(&mut self, chance: &mut Chance<'_>) {
+        let pool = &mut self.pool;
+        pool.generation = chance.number();
+        pool.recipe_no += 1;
+        pool.trouble = None;
+        pool.site_trouble.clear();
+        pool.closing = false;
+        pool.created_at = self.now;
+        self.dirty.pool = true;
     }
 
     pub(super) fn delete(&mut self) -> Reply {
@@ -32,7 +50,16 @@ impl State {
         Reply::Pool
     }
 
-    /// Once nothing runs and nobody is matched, the rest of a deleted pool goes.
+    /// A site may have something left of this pool.
+    pub(super) fn owe(&mut self, site: &SiteName) {
+        let now = self.now;
+        self.pool.owed.retain(|_, since| now < since.after(OWED_KEPT));
+        self.pool.owed.insert(site.clone(), now);
+        self.dirty.pool = true;
+    }
+
+    /// Once nothing runs and nobody is matched, the rest of a deleted pool goes; not before sites that were away have
+    /// said that they have nothing left of it.
     pub(super) fn close_if_empty(&mut self) {
         if !self.pool.closing || self.gone || !self.workers.is_empty() {
             return;
@@ -42,7 +69,10 @@ impl State {
         let rest: Vec<ClientName> = rest.map(|(client, _)| client.clone()).take(MATCHES_AT_ONCE_MAX).collect();
         self.more |= rest.len() == MATCHES_AT_ONCE_MAX;
         rest.iter().for_each(|client| self.store(client, None));
-        if self.matches.is_empty() {
+        let (now, owed) = (self.now, self.pool.owed.len());
+        self.pool.owed.retain(|_, since| now < since.after(OWED_KEPT));
+        self.dirty.pool |= self.pool.owed.len() < owed;
+        if self.matches.is_empty() && self.pool.owed.is_empty() {
             self.gone = true;
             self.dirty.pool = true;
         }

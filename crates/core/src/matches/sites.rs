@@ -12,9 +12,12 @@ use super::refusal::Refusal;
 use super::row::{Phase, Secret, WorkerNo};
 use super::settings::RuntimeKind;
 use super::state::{Site, State};
-use crate::limits::{ADDRESS_BYTES_MAX, SITE_LOST_AFTER, SITE_SILENT_AFTER, SITES_MAX};
+use crate::limits::{ADDRESS_BYTES_MAX, ORDER_RESENT, SITE_LOST_AFTER, SITE_SILENT_AFTER, SITES_MAX};
 use crate::names::SiteName;
-use crate::time::Time;
+use crate::time::{Millis, Time};
+
+/// How far the label of an unknown worker may move the numbers on: one that is further off is not ours.
+const NUMBERS_SKIPPED_MAX: u64 = 1_000_000;
 
 impl State {
     pub(super) fn site_alive(&mut self, site: SiteName, runtime: RuntimeKind) -> Reply {
@@ -37,14 +40,13 @@ impl State {
     }
 
     pub(super) fn listed(&mut self, site: &SiteName, since: Time, found: Vec<Found>, chance: &mut Chance<'_>) -> Reply {
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut unknown) = (BTreeSet::new(), false);
         for found in found {
             let row = self.workers.get(&found.worker).map(|worker| &worker.row);
             let known = row.filter(|row| row.site == *site && found.generation == self.pool.generation);
             let Some(row) = known else {
-                let (site, worker, generation) = (site.clone(), found.worker, found.generation);
-                let labels = Labels { owner: self.pool.owner.clone(), generation, worker };
-                self.effects.push(Effect::RemoveUnknown { site, labels });
+                self.remove_unknown(site, &found);
+                unknown = true;
                 continue;
             };
             seen.insert(found.worker);
@@ -67,7 +69,29 @@ impl State {
                 Phase::Creating | Phase::Restarting => {}
             }
         }
+        if !unknown && self.pool.owed.get(site).is_some_and(|owed| *owed <= since) {
+            self.pool.owed.remove(site);
+            self.dirty.pool = true;
+        }
         Reply::Taken
+    }
+
+    /// Orders the removal of what no row knows. An owner that was replaced does not know its successor's workers, so the
+    /// order follows a write, whose commit fails for such an owner. What this owner does not know by then is not
+    /// known later either: its number is not given out again, so the order does no harm however late it is.
+    fn remove_unknown(&mut self, site: &SiteName, found: &Found) {
+        let (worker, generation) = (found.worker, found.generation);
+        let near = worker.0 < self.pool.next_worker.saturating_add(NUMBERS_SKIPPED_MAX);
+        if generation == self.pool.generation && near {
+            self.pool.next_worker = self.pool.next_worker.max(worker.0 + 1);
+        }
+        self.owe(site);
+        let again = self.now.after(ORDER_RESENT);
+        if let Some(known) = self.sites.get_mut(site) {
+            known.list_at = known.list_at.min(again);
+        }
+        let labels = Labels { owner: self.pool.owner.clone(), generation, worker };
+        self.effects.push(Effect::RemoveUnknown { site: site.clone(), labels });
     }
 
     /// Compares a worker with what its runtime has; `later` if that is certainly not older than its phase.
@@ -107,9 +131,11 @@ impl State {
             return Reply::Refused(Refusal::BadAddress(address.chars().take(80).collect()));
         }
         let unknown = Refusal::UnknownWorker { pool: self.pool.name.to_string(), worker: no.0 };
-        let now = self.now;
+        let (now, name) = (self.now, self.worker_name(no));
         let Some(worker) = self.workers.get_mut(&no) else { return Reply::Refused(unknown) };
-        let _ = proof;
+        if proof != (worker.row.secret_run, worker.row.secret) {
+            return Reply::Refused(Refusal::WrongSecret { worker: name });
+        }
         match (worker.row.phase, &mut worker.row.instance) {
             (Phase::Starting | Phase::Running | Phase::Draining, Some(instance)) => {
                 if instance.address != address {
@@ -121,8 +147,14 @@ impl State {
                 }
                 let Some(worker) = self.workers.get_mut(&no) else { return Reply::Refused(unknown) };
                 let own = worker.clients.len() as u32;
-                worker.elsewhere = (worker.row.slots.saturating_sub(own).saturating_sub(free), now);
-                (worker.misses, worker.quiet_until) = (0, Time::ZERO);
+                let used = worker.row.slots.saturating_sub(own).saturating_sub(free);
+                // It is durable, so that a worker which others use is not stopped after a crash. A report that says the
+                // same is written only before the last one is too old to be believed.
+                let old = now >= worker.row.reported_at.after(Millis(SITE_LOST_AFTER.0 / 2));
+                if used != worker.row.used_elsewhere || (used > 0 && old) {
+                    (worker.row.used_elsewhere, worker.row.reported_at) = (used, now);
+                    self.dirty.workers.insert(no);
+                }
                 Reply::Taken
             }
             // What started it has not been recorded yet: it is awaited as usual.

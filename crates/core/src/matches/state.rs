@@ -8,7 +8,7 @@ use super::input::StepId;
 use super::queue::Queue;
 use super::row::{Booking, MatchRow, MatchState, Phase, PoolRow, WorkerNo, WorkerRow, Write};
 use super::settings::{RuntimeKind, Settings};
-use crate::ids::ShardId;
+use crate::ids::{ShardId, Token};
 use crate::limits;
 use crate::names::{ClientName, PoolName, SiteName};
 use crate::time::{Millis, Time};
@@ -26,6 +26,8 @@ pub struct State {
     pub(super) next_turn: u64,
     /// Queued clients that have not given back a slot of the workers that have room.
     pub(super) blocked: BTreeSet<ClientName>,
+    /// Workers that had room when clients were last assigned: only another one can help those that are blocked.
+    pub(super) open: BTreeSet<WorkerNo>,
     /// One entry per match: when it must be looked at.
     pub(super) timers: BTreeSet<(Time, ClientName)>,
     pub(super) sites: BTreeMap<SiteName, Site>,
@@ -58,12 +60,12 @@ pub(super) struct Worker {
     pub row: WorkerRow,
     /// Clients that have a slot, or have not given it back.
     pub clients: BTreeSet<ClientName>,
-    /// Slots that it reported as used by others, and when.
-    pub elsewhere: (u32, Time),
     /// It is not asked before.
     pub quiet_until: Time,
-    /// Calls in a row that it refused or did not answer.
+    /// Calls in a row that it refused or did not answer. Those that were under way together count once.
     pub misses: u32,
+    /// When the last of them was heard of.
+    pub missed_at: Time,
     /// When its order is sent.
     pub send_at: Time,
 }
@@ -74,13 +76,24 @@ pub(super) struct Match {
     pub row: MatchRow,
     /// When the worker is asked to reserve.
     pub send_at: Time,
-    /// How often it was asked, as far as this state knows; after a load others may have asked.
-    pub asks: u32,
+    /// Calls to workers that may still arrive.
+    pub calls: Vec<InFlight>,
     /// When leftovers are given back.
     pub release_at: Time,
     /// When the worker last said yes.
     pub verified_at: Option<Time>,
     pub timer: Time,
+}
+
+/// A call to a worker, to reserve or to release, that may still arrive there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InFlight {
+    pub token: Token,
+    /// When it was sent. [`Time::NEVER`] stands for calls of the owner before, of which nothing is known.
+    pub sent_at: Time,
+    /// It does not arrive later.
+    pub until: Time,
+    pub reserves: bool,
 }
 
 /// Where workers can be started.
@@ -93,14 +106,13 @@ pub(super) struct Site {
 
 impl Worker {
     pub fn new(row: WorkerRow, now: Time) -> Self {
-        let elsewhere = (0, Time::ZERO);
-        Self { row, clients: BTreeSet::new(), elsewhere, quiet_until: Time::ZERO, misses: 0, send_at: now }
+        let clients = BTreeSet::new();
+        Self { row, clients, quiet_until: Time::ZERO, misses: 0, missed_at: Time::ZERO, send_at: now }
     }
 
     /// Slots that others use, as far as a fresh report tells.
     pub fn used_elsewhere(&self, now: Time) -> u32 {
-        let (used, at) = self.elsewhere;
-        if now < at.after(limits::SITE_LOST_AFTER) { used } else { 0 }
+        if now < self.row.reported_at.after(limits::SITE_LOST_AFTER) { self.row.used_elsewhere } else { 0 }
     }
 
     pub fn is_busy(&self, now: Time) -> bool {
@@ -156,6 +168,7 @@ impl State {
             queue: Queue::default(),
             next_turn: 0,
             blocked: BTreeSet::new(),
+            open: BTreeSet::new(),
             timers: BTreeSet::new(),
             sites: BTreeMap::new(),
             asking: 0,
@@ -168,8 +181,8 @@ impl State {
             more: false,
         };
         for (client, row) in matches {
-            // Another Maker may have asked, and its call may still be on its way.
-            let known = Match { row, send_at: now, asks: 2, release_at: now, verified_at: None, timer: Time::NEVER };
+            let calls = calls_before(&row, now);
+            let known = Match { row, send_at: now, calls, release_at: now, verified_at: None, timer: Time::NEVER };
             state.next_turn = state.next_turn.max(known.row.turn + 1);
             state.enter(client, known);
         }
@@ -251,7 +264,8 @@ impl State {
         row.deadline = match phase {
             Phase::Creating | Phase::Restarting | Phase::Starting => now.after(start_max),
             Phase::Stopping | Phase::Removing => now.after(limits::STOP_TIME),
-            Phase::Exited => now.after(idle),
+            // Not at once, or nothing would wake for it.
+            Phase::Exited => now.after(idle.max(Millis(1))),
             Phase::Running | Phase::Draining => Time::NEVER,
         };
         (row.phase, row.since, row.tries, row.reason) = (phase, now, 0, reason.into());
@@ -322,7 +336,44 @@ impl State {
     }
 }
 
+/// Calls that the owner before may have sent, until it was replaced.
+fn calls_before(row: &MatchRow, now: Time) -> Vec<InFlight> {
+    let call = |token, until, reserves| InFlight { token, sent_at: Time::NEVER, until, reserves };
+    let asked = row.booked().map(|booking| call(booking.token, booking.asked_until, true));
+    let released = row.leftovers.iter().map(|left| {
+        let until = now.after(limits::ASK_TIME).min(left.until);
+        call(left.booking.token, until, false)
+    });
+    asked.chain(released).filter(|call| call.until > now).collect()
+}
+
 impl Match {
+    /// A call has been sent.
+    pub fn sent(&mut self, token: Token, sent_at: Time, until: Time, reserves: bool) {
+        self.calls.retain(|call| call.until > sent_at);
+        self.calls.push(InFlight { token, sent_at, until, reserves });
+    }
+
+    /// A call was answered plainly, so it arrives no more. One that broke may still.
+    pub fn answered(&mut self, token: Token, sent_at: Time, reserves: bool) {
+        let answered = |call: &InFlight| (call.token, call.sent_at, call.reserves) == (token, sent_at, reserves);
+        // Two may have been sent in the same millisecond: only one of them was answered.
+        if let Some(at) = self.calls.iter().position(answered) {
+            self.calls.swap_remove(at);
+        }
+    }
+
+    /// Until when a call about a reservation may arrive, if one may.
+    pub fn in_flight(&self, token: Token, now: Time) -> Option<Time> {
+        let calls = self.calls.iter().filter(|call| call.token == token && call.until > now);
+        calls.map(|call| call.until).max()
+    }
+
+    /// Whether a call may arrive that asks for a reservation.
+    pub fn is_asked(&self, token: Token, now: Time) -> bool {
+        self.calls.iter().any(|call| call.reserves && call.token == token && call.until > now)
+    }
+
     /// When it must be looked at.
     fn next_look(&self, now: Time) -> Time {
         let own = match &self.row.state {

@@ -19,7 +19,7 @@ use super::decision::{Effect, Make};
 use super::input::{Exit, StepId};
 use super::row::{Instance, MatchState, Phase, WorkerNo};
 use super::state::State;
-use crate::limits::{MAKING_STABLE, ORDER_RESENT, RECONCILE_INTERVAL, SITE_SILENT_AFTER, STOP_TIME};
+use crate::limits::{EARLY_EXIT, MAKING_STABLE, ORDER_RESENT, RECONCILE_INTERVAL, SITE_SILENT_AFTER, STOP_TIME};
 use crate::time::{Millis, Time};
 
 impl State {
@@ -63,14 +63,15 @@ impl State {
         self.enter_phase(no, Phase::Running, "it takes clients");
         let Some(worker) = self.workers.get_mut(&no) else { return };
         worker.row.idle_since = Some(self.now);
-        (worker.misses, worker.quiet_until, worker.elsewhere) = (0, Time::ZERO, (0, Time::ZERO));
-        let took = self.now.since(worker.row.created_at.max(self.listening_since));
+        (worker.row.used_elsewhere, worker.row.reported_at) = (0, Time::ZERO);
+        (worker.misses, worker.missed_at, worker.quiet_until) = (0, Time::ZERO, Time::ZERO);
+        let took = self.now.since(worker.row.making_since.max(self.listening_since));
         self.start_mean = Millis((self.start_mean.0 * 3 + took.0) / 4);
     }
 
     /// A worker could not be made. Whatever there is of it is removed.
     pub(super) fn fail_making(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
-        self.count_failure(why, chance);
+        self.count_failure(no, why, chance);
         self.enter_phase(no, Phase::Removing, why);
     }
 
@@ -130,6 +131,9 @@ impl State {
     pub(super) fn exited(&mut self, no: WorkerNo, exit: &Exit, chance: &mut Chance<'_>) -> Reply {
         let Some(worker) = self.workers.get(&no) else { return Reply::Stale };
         let phase = worker.row.phase;
+        // One that has served says nothing about how workers are made; one that ends right away was made in vain.
+        let early = phase == Phase::Running && self.now.since(worker.row.since) < EARLY_EXIT;
+        let fails = !worker.row.proven && (*exit != Exit::Clean || early);
         let how = match exit {
             Exit::Clean => "it exited by itself".to_owned(),
             Exit::Error(why) => format!("it failed: {why}"),
@@ -144,8 +148,8 @@ impl State {
             }
             Phase::Running | Phase::Draining => {
                 self.void_bookings(no, &how, chance);
-                if *exit != Exit::Clean {
-                    self.count_failure(&format!("worker {}: {how}", self.worker_name(no)), chance);
+                if fails {
+                    self.count_failure(no, &format!("worker {}: {how}", self.worker_name(no)), chance);
                 }
                 let again = phase == Phase::Running && *exit == Exit::Clean && self.may_run_again(no);
                 self.enter_phase(no, if again { Phase::Exited } else { Phase::Removing }, &how);
@@ -166,8 +170,12 @@ impl State {
         })
     }
 
-    /// Takes the slots of a worker that is gone from all its clients.
+    /// Takes the slots of a worker that is gone from all its clients. Calls to it may still be on their way: it is not
+    /// started again before they are over, or they would reserve slots that nobody knows of.
     fn void_bookings(&mut self, no: WorkerNo, how: &str, chance: &mut Chance<'_>) {
+        let restart_at = self.calls_over(no);
+        let Some(worker) = self.workers.get_mut(&no) else { return };
+        worker.row.restart_at = restart_at;
         let Some(worker) = self.workers.get(&no) else { return };
         let why = format!("worker {}: {how}", self.worker_name(no));
         for client in worker.clients.clone() {
@@ -187,10 +195,24 @@ impl State {
         }
     }
 
+    /// By when no call to a worker can arrive any more.
+    fn calls_over(&self, no: WorkerNo) -> Time {
+        let mut over = self.now;
+        for client in self.workers.get(&no).map(|worker| &worker.clients).into_iter().flatten() {
+            let Some(known) = self.matches.get(client) else { continue };
+            for booking in known.row.booked().filter(|booking| booking.worker == no) {
+                let in_flight = known.in_flight(booking.token, self.now).unwrap_or(self.now);
+                over = over.max(in_flight).max(booking.asked_until);
+            }
+        }
+        over
+    }
+
     /// Ends steps whose deadline has passed.
     pub(super) fn workers_due(&mut self, chance: &mut Chance<'_>) {
         let due = |(no, worker): (&WorkerNo, &super::state::Worker)| {
-            let stable = worker.row.phase == Phase::Running && worker.row.since.after(MAKING_STABLE) <= self.now;
+            let unproven = worker.row.phase == Phase::Running && !worker.row.proven;
+            let stable = unproven && worker.row.since.after(MAKING_STABLE) <= self.now;
             (worker.row.deadline <= self.now || stable).then_some(*no)
         };
         let due: Vec<WorkerNo> = self.workers.iter().filter_map(due).collect();
@@ -207,9 +229,12 @@ impl State {
                 }
                 Phase::Exited => self.enter_phase(no, Phase::Removing, "it was not needed again"),
                 // If the site comes back, the worker is unknown to its list and is removed then.
-                Phase::Removing if self.silence(&row.site) >= SITE_SILENT_AFTER => self.forget_worker(no),
+                Phase::Removing if self.silence(&row.site) >= SITE_SILENT_AFTER => {
+                    self.owe(&row.site);
+                    self.forget_worker(no);
+                }
                 Phase::Removing => self.remove_later(no, &row.reason, chance),
-                Phase::Running => self.prove_recipe(row.since, row.recipe_no),
+                Phase::Running => self.prove(no),
                 Phase::Draining => {}
             }
         }

@@ -1,36 +1,89 @@
-//! Failures to make workers: back-off, and a breaker that opens after several in a row.
+//! Failures to make workers: back-off per site, and a breaker of the recipe that opens after several in a row.
 
-use super::chance::Chance;
-use super::row::{Phase, Trouble};
+use super::chance::{Chance, spread};
+use super::row::{Phase, Trouble, WorkerNo};
 use super::state::State;
-use crate::limits::{BREAKER_FAILURES, MAKING_BACKOFF_BASE, MAKING_BACKOFF_MAX, MATCHES_AT_ONCE_MAX};
-use crate::time::{Millis, Time};
+use crate::limits::{
+    BREAKER_FAILURES, FAILED_KEPT, MAKING_BACKOFF_BASE, MAKING_BACKOFF_MAX, MATCHES_AT_ONCE_MAX, SITE_SILENT_AFTER,
+};
+use crate::names::SiteName;
+use crate::time::Millis;
 
 impl State {
-    /// Counts a failure.
-    pub(super) fn count_failure(&mut self, why: &str, chance: &mut Chance<'_>) {
-        let failures = self.pool.trouble.as_ref().map_or(0, |trouble| trouble.failures).saturating_add(1);
-        let doubled = MAKING_BACKOFF_BASE.0.saturating_mul(1 << (failures - 1).min(20));
-        let wait = chance.about(Millis(doubled.min(MAKING_BACKOFF_MAX.0)));
-        let until = self.now.after(wait);
-        self.pool.trouble =
-            Some(Trouble { failures, reason: why.into(), at: self.now, next_making: self.pool.next_making, until });
-        self.dirty.pool = true;
+    /// Counts a failure to make a worker by the present recipe, against its site and against the recipe. Workers that
+    /// were made at the same time fail for the same reason, and count once.
+    pub(super) fn count_failure(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
+        let Some(row) = self.workers.get(&no).map(|worker| &worker.row) else { return };
+        if row.recipe_no != self.pool.recipe_no {
+            return;
+        }
+        let (making, site, number) = (row.making, row.site.clone(), chance.number());
+        let next = |before: Option<&Trouble>| {
+            let together = before.is_some_and(|trouble| making < trouble.next_making);
+            (!together).then(|| self.one_more(before, why, number))
+        };
+        // A recipe cannot be blamed for a site that has gone silent.
+        let silent = self.silence(&site) >= SITE_SILENT_AFTER;
+        let of_pool = if silent { None } else { next(self.pool.trouble.as_ref()) };
+        let of_site = next(self.pool.site_trouble.get(&site));
+        self.dirty.pool |= of_pool.is_some() || of_site.is_some();
+        if let Some(trouble) = of_pool {
+            self.pool.trouble = Some(trouble);
+        }
+        if let Some(trouble) = of_site {
+            let now = self.now;
+            self.pool.site_trouble.retain(|_, trouble| now < trouble.until.after(FAILED_KEPT));
+            self.pool.site_trouble.insert(site, trouble);
+        }
     }
 
-    /// A worker that was made by the present recipe after the last failure works: so does the recipe. One that was made
-    /// before proves nothing, because the image may have been deleted since.
-    pub(super) fn prove_recipe(&mut self, made: Time, recipe_no: u32) {
-        let after = self.pool.trouble.as_ref().is_some_and(|trouble| made > trouble.at);
-        if after && recipe_no == self.pool.recipe_no {
+    fn one_more(&self, before: Option<&Trouble>, why: &str, number: u64) -> Trouble {
+        let failures = before.map_or(0, |trouble| trouble.failures).saturating_add(1);
+        let doubled = MAKING_BACKOFF_BASE.0.saturating_mul(1 << (failures - 1).min(20));
+        let until = self.now.after(spread(Millis(doubled.min(MAKING_BACKOFF_MAX.0)), number));
+        Trouble { failures, reason: why.into(), at: self.now, next_making: self.pool.next_making, until }
+    }
+
+    /// A worker works. If it was made by the present recipe after the last failure, so does the recipe, and so does its
+    /// site. One that was made before proves nothing, because the image may have been deleted since.
+    pub(super) fn prove(&mut self, no: WorkerNo) {
+        let Some(worker) = self.workers.get_mut(&no) else { return };
+        if !worker.row.proven {
+            worker.row.proven = true;
+            self.dirty.workers.insert(no);
+        }
+        let row = &worker.row;
+        if row.recipe_no != self.pool.recipe_no {
+            return;
+        }
+        let disproved = |trouble: &Trouble| row.making >= trouble.next_making;
+        if self.pool.trouble.as_ref().is_some_and(disproved) {
             self.pool.trouble = None;
+            self.dirty.pool = true;
+        }
+        if self.pool.site_trouble.get(&row.site).is_some_and(disproved) {
+            self.pool.site_trouble.remove(&row.site);
             self.dirty.pool = true;
         }
     }
 
-    /// Whether nothing may be made now.
+    /// Whether nothing may be made now: the breaker is open, or every site that could is left alone for a while.
     pub(super) fn backs_off(&self) -> Option<&Trouble> {
-        self.pool.trouble.as_ref().filter(|trouble| self.now < trouble.until)
+        let of_pool = self.pool.trouble.as_ref().filter(|trouble| self.is_broken() && self.now < trouble.until);
+        if of_pool.is_some() {
+            return of_pool;
+        }
+        let mut soonest: Option<&Trouble> = None;
+        for site in self.fit_sites() {
+            let trouble = self.site_backs_off(site)?;
+            soonest = soonest.filter(|least| least.until <= trouble.until).or(Some(trouble));
+        }
+        soonest
+    }
+
+    /// Whether nothing may be made at a site now.
+    pub(super) fn site_backs_off(&self, site: &SiteName) -> Option<&Trouble> {
+        self.pool.site_trouble.get(site).filter(|trouble| self.now < trouble.until)
     }
 
     /// Whether the breaker has opened. Once the back-off is over, one worker is tried.
@@ -41,7 +94,8 @@ impl State {
     /// Whether those that wait need not wait: the breaker is open, and no worker is there or awaited.
     pub(super) fn is_hopeless(&self) -> bool {
         let lives = |phase: Phase| phase.is_making() || phase == Phase::Running;
-        self.is_broken() && self.backs_off().is_some() && !self.workers.values().any(|worker| lives(worker.row.phase))
+        let open = self.pool.trouble.as_ref().is_some_and(|trouble| self.is_broken() && self.now < trouble.until);
+        open && !self.workers.values().any(|worker| lives(worker.row.phase))
     }
 
     pub(super) fn hopeless_reason(&self) -> String {

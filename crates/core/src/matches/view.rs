@@ -41,7 +41,8 @@ impl Stage {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Queued | Self::Vacant => "queued",
+            Self::Queued => "queued",
+            Self::Vacant => "vacant",
             Self::Making => "making",
             Self::Matched => "matched",
             Self::Failed => "failed",
@@ -168,7 +169,7 @@ impl MatchView {
             why: MatchWhy::Last(why.into()),
             position: None,
             estimate: None,
-            retry_after: Some(retry_after),
+            retry_after: Some(retry_after.max(ASK_AGAIN_MIN)),
             matched: None,
             verified: false,
             version: 0,
@@ -196,7 +197,7 @@ impl State {
             MatchState::Queued { .. } | MatchState::Making(_) | MatchState::Vacant { .. } => {
                 Some(estimate.unwrap_or(ASK_AGAIN).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX))
             }
-            MatchState::Failed { retry_at, .. } => Some(retry_at.since(self.now)),
+            MatchState::Failed { retry_at, .. } => Some(retry_at.since(self.now).max(ASK_AGAIN_MIN)),
             _ => None,
         };
         let matched = match &row.state {
@@ -222,7 +223,8 @@ impl State {
         if ahead < supply.free {
             Some(Millis(0))
         } else if ahead < supply.free + supply.coming {
-            let since = self.workers.values().filter(|w| w.row.phase.is_making()).map(|w| w.row.created_at).min()?;
+            let made = self.workers.values().filter(|worker| worker.row.phase.is_making());
+            let since = made.map(|worker| worker.row.making_since).min()?;
             Some(Millis(self.start_mean.0.saturating_sub(self.now.since(since).0)))
         } else {
             None

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::chance::Chance;
 use super::row::{MatchState, Phase};
 use super::state::State;
 use crate::names::ClientName;
@@ -90,6 +89,16 @@ pub enum MatchWhy {
     /// What happened last says it all.
     #[error("{0}")]
     Last(Arc<str>),
+    /// The pool has as many workers as it may have, and some are ending.
+    #[error("{} ending, and the pool may have {max} ({} ahead)", are(*workers, "worker"), are(*ahead, "client"))]
+    Ending {
+        /// How many are ending.
+        workers: usize,
+        /// How many there may be.
+        max: u32,
+        /// How many wait before it.
+        ahead: usize,
+    },
 }
 
 /// What a pool is doing.
@@ -128,7 +137,7 @@ pub enum PoolWhy {
         waiting: usize,
     },
     /// All slots are taken.
-    #[error("{} waiting: all slots are taken, and the pool may have no more workers than {max}", are(*waiting, "client"))]
+    #[error("{} waiting: no slot is free, and the pool may have no more workers than {max}", are(*waiting, "client"))]
     Full {
         /// How many wait.
         waiting: usize,
@@ -147,6 +156,14 @@ pub enum PoolWhy {
         free: u64,
         /// How many wait.
         waiting: usize,
+    },
+    /// It is deleted but for sites that are away.
+    #[error("it is being deleted: {} still to say that nothing is left there ({names})", are(*sites, "site"))]
+    Owed {
+        /// How many.
+        sites: usize,
+        /// The first of them.
+        names: String,
     },
 }
 
@@ -182,15 +199,17 @@ impl State {
     fn wait_why(&self, ahead: usize) -> MatchWhy {
         let (settings, making) = (&self.pool.settings, self.making());
         let open = self.workers.values().any(|worker| self.room(worker) > 0);
+        let (staying, ending) = self.headcount();
         match self.backs_off() {
             _ if open && self.jobs() >= settings.makers_max as usize => {
                 MatchWhy::MakersBusy { makers: settings.makers_max, ahead }
             }
             _ if open => MatchWhy::Next { ahead },
             _ if making > 0 => MatchWhy::Starting { workers: making, ahead },
-            _ if self.workers.len() >= settings.max as usize => {
-                MatchWhy::Full { workers: self.workers.len(), max: settings.max, ahead }
+            _ if staying + ending >= settings.max as usize && ending > 0 => {
+                MatchWhy::Ending { workers: ending, max: settings.max, ahead }
             }
+            _ if staying >= settings.max as usize => MatchWhy::Full { workers: staying, max: settings.max, ahead },
             Some(trouble) => MatchWhy::BackingOff {
                 failures: trouble.failures,
                 reason: trouble.reason.clone(),
@@ -202,7 +221,16 @@ impl State {
     }
 
     fn has_site(&self) -> bool {
-        self.site_for_new(&mut Chance::new(self.shard, &[])).is_some()
+        self.fit_sites().next().is_some()
+    }
+
+    /// Workers that take clients or will, and those that are ending and count against `max`. Those that exited and may be
+    /// started again are neither: nothing but time is in their way.
+    fn headcount(&self) -> (usize, usize) {
+        let count = |phases: fn(Phase) -> bool| self.workers.values().filter(|w| phases(w.row.phase)).count();
+        let staying = count(|phase| phase.is_making() || phase == Phase::Running);
+        let exited = count(|phase| phase == Phase::Exited);
+        (staying, self.occupying().saturating_sub(staying + exited))
     }
 
     /// Why a client that waits had to.
@@ -223,14 +251,19 @@ impl State {
         let (waiting, making, supply) = (self.queue.len(), self.making(), self.supply());
         let running = self.workers.values().filter(|worker| worker.row.phase == Phase::Running).count();
         let wants = self.demand(&supply) > 0;
+        let (staying, ending) = self.headcount();
         match self.backs_off() {
+            _ if self.pool.closing && self.workers.is_empty() && !self.pool.owed.is_empty() => {
+                let names: Vec<&str> = self.pool.owed.keys().take(3).map(AsRef::as_ref).collect();
+                PoolWhy::Owed { sites: self.pool.owed.len(), names: names.join(", ") }
+            }
             _ if self.pool.closing => PoolWhy::Closing { workers: self.workers.len() },
             Some(trouble) => PoolWhy::BackingOff {
                 failures: trouble.failures,
                 reason: trouble.reason.clone(),
                 left: trouble.until.since(self.now),
             },
-            None if wants && self.workers.len() >= self.pool.settings.max as usize && making == 0 => {
+            None if wants && staying + ending >= self.pool.settings.max as usize && making == 0 => {
                 PoolWhy::Full { waiting, max: self.pool.settings.max }
             }
             None if wants && making == 0 && !self.has_site() => {
@@ -245,22 +278,28 @@ impl State {
     /// When to tick, at the latest.
     #[must_use]
     pub fn next_wake(&self) -> Option<Time> {
-        use crate::limits::{MAKING_STABLE, SITE_LOST_AFTER, SITE_SILENT_AFTER};
+        use crate::limits::{MAKING_STABLE, OWED_KEPT, SITE_LOST_AFTER, SITE_SILENT_AFTER};
         let settings = &self.pool.settings;
         let mut times: Vec<Time> = self.timers.first().map(|(at, _)| *at).into_iter().collect();
         for worker in self.workers.values() {
             let row = &worker.row;
             times.extend([row.deadline, worker.send_at, worker.quiet_until]);
-            times.push(worker.elsewhere.1.after(SITE_LOST_AFTER));
+            times.push(row.reported_at.after(SITE_LOST_AFTER));
+            if row.phase == Phase::Exited {
+                times.push(row.restart_at);
+            }
             times.extend(settings.age_max.map(|max| row.created_at.after(max)));
-            if self.pool.trouble.is_some() {
+            if row.phase == Phase::Running && !row.proven {
                 times.push(row.since.after(MAKING_STABLE));
             }
             let heard = self.now.before(self.silence(&row.site));
             times.extend([heard.after(SITE_SILENT_AFTER), heard.after(SITE_LOST_AFTER)]);
         }
         times.extend(self.idle().into_iter().map(|(at, _)| at));
-        times.extend(self.pool.trouble.as_ref().map(|trouble| trouble.until));
+        times.extend(self.pool.trouble.iter().chain(self.pool.site_trouble.values()).map(|trouble| trouble.until));
+        if self.pool.closing {
+            times.extend(self.pool.owed.values().map(|since| since.after(OWED_KEPT)));
+        }
         let alive = self.sites.values().filter(|site| self.now < site.heard.after(SITE_SILENT_AFTER));
         times.extend(alive.map(|site| site.list_at));
         times.into_iter().filter(|at| *at > self.now && *at < Time::NEVER).min()

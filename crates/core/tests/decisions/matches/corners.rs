@@ -4,45 +4,11 @@ use wayleave_core::limits::{ASK_TIME, BREAKER_FAILURES, ORDER_RESENT, WORKER_MIS
 use wayleave_core::matches::{
     Answer, Effect, Exit, Found, Input, Instance, MatchWhy, Phase, PoolWhy, PoolWish, Stage, StepId, Verdict, WorkerNo,
 };
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::time::Millis;
 
 use super::runtime::{Call, Mood, address};
+use super::setup::{exit, phases, report, tick_at, verified, with, world};
 use super::world::{World, asker, cancel, wish};
-
-fn world(wish: PoolWish) -> World {
-    let mut world = World::new(wish.check().unwrap());
-    world.deliver();
-    world
-}
-
-/// A world in which these clients are matched.
-fn with(wish: PoolWish, clients: &[&str]) -> World {
-    let mut world = world(wish);
-    for client in clients {
-        world.put(client);
-    }
-    world.deliver();
-    for client in clients {
-        assert_eq!(world.stage(client), Some(Stage::Matched), "{client}: {:#?}", world.store);
-    }
-    world
-}
-
-fn phases(world: &World) -> Vec<Phase> {
-    world.store.workers.values().map(|row| row.phase).collect()
-}
-
-fn verified(answer: &Answer) -> Option<bool> {
-    match answer {
-        Answer::Match(view) => view.matched.is_some().then_some(view.verified),
-        _ => None,
-    }
-}
-
-fn tick_at(world: &mut World, at: Time) {
-    world.now = at;
-    world.apply(Input::Tick);
-}
 
 #[test]
 fn demand_is_counted_in_slots_so_ten_clients_start_one_worker_of_ten() {
@@ -220,19 +186,6 @@ fn a_worker_whose_report_says_that_others_use_it_is_not_stopped_and_not_asked() 
     report(&mut world, 1, 1);
     world.deliver();
     assert_eq!(world.stage("b"), Some(Stage::Matched));
-}
-
-fn exit(world: &mut World, no: u64, exit: Exit) {
-    let container = world.runtime.containers.get_mut(&WorkerNo(no)).unwrap();
-    (container.running, container.exit) = (false, exit);
-    container.held.clear();
-    let ended = container.ended(WorkerNo(no));
-    world.apply(ended);
-}
-
-fn report(world: &mut World, no: u64, free: u32) -> Answer {
-    let report = world.runtime.containers[&WorkerNo(no)].report(WorkerNo(no), free);
-    world.apply(report)
 }
 
 #[test]

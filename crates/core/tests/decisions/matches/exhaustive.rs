@@ -20,6 +20,7 @@ struct Budget {
     ticks: u8,
     exits: u8,
     cancels: u8,
+    looks: u8,
 }
 
 #[derive(Clone)]
@@ -79,6 +80,9 @@ impl Node {
                 if self.left.puts > 0 {
                     // The budget is shared: which client uses it is a choice of its own.
                     self.apply(&Input::Put(asker.clone()), end, &mut out, |node| node.left.puts -= 1);
+                }
+                if self.left.looks > 0 && i == 0 {
+                    self.apply(&Input::Look(asker.clone()), end, &mut out, |node| node.left.looks -= 1);
                 }
                 if self.left.cancels > 0 && i == 0 {
                     self.apply(&Input::Cancel { asker, token: None }, end, &mut out, |node| node.left.cancels -= 1);
@@ -180,21 +184,27 @@ fn never_stranded(settings: PoolWish, clients: &[&str], left: Budget) {
 
 #[test]
 fn one_client_and_one_worker_are_never_stranded_with_two_crashes() {
-    never_stranded(small(), &["a"], Budget { crashes: 2, puts: 2, ticks: 2, exits: 0, cancels: 0 });
+    never_stranded(small(), &["a"], Budget { crashes: 2, puts: 2, ticks: 2, exits: 0, cancels: 0, looks: 0 });
 }
 
 #[test]
 fn one_client_is_never_stranded_if_its_worker_exits() {
-    never_stranded(small(), &["a"], Budget { crashes: 1, puts: 1, ticks: 1, exits: 1, cancels: 0 });
+    never_stranded(small(), &["a"], Budget { crashes: 1, puts: 1, ticks: 1, exits: 1, cancels: 0, looks: 0 });
 }
 
 #[test]
 fn one_client_is_never_stranded_if_it_cancels_and_asks_again() {
-    never_stranded(small(), &["a"], Budget { crashes: 1, puts: 2, ticks: 1, exits: 0, cancels: 1 });
+    never_stranded(small(), &["a"], Budget { crashes: 1, puts: 2, ticks: 1, exits: 0, cancels: 1, looks: 0 });
+}
+
+#[test]
+fn one_client_is_never_stranded_if_it_looks_and_cancels_while_its_worker_is_checked() {
+    let left = Budget { crashes: 1, puts: 1, ticks: 2, exits: 0, cancels: 1, looks: 1 };
+    never_stranded(small(), &["a"], left);
 }
 
 #[test]
 fn two_clients_and_two_workers_are_never_stranded() {
-    let left = Budget { crashes: 1, puts: 2, ticks: 0, exits: 0, cancels: 0 };
+    let left = Budget { crashes: 1, puts: 2, ticks: 0, exits: 0, cancels: 0, looks: 0 };
     never_stranded(PoolWish { max: Some(2), ..small() }, &["a", "b"], left);
 }

@@ -4,8 +4,13 @@
 mod bad_input;
 mod corners;
 mod exhaustive;
+mod failures;
 mod history;
+mod in_flight;
+mod ownership;
 mod replaced_order;
 mod runtime;
+mod setup;
 mod story;
+mod views;
 mod world;

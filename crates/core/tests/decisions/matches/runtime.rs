@@ -1,6 +1,6 @@
 //! Runtimes and workers of the tests: containers that reserve slots as real workers do, in good and bad moods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wayleave_core::ids::Token;
 use wayleave_core::limits::WORKER_CLOCK_MARGIN;
@@ -67,10 +67,14 @@ pub struct Runtime {
     pub containers: BTreeMap<WorkerNo, Container>,
     /// Why nothing can be created.
     pub broken: Option<String>,
+    /// Sites that can create nothing.
+    pub broken_sites: BTreeSet<SiteName>,
     /// How new containers behave.
     pub mood: Mood,
     /// Everything that was ever created.
     pub created: usize,
+    /// Creations that a broken site refused.
+    pub refused: usize,
 }
 
 pub enum Call {
@@ -83,6 +87,10 @@ impl Runtime {
     pub fn make(&mut self, make: &Make) -> Result<Instance, std::sync::Arc<str>> {
         if let Some(why) = &self.broken {
             return Err(why.as_str().into());
+        }
+        if self.broken_sites.contains(&make.site) {
+            self.refused += 1;
+            return Err("no space left on device".into());
         }
         let no = make.step.worker;
         if let Some(known) = self.containers.get_mut(&no) {

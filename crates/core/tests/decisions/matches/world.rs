@@ -173,7 +173,13 @@ impl World {
             + self.store.matches.values().filter(|row| asking(row)).count();
         assert!(jobs <= pool.settings.makers_max as usize, "{jobs} jobs {}", say());
         for effect in &decision.effects {
+            // An owner that was replaced must not order it: the commit of its write fails.
+            let unknown = matches!(effect, Effect::RemoveUnknown { .. });
+            assert!(!unknown || !decision.writes.is_empty(), "removed without a write {}", say());
             self.check_durable(effect, &say);
+        }
+        for effect in &self.effects {
+            self.check_in_flight(effect, &say);
         }
         assert!(decision.wake_at.is_none_or(|at| at >= self.now), "it wakes in the past {}", say());
         if let Answer::Match(view) = &decision.answer {
@@ -181,6 +187,23 @@ impl World {
         }
         assert!(!self.state.pool_why().to_string().is_empty());
         self.check_told(&say);
+    }
+
+    /// A slot stays booked while a call may arrive that asks for it, and nobody has a reservation that a call may arrive
+    /// to end.
+    fn check_in_flight(&self, effect: &Effect, say: &dyn Fn() -> String) {
+        let (Effect::Reserve(ask) | Effect::Release(ask)) = effect else { return };
+        let serves = self.store.workers.get(&ask.worker).is_some_and(|row| row.phase.is_serving());
+        if ask.until <= self.now || !serves {
+            return;
+        }
+        let booked: Vec<Token> = self.store.matches.get(&ask.client).map_or_else(Vec::new, |row| {
+            row.booked().filter(|booking| booking.worker == ask.worker).map(|booking| booking.token).collect()
+        });
+        match effect {
+            Effect::Reserve(_) => assert_eq!(booked, [ask.token], "a slot is free that {ask:?} may take {}", say()),
+            _ => assert!(booked.iter().all(|token| *token == ask.token), "{ask:?} may end {booked:?} {}", say()),
+        }
     }
 
     /// What an effect relies on is in the store before it is sent off.
@@ -296,7 +319,8 @@ impl World {
     /// Every site says that it is there.
     pub fn announce(&mut self) {
         for site in self.alive.clone() {
-            self.apply(Input::SiteAlive { site, runtime: RuntimeKind::Docker });
+            let runtime = self.store.pool.as_ref().map_or(RuntimeKind::Docker, |pool| pool.settings.recipe.runtime);
+            self.apply(Input::SiteAlive { site, runtime });
         }
     }
 
