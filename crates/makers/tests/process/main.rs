@@ -1,5 +1,7 @@
 //! The process runtime, calls to workers and the Maker, with the worker of the examples as a real process.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 mod adoption;
 mod asking;
 mod maker;

@@ -79,14 +79,13 @@ impl DockerRuntime {
         }
     }
 
-    async fn create_container(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<(), Failure> {
-        image::ensure(&self.docker, make, deadline).await?;
+    /// Creates the container; false if its name is taken.
+    async fn create_container(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<bool, Failure> {
         let options = CreateContainerOptionsBuilder::default().name(&worker.to_string()).build();
         let created = self.docker.create_container(Some(options), container::body(worker, make)?);
         match by(deadline, "create the container", created).await? {
-            Ok(_) => Ok(()),
-            // Another order was faster. Whose it is shows when it is looked at.
-            Err(error) if is_conflict(&error) => Ok(()),
+            Ok(_) => Ok(true),
+            Err(error) if is_conflict(&error) => Ok(false),
             Err(error) => Err(told("create the container", &error)),
         }
     }
@@ -134,7 +133,12 @@ impl Runtime for DockerRuntime {
 
     async fn create(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<Instance, Failure> {
         if self.look(worker, deadline).await?.is_none() {
-            self.create_container(worker, make, deadline).await?;
+            image::ensure(&self.docker, make, deadline).await?;
+            // Docker takes a name before it shows the container: that of an order at the same time is waited for.
+            while !self.create_container(worker, make, deadline).await? && self.look(worker, deadline).await?.is_none()
+            {
+                sleep(LOOK).await;
+            }
         }
         self.start(worker, make, deadline).await
     }
