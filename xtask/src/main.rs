@@ -19,6 +19,7 @@ usage: cargo xtask <command>
   tidy     check the project's rules: dependencies, sizes, dead files, lints, words
   check    format, tidy, clippy and the tests that take seconds: while working
   verify   everything that must hold before a change goes in; writes nothing
+           (`--without docker` leaves out the tests that need a Docker engine, where none can be started)
   fix      format, and apply clippy's automatic fixes
   prove    the long tests, all or those named after it:
 ";
@@ -29,7 +30,8 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["tidy"] => tidy::run(&root()),
         ["check"] => steps::check(&root()),
-        ["verify"] => steps::verify(&root()),
+        ["verify"] => steps::verify(&root(), true),
+        ["verify", "--without", "docker"] => steps::verify(&root(), false),
         ["fix"] => steps::fix(&root()),
         ["prove", ..] => prove::run(&root(), args.get(1..).unwrap_or_default()),
         ["help" | "--help" | "-h"] => {

@@ -16,6 +16,8 @@ pub const TESTS: &[Package<'_>] = &[
     ("chromium", || has("chromium")),
     ("chromium-driver", || has("chromedriver")),
 ];
+/// The container engine of the tests that start containers.
+pub const DOCKER: &[Package<'_>] = &[("docker.io", || has("dockerd"))];
 /// A Patroni cluster. The module for etcd is one of its recommended packages.
 pub const PATRONI: &[Package<'_>] =
     &[("patroni", || has("patroni")), ("etcd-server", || has("etcd")), ("python3-etcd", has_python_etcd)];

@@ -11,15 +11,23 @@ use crate::suite;
 
 /// Runs every check and stops at the first step that fails. The last line is the result.
 ///
-/// The tests are built first: while they run, and mostly wait, clippy and rustdoc take the time that they leave.
-pub fn verify(root: &Path) -> Result<()> {
+/// The tests are built first: while they run, and mostly wait, clippy and rustdoc take the time that they leave. Without
+/// Docker, the tests that need its engine are built and not run, and the last line says so.
+pub fn verify(root: &Path, with_docker: bool) -> Result<()> {
     let begun = Instant::now();
     step("format", || cargo(root, &["fmt", "--all", "--check"]))?;
     step("tidy", || crate::tidy::run(root))?;
     step("licences and sources", || deny(root))?;
     let binaries = step("build of the tests", || {
         crate::packages::ensure(crate::packages::TESTS)?;
-        suite::build(root, &[])
+        if with_docker {
+            let installed = crate::packages::ensure(crate::packages::DOCKER);
+            installed
+                .context("some tests need a Docker engine; `cargo xtask verify --without docker` leaves them out")?;
+        }
+        let mut binaries = suite::build(root, &[])?;
+        binaries.retain(|binary| with_docker || !suite::NEED_DOCKER.contains(&binary.name.as_str()));
+        Ok(binaries)
     })?;
     let (ran, left_out) = step("tests, clippy and rustdoc", || {
         let mut lanes = suite::plan(&binaries);
@@ -31,8 +39,9 @@ pub fn verify(root: &Path) -> Result<()> {
         suite::judge(&binaries, &jobs::run(lanes)?)
     })?;
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
+    let docker = if with_docker { "" } else { "; WITHOUT the tests that need Docker" };
     println!(
-        "\nverify: all checks passed in {minutes:.1} min: {ran} tests, {left_out} ignored (`cargo xtask prove` has the long ones)"
+        "\nverify: all checks passed in {minutes:.1} min: {ran} tests, {left_out} ignored (`cargo xtask prove` has the long ones){docker}"
     );
     Ok(())
 }

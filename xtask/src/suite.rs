@@ -49,6 +49,9 @@ const PARTS: &[(&str, &str, Lane)] = &[
     ("cli binary", "", Lane::Binary),
 ];
 
+/// Binaries whose tests start a Docker engine of their own.
+pub const NEED_DOCKER: &[&str] = &["makers docker"];
+
 /// Targets whose tests take seconds and start no programs but a database: those of `cargo xtask check`.
 pub const QUICK: &[&str] =
     &["decisions", "doors", "elections", "frontier", "memory", "nodes", "registry", "requests", "roles"];
