@@ -5,6 +5,7 @@
 mod adoption;
 mod asking;
 mod maker;
+mod orders;
 mod running;
 #[path = "../support/mod.rs"]
 mod support;
