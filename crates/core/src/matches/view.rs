@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::input::Asker;
+use super::refusal::Refusal;
 use super::row::{MatchState, WorkerNo};
 use super::settings::{Recipe, RuntimeKind, Settings};
 use super::state::State;
@@ -214,6 +216,15 @@ impl State {
         let position = ahead.map(|ahead| ahead + 1);
         let (why, version) = (self.match_why(client)?, row.version);
         Some(MatchView { stage, why, position, estimate, retry_after, matched, verified, version })
+    }
+
+    /// A client's match as its own call may see it, without asking its worker: nothing is confirmed or changed.
+    ///
+    /// # Errors
+    /// If the client belongs to another caller.
+    pub fn show(&self, asker: &Asker) -> Result<Option<MatchView>, Refusal> {
+        self.check_principal(asker)?;
+        Ok(self.view(&asker.client).map(|view| MatchView { verified: false, ..view }))
     }
 
     /// When a client with so many ahead may have a worker: told only if slots for it are free or being made.

@@ -61,7 +61,8 @@ impl Matches {
         self.ask(&pool.clone(), MatchCall::Cancel { pool, asker, token }).await
     }
 
-    /// A client's match as it is, with the reason, for operators: nothing is confirmed. None if it has no request.
+    /// A client's match as it is, with the reason, for operators: without its token, and nothing is confirmed. None if it
+    /// has no request.
     ///
     /// # Errors
     /// If there is no such pool.
@@ -178,6 +179,7 @@ impl Matches {
         wait: Millis,
         call: impl Fn(Millis, bool) -> MatchCall,
     ) -> CallResult<Option<MatchView>> {
+        let queues = matches!(call(Millis(0), false), MatchCall::Put { .. });
         let deadline = Instant::now() + Duration::from_millis(wait.min(MATCH_WAIT_MAX).0);
         let (mut again, mut begun, mut interruptions) = (false, false, 0);
         loop {
@@ -202,7 +204,7 @@ impl Matches {
                     let why = "the owners of the pool's shard end again and again".to_owned();
                     return Err(Refusal::OutcomeUnknown(why));
                 }
-                Err(refusal) if begun => return Err(refusal.after_a_part("the request may be queued")),
+                Err(refusal) if queues && begun => return Err(refusal.after_a_part("the request may be queued")),
                 Err(refusal) => return Err(refusal),
             }
         }

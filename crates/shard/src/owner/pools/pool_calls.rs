@@ -1,7 +1,7 @@
 //! Calls of operators, workers and Makers, and the dispatch of all calls about pools.
 
 use wayleave_core::limits::{LISTING_LOOKS, ORDERS_WAIT_MAX, POOLS_MAX, TELL_MAX};
-use wayleave_core::matches::{self, Answer, Call, Input, RuntimeKind, Settings, Stage, State};
+use wayleave_core::matches::{self, Answer, Asker, Call, Input, RuntimeKind, Settings, Stage, State};
 use wayleave_core::names::{ClientName, PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 
@@ -24,7 +24,7 @@ impl Owner {
         if let Some(why) = self.refusal() {
             match call {
                 // A match can be shown, but not confirmed.
-                MatchCall::Look { pool, asker, .. } => return self.pools.show(&pool, &asker.client, reply),
+                MatchCall::Look { pool, asker, .. } => return self.pools.show(&pool, &asker, reply),
                 call if call.only_looks() && !matches!(call, MatchCall::Orders { .. }) => {
                     return self.pools.handle(call, reply, self.engine.now());
                 }
@@ -83,7 +83,13 @@ impl Pools {
     fn answer_look(&self, call: MatchCall) -> CallResult<MatchResponse> {
         let known = |pool: &PoolName| self.states.get(pool).ok_or_else(|| unknown(pool));
         Ok(match call {
-            MatchCall::Why { pool, client } => known(&pool)?.view(&client).map(Box::new).into(),
+            MatchCall::Why { pool, client } => {
+                let mut view = known(&pool)?.view(&client).map(Box::new);
+                // Whoever may ask is not who may use another's worker.
+                let matched = view.iter_mut().filter_map(|view| view.matched.as_mut());
+                matched.for_each(|matched| matched.token = None);
+                view.into()
+            }
             MatchCall::Matches { pool, stage, after, most } => page(known(&pool)?, stage, after.as_ref(), most).into(),
             MatchCall::Pool(pool) => Box::new(known(&pool)?.pool_view()).into(),
             MatchCall::Pools { after, most } => self.page(after.as_ref(), most).into(),
@@ -102,8 +108,9 @@ impl Pools {
     }
 
     /// Shows a match while the store refuses changes.
-    fn show(&mut self, pool: &PoolName, client: &ClientName, reply: MatchReply) {
-        let view = self.states.get(pool).ok_or_else(|| unknown(pool)).map(|state| state.view(client));
+    fn show(&mut self, pool: &PoolName, asker: &Asker, reply: MatchReply) {
+        let known = self.states.get(pool).ok_or_else(|| unknown(pool));
+        let view = known.and_then(|state| Ok(state.show(asker)?));
         self.turn.answer(reply, view.map(|view| Waited::Now(view.map(Box::new))));
     }
 

@@ -206,12 +206,15 @@ async fn while_the_store_refuses_changes_matches_are_shown_and_nothing_is_ordere
     let site = Site::new("s");
     let maker = site.serve(&matches);
     let view = put(&matches, "a", LONG).await.unwrap().unwrap();
+    matches.put(pool(), by("alice", "alices"), LONG).await.unwrap();
     drop(maker);
     engine.set_full(true);
     assert!(put(&matches, "b", NOW).await.is_err());
     pass(100).await;
     let shown = matches.look(pool(), asker("a"), LONG).await.unwrap().unwrap();
     assert_eq!((shown.stage, shown.matched, shown.verified), (Stage::Matched, view.matched, false));
+    let anothers = matches.look(pool(), by("bob", "alices"), NOW).await;
+    assert!(matches!(anothers, Err(Refusal::Match(_))), "not to everybody: {anothers:?}");
     let polled = matches.orders(SHARD, "s".into(), RuntimeKind::Process, Millis(1_000)).await;
     assert!(matches!(polled, Err(Refusal::Unavailable(_))), "{polled:?}");
     assert!(put(&matches, "b", LONG).await.is_err(), "it does not wait in vain");

@@ -91,7 +91,7 @@ async fn what_does_not_exist_is_named() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_is_known_by_name_keeps_its_client() {
     let (_world, matches) = world(2, wish()).await;
-    let by = |who: &str| matches::Asker { client: "a".into(), principal: Some(who.into()) };
+    let by = |who: &str| by(who, "a");
     matches.put(pool(), by("alice"), NOW).await.unwrap();
     let anothers = |refused| assert!(matches!(refused, Refusal::Match(matches::Refusal::AnothersClient(_))));
     anothers(matches.put(pool(), by("bob"), NOW).await.unwrap_err());

@@ -40,6 +40,11 @@ pub fn asker(client: &str) -> Asker {
     Asker { client: client.into(), principal: None }
 }
 
+/// A client whose caller is known by name.
+pub fn by(principal: &str, client: &str) -> Asker {
+    Asker { client: client.into(), principal: Some(principal.into()) }
+}
+
 pub fn pool() -> PoolName {
     "p".into()
 }
@@ -125,6 +130,36 @@ async fn a_pool_that_is_deleted_drains_first_and_may_come_again() {
     assert_eq!(unknown, Err(named));
     matches.set_pool(pool(), settings(wish())).await.unwrap();
     assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_site_gets_the_orders_for_its_own_workers_and_pools_of_a_shard_share_its_polls() {
+    let (_world, matches) = world(1, PoolWish { slots: Some(1), max: Some(6), ..wish() }).await;
+    matches.set_pool("q".into(), settings(wish())).await.unwrap();
+    let sites = [Site::new("s"), Site::new("t")];
+    let _makers: Vec<_> = sites.iter().map(|site| site.serve(&matches)).collect();
+    for n in 0..6 {
+        assert_eq!(put(&matches, &format!("c{n}"), LONG).await.unwrap().unwrap().stage, Stage::Matched);
+    }
+    let other = matches.put("q".into(), asker("c0"), LONG).await.unwrap().unwrap();
+    assert_eq!(other.stage, Stage::Matched);
+    assert!(sites.iter().all(|site| site.workers() >= 3), "a site fails on an order that is not for it");
+    assert_eq!(sites.iter().map(Site::held).sum::<usize>(), 7);
+    let shown = matches.why(pool(), "c0".into()).await.unwrap().unwrap();
+    assert_eq!(shown.matched.unwrap().token, None, "an operator sees no tokens");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_maker_cannot_speak_for_clients_and_operators() {
+    use wayleave_core::matches::Input;
+    let (_world, matches) = world(1, wish()).await;
+    put(&matches, "a", NOW).await.unwrap();
+    let cancel = Input::Cancel { asker: asker("a"), token: None };
+    let told = [Input::Delete, cancel, Input::Put(asker("b")), Input::Set(Box::new(settings(wish())))];
+    matches.tell(told.into_iter().map(|input| (pool(), input)).collect()).await.unwrap();
+    matches.tell(vec![("unknown".into(), Input::Tick)]).await.unwrap();
+    assert!(!matches.pool(pool()).await.unwrap().closing);
+    assert_eq!((stage(&matches, "a").await, stage(&matches, "b").await), (Some(Stage::Queued), None));
 }
 
 /// The frontier of a world, opened again.
