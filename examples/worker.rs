@@ -1,4 +1,4 @@
-//! A small worker that serves the reservation protocol, with nothing but the standard library.
+//! A small worker that serves the reservation protocol with the standard library, and ends on SIGTERM.
 //!
 //! | call | answer |
 //! |---|---|
@@ -20,8 +20,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Bounds on what a request may be.
 const LINE_BYTES_MAX: u64 = 8 * 1024;
@@ -121,6 +123,9 @@ fn main() -> ExitCode {
         taken: Mutex::default(),
         connections: AtomicU64::new(0),
     });
+    let (ready, is_ready) = mpsc::channel();
+    std::thread::spawn(move || end_on_sigterm(&ready));
+    _ = is_ready.recv();
     match misdeed {
         Some(Misdeed::Exit(code)) => {
             eprintln!("told to exit with code {code}");
@@ -150,6 +155,19 @@ fn main() -> ExitCode {
         std::thread::spawn(move || worker.serve(&stream));
     }
     ExitCode::SUCCESS
+}
+
+/// The first process of a container does not end on SIGTERM unless it says so: Docker would wait, and kill it.
+fn end_on_sigterm(ready: &mpsc::Sender<()>) {
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+    runtime.block_on(async {
+        if let Ok(mut signals) = signal(SignalKind::terminate()) {
+            _ = ready.send(());
+            signals.recv().await;
+            println!("ends as it was asked to");
+            std::process::exit(0);
+        }
+    });
 }
 
 /// Lines that are numbered, so that a reader sees which ones are left.

@@ -111,6 +111,8 @@ impl Engine {
     /// An image from nothing: the worker and the shared libraries that it names.
     async fn import(&self) {
         let mut tree = tar::Builder::new(Vec::new());
+        // A linker leaves holes in a program, and Docker takes no sparse files.
+        tree.sparse(false);
         tree.append_path_with_name(program(), "worker").unwrap();
         for library in libraries(Path::new(program())) {
             let mut file = File::open(&library).unwrap();

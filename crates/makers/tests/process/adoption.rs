@@ -49,6 +49,10 @@ async fn a_second_runtime_adopts_what_the_first_one_has_started() {
     kill(&instance.id);
     let ended = timeout(Duration::from_secs(20), events.recv()).await.unwrap().unwrap();
     assert_eq!(ended.instance, instance);
+    assert!(
+        matches!(&ended.exit, Exit::Error(why) if why.starts_with("it was ended by signal 9, SIGKILL")),
+        "{ended:?}"
+    );
     second.remove(&key(1), soon()).await.unwrap();
 }
 
