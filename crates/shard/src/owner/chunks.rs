@@ -318,7 +318,7 @@ impl Owner {
 
     /// Ends the first chunks in progress of a crawl that was just deleted; returns what must be committed with that. If there
     /// are more, the caller who deletes the crawl ends them slice by slice (`end_active`). Until then they do without their
-    /// links, as after the deletion of a queue; if the caller never comes, their leases end, and they are skipped.
+    /// links, as after the deletion of a queue; if the caller fails, it is told to delete the crawl again.
     pub fn end_chunks_of(
         &mut self,
         crawl: &CrawlName,
