@@ -49,6 +49,19 @@ async fn a_put_that_waits_is_answered_as_soon_as_there_is_a_worker() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_pool_knows_the_sites_whose_makers_wait() {
+    let world = World::new(1).await;
+    let matches = Matches::new(world.frontier.clone());
+    let site = Site::new("s");
+    let _maker = site.serve(&matches);
+    pass(7_000).await;
+    let begun = Instant::now();
+    matches.set_pool(pool(), settings(wish())).await.unwrap();
+    assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);
+    assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_put_whose_request_is_cancelled_is_told_and_does_not_queue_it_again() {
     for after in [100, 3 * MATCH_PARK_MAX.0] {
         let (_world, matches) = world(2, wish()).await;
