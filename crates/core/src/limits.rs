@@ -407,6 +407,9 @@ pub const PARKED_MATCHES_MAX: usize = 10_000;
 /// How long a shard parks a call of a client; a longer wait asks again. Another node must answer within
 /// [`FORWARD_TIME`], and a worker may have to be asked after the wait.
 pub const MATCH_PARK_MAX: Millis = Millis(4_000);
+/// Calls of clients of one process that wait at owners on other nodes. Past that, a call is answered at once with the
+/// state as it is. Far below [`FORWARDS_MAX`], which all services share.
+pub const REMOTE_WAITS_MAX: usize = 1_024;
 /// Longest wait of a client's call.
 pub const MATCH_WAIT_MAX: Millis = Millis(300_000);
 /// Longest wait of a Maker's poll: it also tells that its site is alive.

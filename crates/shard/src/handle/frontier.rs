@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, Put, PutOutcome, Release, Released};
 use wayleave_core::ids::{ShardId, Token};
@@ -37,6 +37,8 @@ pub struct Frontier {
     /// Serialises changes of crawl settings over all shards.
     pub(crate) crawl_changes: Arc<tokio::sync::Mutex<()>>,
     pub(crate) listings: Arc<ListingPermits>,
+    /// Places for calls that wait at an owner on another node.
+    pub(crate) remote_waits: Arc<Semaphore>,
     /// Restricts listings and totals to this node's own shards.
     pub(crate) only_here: bool,
 }
@@ -77,7 +79,9 @@ impl Frontier {
         let router = Router::new(&config, links, readiness.missed.clone());
         let (moves, crawl_changes) = (Arc::default(), Arc::default());
         let listings = Arc::new(ListingPermits::new(config.listings_max, config.listings_waiting_max));
-        Self { router, readiness, engine, config, threads, moves, crawl_changes, listings, only_here: false }
+        let remote_waits = Arc::new(Semaphore::new(limits::REMOTE_WAITS_MAX));
+        let only_here = false;
+        Self { router, readiness, engine, config, threads, moves, crawl_changes, listings, remote_waits, only_here }
     }
 
     /// The shards covered by listings and totals.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ShardId, Token};
@@ -14,7 +15,7 @@ use wayleave_core::time::{Millis, Time};
 use super::call::{MatchCall, MatchPage, MatchResponse, PoolPage, ShardCall, Waited, WorkerReport};
 use crate::handle::frontier::Frontier;
 use crate::routing::links::{decode, encode};
-use crate::routing::router::{CallResult, home};
+use crate::routing::router::{CallResult, OwnerLocation, home};
 
 /// How often a waiting call asks the next owner before it gives up.
 const INTERRUPTIONS_MAX: usize = 3;
@@ -184,7 +185,8 @@ impl Matches {
         let (mut again, mut begun, mut interruptions) = (false, false, 0);
         loop {
             let asked = Instant::now();
-            let part = deadline.saturating_duration_since(asked).min(Duration::from_millis(MATCH_PARK_MAX.0));
+            let left = deadline.saturating_duration_since(asked);
+            let (part, _place) = self.part(pool, left);
             match self.ask(pool, call(Millis(part.as_millis() as u64), again)).await {
                 Ok(Waited::Now(view)) => {
                     let waits = |view: &MatchView| matches!(view.stage, Stage::Queued | Stage::Making);
@@ -207,6 +209,19 @@ impl Matches {
                 Err(refusal) if queues && begun => return Err(refusal.after_a_part("the request may be queued")),
                 Err(refusal) => return Err(refusal),
             }
+        }
+    }
+
+    /// How long the next part of a call waits. An owner here is asked once. Calls to other nodes wait in short parts, and
+    /// only so many at a time: they must leave room for what other services ask those nodes.
+    fn part(&self, pool: &PoolName, left: Duration) -> (Duration, Option<SemaphorePermit<'_>>) {
+        let router = &self.frontier.router;
+        if matches!(router.location(self.shard_of(pool)), OwnerLocation::Local(_)) {
+            return (left, None);
+        }
+        match self.frontier.remote_waits.try_acquire() {
+            Ok(place) => (left.min(Duration::from_millis(MATCH_PARK_MAX.0)), Some(place)),
+            Err(_) => (Duration::ZERO, None),
         }
     }
 

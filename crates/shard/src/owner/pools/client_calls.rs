@@ -12,6 +12,9 @@ use crate::matches::call::Waited;
 use crate::message::MatchReply;
 use crate::routing::router::CallResult;
 
+/// Calls whose waiting ends in one turn.
+const CALLS_OVER_AT_ONCE: usize = 256;
+
 impl Pools {
     /// A client puts or looks.
     pub(super) fn client_call(&mut self, call: ClientCall, now: Time) {
@@ -39,11 +42,11 @@ impl Pools {
     /// Answers a call, or parks it.
     fn conclude(&mut self, call: ClientCall, answer: Answer, now: Time) {
         let told: CallResult<Waited> = match answer {
-            Answer::Match(view) if is_waiting(&view) && call.wait_until > now && self.has_room() => {
+            Answer::Match(view) if is_waiting(&view) && call.wait_until > now && self.has_room(now) => {
                 return self.parked.park(call, For::News);
             }
             Answer::Match(view) => Ok(Waited::Now(Some(Box::new(view)))),
-            Answer::Verify(ask) if self.has_room() => {
+            Answer::Verify(ask) if self.has_room(now) => {
                 let what = For::Check { token: ask.token, sent_at: ask.sent_at, until: ask.until };
                 return self.parked.park(call, what);
             }
@@ -59,9 +62,9 @@ impl Pools {
         self.turn.answer(call.reply, told);
     }
 
-    fn has_room(&mut self) -> bool {
+    fn has_room(&mut self, now: Time) -> bool {
         if self.parked.is_full() {
-            self.parked.forget_closed();
+            self.parked.forget_closed(now);
         }
         !self.parked.is_full()
     }
@@ -73,19 +76,22 @@ impl Pools {
             if view.as_ref().is_some_and(is_waiting) {
                 continue;
             }
+            if view.is_none() {
+                // Cancelled: a put that waits for the worker's word must not queue the client again when that comes.
+                for call in self.parked.take_client(&pool, &client) {
+                    self.turn.answer(call.reply, Ok(Waited::Now(None)));
+                }
+                continue;
+            }
             let mut failure = None;
             for call in self.parked.take_news(&pool, &client) {
-                match (&view, call.purpose) {
-                    (None, _) => self.turn.answer(call.reply, Ok(Waited::Now(None))),
-                    // One failure is told to all who wait for it, and not queued anew by the second of them.
-                    (Some(failed), _) if failed.stage == Stage::Failed && failure.is_some() => {
-                        self.turn.answer(call.reply, Ok(Waited::Now(failure.clone())));
-                    }
-                    (Some(now_is), _) => {
-                        failure = (now_is.stage == Stage::Failed).then(|| Box::new(now_is.clone()));
-                        self.client_call(call, now);
-                    }
+                // One failure is told to all who wait for it, and not queued anew by the second of them.
+                if failure.is_some() {
+                    self.turn.answer(call.reply, Ok(Waited::Now(failure.clone())));
+                    continue;
                 }
+                failure = view.clone().filter(|view| view.stage == Stage::Failed).map(Box::new);
+                self.client_call(call, now);
             }
         }
     }
@@ -94,7 +100,7 @@ impl Pools {
     pub(super) fn checked(&mut self, pool: &PoolName, input: Input, now: Time) {
         let Input::Checked { asker, token, sent_at, verdict, .. } = input else { return };
         for call in self.parked.take_checks(pool, &asker.client, (token, sent_at)) {
-            let (asker, purpose, verdict) = (call.asker.clone(), call.purpose, verdict.clone());
+            let (asker, purpose, verdict) = (call.asker.clone(), call.present_purpose(), verdict.clone());
             let input = Input::Checked { asker, call: purpose, token, sent_at, verdict };
             match self.apply(pool, input, now) {
                 Some(answer) => self.conclude(call, answer, now),
@@ -103,9 +109,10 @@ impl Pools {
         }
     }
 
-    /// Ends the waiting of calls whose time is over.
+    /// Ends the waiting of calls whose time is over, a bounded number in a turn: thousands may have come together.
     pub(super) fn calls_over(&mut self, now: Time) {
-        while let Some((call, what)) = self.parked.take_over(now) {
+        for _ in 0..CALLS_OVER_AT_ONCE {
+            let Some((call, what)) = self.parked.take_over(now) else { return };
             match what {
                 For::News => {
                     let view = self.states.get(&call.pool).and_then(|state| state.view(&call.asker.client));
@@ -113,7 +120,8 @@ impl Pools {
                 }
                 For::Check { token, sent_at, .. } => {
                     let why = format!("no answer within {}", ASK_TIME.told());
-                    let (asker, purpose, verdict) = (call.asker.clone(), call.purpose, Verdict::Unknown(why.into()));
+                    let (asker, purpose) = (call.asker.clone(), call.present_purpose());
+                    let verdict = Verdict::Unknown(why.into());
                     let input = Input::Checked { asker, call: purpose, token, sent_at, verdict };
                     match self.apply(&call.pool, input, now) {
                         Some(answer) => self.conclude(call, answer, now),

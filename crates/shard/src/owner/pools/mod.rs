@@ -22,7 +22,8 @@
 //!    change, and waits for its commit.
 //! 7. The shard moves while calls are parked: they are told so when the owner ends, however it ends, and ask the next
 //!    owner. A put is queued again only if the store does not have it.
-//! 8. A DELETE ends the request of a client while a PUT waits for it: the PUT is told, and does not queue the client again.
+//! 8. A DELETE ends the request of a client while a PUT waits for it, or for the word of its worker: the PUT is told, and
+//!    does not queue the client again. Nor does a PUT whose caller has left.
 //! 9. A worker's answer to a check comes after the call that asked has been answered as unknown: it concerns nobody, and
 //!    changes nothing.
 //! 10. A site polls before a pool exists, and is silent to it: a new or loaded pool is told of every site that polls.

@@ -6,7 +6,7 @@ use wayleave_core::ids::Token;
 use wayleave_core::limits::PARKED_MATCHES_MAX;
 use wayleave_core::matches::{Asker, Call};
 use wayleave_core::names::{ClientName, PoolName};
-use wayleave_core::time::Time;
+use wayleave_core::time::{Millis, Time};
 
 use crate::message::MatchReply;
 
@@ -18,6 +18,14 @@ pub(super) struct ClientCall {
     /// It waits no longer for a worker.
     pub wait_until: Time,
     pub reply: MatchReply,
+}
+
+impl ClientCall {
+    /// What it asks for now. A caller that has left wants nothing: what a worker said about its match is taken in, and it is
+    /// not queued again.
+    pub fn present_purpose(&self) -> Call {
+        if self.reply.is_closed() { Call::Look } else { self.purpose }
+    }
 }
 
 /// What a parked call waits for.
@@ -36,7 +44,12 @@ pub(super) struct Parked {
     calls: BTreeMap<u64, (ClientCall, For)>,
     by_client: BTreeMap<(PoolName, ClientName), BTreeSet<u64>>,
     by_time: BTreeSet<(Time, u64)>,
+    /// When closed calls were last looked for.
+    swept_at: Time,
 }
+
+/// While all places are taken, calls whose callers have left are looked for this often: it takes a walk over all.
+const SWEEP_EVERY: Millis = Millis(100);
 
 impl Parked {
     pub fn is_full(&self) -> bool {
@@ -59,6 +72,11 @@ impl Parked {
     /// Takes the calls that wait for news of a client.
     pub fn take_news(&mut self, pool: &PoolName, client: &ClientName) -> Vec<ClientCall> {
         self.take(pool, client, |what| *what == For::News)
+    }
+
+    /// Takes all calls of a client.
+    pub fn take_client(&mut self, pool: &PoolName, client: &ClientName) -> Vec<ClientCall> {
+        self.take(pool, client, |_| true)
     }
 
     /// Takes the calls that wait for what a worker says about a reservation, asked at this time. Those that came later have
@@ -93,8 +111,12 @@ impl Parked {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// Forgets calls whose callers have left. A caller that comes and goes must not fill the bound.
-    pub fn forget_closed(&mut self) {
+    /// Forgets calls whose callers have left, at most so often. A caller that comes and goes must not fill the bound.
+    pub fn forget_closed(&mut self, now: Time) {
+        if now < self.swept_at.after(SWEEP_EVERY) {
+            return;
+        }
+        self.swept_at = now;
         let closed = self.calls.iter().filter(|(_, (call, _))| call.reply.is_closed()).map(|(id, _)| *id);
         let closed: Vec<u64> = closed.collect();
         closed.into_iter().for_each(|id| drop(self.remove(id)));

@@ -61,6 +61,35 @@ async fn a_new_pool_knows_the_sites_whose_makers_wait() {
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
 }
 
+/// The worker's word comes after the request has ended, or never; and the caller of the put may have left.
+#[tokio::test(start_paused = true)]
+async fn a_put_that_waits_for_the_word_of_a_worker_does_not_queue_a_client_that_has_cancelled() {
+    for leaves in [false, true] {
+        let (_world, matches) = world(2, wish()).await;
+        let site = Site::new("s");
+        let _maker = site.serve(&matches);
+        assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);
+        pass(3_000).await;
+        site.lose(&["check"]);
+        let waiting = tokio::spawn({
+            let matches = matches.clone();
+            async move { put(&matches, "a", LONG).await }
+        });
+        until("the worker is asked", || async { site.seen("check") > 0 }).await;
+        if leaves {
+            waiting.abort();
+            pass(10).await;
+        }
+        assert_eq!(matches.cancel(pool(), asker("a"), None).await, Ok(true));
+        if !leaves {
+            assert_eq!(waiting.await.unwrap(), Ok(None));
+        }
+        pass(20_000).await;
+        assert_eq!(stage(&matches, "a").await, None, "it is queued again");
+        assert_eq!(site.held(), 0);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_put_whose_request_is_cancelled_is_told_and_does_not_queue_it_again() {
     for after in [100, 3 * MATCH_PARK_MAX.0] {
