@@ -96,6 +96,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", requires = "null")]
     pub listen: SocketAddr,
 
+    /// Serve as a worker of a pool, which the matches scenarios start
+    #[arg(long, hide = true, conflicts_with_all = ["null", "churn"])]
+    pub worker: bool,
+
     /// Ends the null server when its standard input closes, so that it never outlives the run that started it
     #[arg(long, hide = true, requires = "null")]
     pub until_stdin_closes: bool,

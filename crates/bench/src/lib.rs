@@ -9,6 +9,7 @@ mod churn;
 mod codec;
 mod get;
 mod latency;
+mod matches;
 mod native;
 mod null;
 mod null_native;

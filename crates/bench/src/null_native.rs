@@ -1,5 +1,7 @@
 //! The null server's native API: bodies are parsed and responses written in full, but nothing is stored.
 
+use axum::extract::Path;
+use axum::http::StatusCode;
 use axum::routing::{post, put};
 use axum::{Json, Router};
 use serde_json::{Value, json};
@@ -20,6 +22,8 @@ pub fn routes() -> Router {
         .route("/v1/reservations", post(reserve))
         .route("/v1/reservations/{token}/release", post(release))
         .route("/v1/chunks/claim", post(claim))
+        .route("/v1/pools/{pool}", put(async |_: Json<Value>| Json(json!({}))).get(pool))
+        .route("/v1/matches/{client}", put(matched).delete(async || StatusCode::NO_CONTENT))
         .route("/v1/chunks/{id}/links", post(async |_: Json<Value>| Json(json!({"replacements": [], "left": 0}))))
         .route("/v1/chunks/{id}/complete", post(async |_: Json<Value>| Json(json!({"state": "crawled"}))))
 }
@@ -52,6 +56,18 @@ async fn reserve(Json(request): Json<ReserveGroupsRequest>) -> Json<ReserveGroup
     };
     let reservations = (0..request.groups.min(1_000)).map(one).collect();
     Json(ReserveGroupsResponse { reservations, finished: false })
+}
+
+async fn pool() -> Json<Value> {
+    Json(json!({"pool": "bench", "free": 1_000, "reason": "100 workers are running"}))
+}
+
+async fn matched(Path(client): Path<String>) -> Json<Value> {
+    Json(json!({
+        "client": client, "pool": "bench", "state": "matched", "reason": "worker bench-1 has reserved a slot",
+        "position": null, "estimate_ms": null, "retry_after_ms": null, "address": "127.0.0.1:1", "worker": "bench-1",
+        "token": "AA4zlDAQYJmA4WcQ6TgVjA", "expires_at": LATER, "verified": true, "version": 1,
+    }))
 }
 
 async fn claim(Json(request): Json<Value>) -> Json<Value> {

@@ -12,6 +12,7 @@ use crate::args::BenchArgs;
 use crate::churn;
 use crate::codec::Manner;
 use crate::get::{Appetite, get};
+use crate::matches::serve_worker;
 use crate::native::Native;
 use crate::null::serve_null;
 use crate::process;
@@ -38,6 +39,9 @@ const FILL_STREAM: u64 = 16;
 pub async fn run(args: BenchArgs) -> Result<()> {
     if args.null {
         return run_null(&args).await;
+    }
+    if args.worker {
+        return serve_worker().await;
     }
     if args.churn {
         let seen = churn::run(&args).await?;
@@ -120,6 +124,9 @@ impl<'a> Runner<'a> {
     }
 
     async fn prepare(&self) -> Result<()> {
+        if matches!(self.scenario.load, Load::Matches { .. }) && self.target.side != Side::Null {
+            return Native::new(self.target.address(0)?, &self.scenario.crawl())?.warm_pool().await;
+        }
         if !self.scenario.takes_out() || self.target.side == Side::Null {
             return Ok(());
         }
@@ -173,6 +180,13 @@ impl<'a> Runner<'a> {
                     client.claim(&format!("bench-{no}"), batch, complete, time).await
                 });
                 Ok(together(&try_join_all(claims).await?))
+            }
+            Load::Matches { clients } => {
+                let name = |no: usize| format!("{}-{no}", self.scenario.name);
+                let clients = (0..clients).map(|no| Ok((name(no), Native::new(self.target.address(no)?, &crawl)?)));
+                let clients: Vec<(String, Native)> = clients.collect::<Result<_>>()?;
+                let matched = clients.iter().map(|(name, client)| client.matched(name, time));
+                Ok(together(&try_join_all(matched).await?))
             }
         }
     }

@@ -17,6 +17,7 @@ pub const HELP: &str = "Scenarios:
   native-put, native-cycle        HTTP: batches of 100 in; reservations taken and released, 4 clients
   chunks-cycle                    HTTP: chunks of 5 links claimed, reported and completed, 4 clients
   chunks-claim-1, chunks-claim-100  HTTP: chunks claimed, 1 and 100 per call, 4 clients
+  matches-4, matches-16           HTTP: workers of a pool of 100 with 10 slots got and given back, 4 and 16 clients
 
 It fills the server it measures with URLs of crawls named bench-*: give it a server of its own.
 
@@ -61,6 +62,11 @@ pub enum Load {
         /// Whether they are reported and completed.
         complete: bool,
     },
+    /// Workers of a warm pool through HTTP.
+    Matches {
+        /// The number of concurrent clients.
+        clients: usize,
+    },
 }
 
 /// A named load.
@@ -88,7 +94,11 @@ const fn chunks(name: &'static str, batch: usize, complete: bool) -> Scenario {
     Scenario { name, load: Load::Chunks { batch, complete }, many_hosts: true }
 }
 
-const ALL: [Scenario; 19] = [
+const fn matches(name: &'static str, clients: usize) -> Scenario {
+    Scenario { name, load: Load::Matches { clients }, many_hosts: false }
+}
+
+const ALL: [Scenario; 21] = [
     put("put-1", 1, Form::Single, None),
     put("put-4", 4, Form::Single, None),
     put("put-batches-1", 1, Form::Batch(100), None),
@@ -109,6 +119,8 @@ const ALL: [Scenario; 19] = [
     chunks("chunks-cycle", 1, true),
     chunks("chunks-claim-1", 1, false),
     chunks("chunks-claim-100", 100, false),
+    matches("matches-4", 4),
+    matches("matches-16", 16),
 ];
 
 /// Checks a name or a prefix of a scenario.
@@ -148,7 +160,7 @@ impl Scenario {
 
     /// Whether it uses HTTP.
     pub const fn is_native(&self) -> bool {
-        matches!(self.load, Load::NativePut | Load::NativeCycle | Load::Chunks { .. })
+        matches!(self.load, Load::NativePut | Load::NativeCycle | Load::Chunks { .. } | Load::Matches { .. })
     }
 }
 

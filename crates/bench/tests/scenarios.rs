@@ -27,7 +27,7 @@ async fn lines(extra: &[&str]) -> Vec<Line> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_scenario_moves_urls_and_reports_its_rate() {
     let lines = lines(&[]).await;
-    assert_eq!(lines.len(), 19);
+    assert_eq!(lines.len(), 21);
     for line in lines {
         for side in [&line.main, &line.null] {
             let side = side.as_ref().expect("measured");
