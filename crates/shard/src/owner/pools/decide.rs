@@ -116,15 +116,16 @@ impl Pools {
             self.apply(&pool, Input::Tick, now);
             self.take_news(now);
         }
-        for reply in self.sites.over(now) {
-            self.turn.answer(reply, Ok(Orders::new()));
-        }
     }
 
-    /// Gives what waits for each site to a poll of its Maker.
+    /// Gives what waits for each site to a poll of its Maker. Polls that have waited long enough are answered after that, so
+    /// that one that does not wait at all gets what is there.
     pub fn hand_out(&mut self, now: Time) {
         for (reply, orders) in self.sites.hand_out(now, MatchReply::is_closed) {
             self.turn.answer(reply, Ok(orders));
+        }
+        for reply in self.sites.over(now) {
+            self.turn.answer(reply, Ok(Orders::new()));
         }
     }
 

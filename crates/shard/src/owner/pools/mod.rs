@@ -36,6 +36,8 @@ mod decide;
 mod orders;
 mod parked;
 mod pool_calls;
+#[cfg(test)]
+mod pools_tests;
 mod turn;
 
 pub(crate) use decide::Pools;

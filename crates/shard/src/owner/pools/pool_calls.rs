@@ -40,7 +40,7 @@ impl Owner {
 }
 
 impl Pools {
-    fn handle(&mut self, call: MatchCall, reply: MatchReply, now: Time) {
+    pub(super) fn handle(&mut self, call: MatchCall, reply: MatchReply, now: Time) {
         match call {
             MatchCall::Put { pool, asker, wait, again } => {
                 let call = ClientCall { pool, asker, purpose: Call::Put, wait_until: now.after(wait), reply };

@@ -13,7 +13,7 @@ use crate::routing::router::CallResult;
 #[derive(Default)]
 pub(super) struct Turn {
     pub writes: Vec<Write>,
-    answers: Vec<Deferred>,
+    pub answers: Vec<Deferred>,
 }
 
 impl Turn {

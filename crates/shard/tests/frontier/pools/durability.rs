@@ -43,24 +43,28 @@ fn poll(matches: &Matches, site: &Site, wait: u64) -> tokio::task::JoinHandle<wa
     tokio::spawn(async move { matches.orders(SHARD, name, RuntimeKind::Process, Millis(wait)).await.unwrap() })
 }
 
-/// Every order of a life from a cold start to a release is handed out only once the rows that it follows from are durable.
-#[tokio::test(start_paused = true)]
-async fn no_order_is_handed_out_and_no_answer_given_before_its_write_is_durable() {
-    let engine = Arc::new(Memory::stepped(RuntimeClock::new()));
-    let matches = Matches::new(stepped(&engine).await);
-    let site = Site::new("s");
+/// A pool, and a site that is known to it and has listed that it has nothing.
+async fn introduce(engine: &Memory, matches: &Matches, site: &Site) {
     let set = matches.clone();
-    settle(&engine, async move { set.set_pool(pool(), settings(wish())).await.unwrap() }).await;
-    // The site is known, and its list is empty.
+    settle(engine, async move { set.set_pool(pool(), settings(wish())).await.unwrap() }).await;
     for _ in 0..2 {
         let (matches, site) = (matches.clone(), site.clone());
-        settle(&engine, async move {
+        settle(engine, async move {
             let orders = poll(&matches, &site, 50).await.unwrap();
             let told = orders.into_iter().filter_map(|(pool, effect)| site.run(pool, effect)).collect();
             matches.tell(told).await.unwrap();
         })
         .await;
     }
+}
+
+/// Every order of a life from a cold start to a release is handed out only once the rows that it follows from are durable.
+#[tokio::test(start_paused = true)]
+async fn no_order_is_handed_out_and_no_answer_given_before_its_write_is_durable() {
+    let engine = Arc::new(Memory::stepped(RuntimeClock::new()));
+    let matches = Matches::new(stepped(&engine).await);
+    let site = Site::new("s");
+    introduce(&engine, &matches, &site).await;
     let putting = tokio::spawn({
         let matches = matches.clone();
         async move { put(&matches, "a", LONG).await }
@@ -109,8 +113,7 @@ async fn a_crash_before_the_commit_leaves_no_order_behind() {
     let engine = Arc::new(Memory::stepped(RuntimeClock::new()));
     let matches = Matches::new(stepped(&engine).await);
     let site = Site::new("s");
-    let set = matches.clone();
-    settle(&engine, async move { set.set_pool(pool(), settings(wish())).await.unwrap() }).await;
+    introduce(&engine, &matches, &site).await;
     let polling = poll(&matches, &site, 5_000);
     pass(10).await;
     let putting = tokio::spawn({
@@ -118,6 +121,7 @@ async fn a_crash_before_the_commit_leaves_no_order_behind() {
         async move { put(&matches, "a", NOW).await }
     });
     pass(10).await;
+    assert!(engine.waiting() > 0 && !polling.is_finished(), "a worker is to be made");
     let after = Arc::new(engine.crash());
     assert!(putting.await.unwrap().is_err());
     let orders = polling.await;

@@ -1,0 +1,184 @@
+//! Interleavings that the handle cannot be made to meet at will, on pools without an owner.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::oneshot;
+use wayleave_core::ids::ShardId;
+use wayleave_core::limits::ASK_TIME;
+use wayleave_core::matches::{Ask, Asker, Effect, Input, Instance, PoolWish, RuntimeKind, Stage, Verdict};
+use wayleave_core::names::PoolName;
+use wayleave_core::time::{Millis, Time};
+
+use super::decide::Pools;
+use super::turn::Turn;
+use crate::matches::Orders;
+use crate::matches::call::{MatchCall, MatchResponse, Waited};
+use crate::routing::router::CallResult;
+
+type Answer = oneshot::Receiver<CallResult<MatchResponse>>;
+
+struct Desk {
+    pools: Pools,
+    now: Time,
+}
+
+fn pool() -> PoolName {
+    "p".into()
+}
+
+fn asker() -> Asker {
+    Asker { client: "a".into(), principal: None }
+}
+
+impl Desk {
+    fn new() -> Self {
+        let drawn = AtomicU64::new(1);
+        let entropy = Arc::new(move || u128::from(drawn.fetch_add(1, Ordering::Relaxed)) << 64);
+        let mut desk = Self { pools: Pools::new(ShardId(0), None, entropy, []), now: Time(1_000_000) };
+        let wish = PoolWish { command: vec!["worker".into()], ..PoolWish::default() };
+        let settings = Box::new(wish.check().expect("valid settings"));
+        desk.ask(MatchCall::SetPool { pool: pool(), settings });
+        desk
+    }
+
+    /// One turn with one call, whose commit succeeds.
+    fn ask(&mut self, call: MatchCall) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        self.pools.handle(call, reply, self.now);
+        self.turn();
+        answer
+    }
+
+    /// Ends a turn. Returns how many rows it wrote.
+    fn turn(&mut self) -> usize {
+        self.pools.tick(self.now);
+        self.pools.hand_out(self.now);
+        let Turn { writes, answers } = std::mem::take(&mut self.pools.turn);
+        answers.into_iter().for_each(|send| send(Ok(())));
+        writes.len()
+    }
+
+    fn poll(&mut self) -> Orders {
+        let (site, runtime, wait) = ("s".into(), RuntimeKind::Process, Millis(0));
+        let mut answer = self.ask(MatchCall::Orders { site, runtime, wait });
+        match answer.try_recv() {
+            Ok(Ok(MatchResponse::Orders(orders))) => orders,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.ask(MatchCall::Tell(vec![(pool(), input)]));
+    }
+
+    /// Carries out what is ordered, but for checks, which are returned.
+    fn work(&mut self) -> Vec<Ask> {
+        let mut checks = Vec::new();
+        loop {
+            let orders = self.poll();
+            if orders.is_empty() {
+                return checks;
+            }
+            for (_, effect) in orders {
+                let instance = Instance { id: "1".into(), started: 1, address: "127.0.0.1:9".into() };
+                match effect {
+                    Effect::List { site, since, .. } => self.tell(Input::Listed { site, since, found: Vec::new() }),
+                    Effect::Create(make) => self.tell(Input::Made { step: make.step, result: Ok(instance) }),
+                    Effect::Await(order) => self.tell(Input::Listening { step: order.step, result: Ok(()) }),
+                    Effect::Reserve(ask) => self.tell(ask.reserved(Verdict::Yes)),
+                    Effect::Check(ask) => checks.push(ask),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, wait: u64, again: bool) -> Answer {
+        self.ask(MatchCall::Put { pool: pool(), asker: asker(), wait: Millis(wait), again })
+    }
+
+    fn look(&mut self) -> Answer {
+        self.ask(MatchCall::Look { pool: pool(), asker: asker(), wait: Millis(0) })
+    }
+}
+
+/// Stage, and whether the worker confirmed it; none if the call is still parked.
+fn told(answer: &mut Answer) -> Option<Option<(Stage, bool)>> {
+    match answer.try_recv() {
+        Ok(Ok(MatchResponse::Waited(Waited::Now(view)))) => Some(view.map(|view| (view.stage, view.verified))),
+        Err(oneshot::error::TryRecvError::Empty) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_put_that_goes_on_waiting_queues_nobody_who_was_cancelled_between_its_parts() {
+    let mut desk = Desk::new();
+    assert_eq!(told(&mut desk.put(0, false)), Some(Some((Stage::Queued, false))));
+    assert_eq!(told(&mut desk.put(0, true)), Some(Some((Stage::Queued, false))), "it goes on");
+    desk.ask(MatchCall::Cancel { pool: pool(), asker: asker(), token: None });
+    assert_eq!(told(&mut desk.put(4_000, true)), Some(None));
+    assert_eq!(told(&mut desk.look()), Some(None), "it is not queued again");
+    assert_eq!(told(&mut desk.put(0, false)), Some(Some((Stage::Queued, false))), "a new call queues it");
+}
+
+#[test]
+fn a_check_answers_the_calls_that_came_before_it_was_sent_and_no_later_one() {
+    let mut desk = Desk::new();
+    let mut put = desk.put(4_000, false);
+    assert!(desk.work().is_empty());
+    assert_eq!(told(&mut put), Some(Some((Stage::Matched, true))));
+    desk.now = desk.now.after(Millis(2_000));
+    let (mut first, early) = (desk.look(), desk.work());
+    desk.now = desk.now.after(Millis(100));
+    let (mut second, late) = (desk.look(), desk.work());
+    let ([early], [late]) = (early.as_slice(), late.as_slice()) else { panic!("one check each") };
+    assert_eq!((told(&mut first), told(&mut second)), (None, None), "both are parked");
+    desk.tell(early.checked(Verdict::Yes));
+    assert_eq!(told(&mut first), Some(Some((Stage::Matched, true))));
+    assert_eq!(told(&mut second), None, "that answer may be older than the call");
+    desk.tell(late.checked(Verdict::Unknown("500".into())));
+    assert!(matches!(told(&mut second), Some(Some((Stage::Matched, _)))));
+}
+
+#[test]
+fn a_check_that_is_answered_too_late_changes_nothing() {
+    let mut desk = Desk::new();
+    desk.put(4_000, false);
+    desk.work();
+    desk.now = desk.now.after(Millis(2_000));
+    let (mut look, checks) = (desk.look(), desk.work());
+    desk.now = desk.now.after(ASK_TIME);
+    desk.turn();
+    assert_eq!(told(&mut look), Some(Some((Stage::Matched, false))), "nobody has confirmed it");
+    let [check] = checks.as_slice() else { panic!("one check") };
+    let (reply, _answer) = oneshot::channel();
+    desk.pools.handle(MatchCall::Tell(vec![(pool(), check.checked(Verdict::No))]), reply, desk.now);
+    assert_eq!(desk.turn(), 0, "a plain no, and no row changes");
+    assert!(matches!(told(&mut desk.look()), None | Some(Some((Stage::Matched, _)))));
+}
+
+#[test]
+fn calls_and_polls_of_an_owner_that_ends_are_told() {
+    let mut desk = Desk::new();
+    desk.work();
+    let mut put = desk.put(4_000, false);
+    desk.poll();
+    let (reply, mut polling) = oneshot::channel();
+    let (site, runtime, wait) = ("other".into(), RuntimeKind::Docker, Millis(5_000));
+    desk.pools.handle(MatchCall::Orders { site, runtime, wait }, reply, desk.now);
+    desk.turn();
+    while let Ok(Ok(MatchResponse::Orders(orders))) = polling.try_recv() {
+        assert!(!orders.is_empty());
+        let (reply, next) = oneshot::channel();
+        polling = next;
+        let (site, runtime, wait) = ("other".into(), RuntimeKind::Docker, Millis(5_000));
+        desk.pools.handle(MatchCall::Orders { site, runtime, wait }, reply, desk.now);
+        desk.turn();
+    }
+    assert_eq!(told(&mut put), None);
+    drop(desk);
+    assert!(matches!(put.try_recv(), Ok(Ok(MatchResponse::Waited(Waited::Interrupted)))));
+    assert!(matches!(polling.try_recv(), Ok(Ok(MatchResponse::Orders(orders))) if orders.is_empty()));
+}
