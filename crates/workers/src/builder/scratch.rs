@@ -122,9 +122,11 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("wayleave-build-x");
         fs::create_dir(&folder).unwrap();
-        let script = "exec 9<\"$1\"; flock -x 9; echo locked; exec sleep 1000";
-        let mut child =
-            Command::new("sh").args(["-c", script, "sh"]).arg(&folder).stdout(Stdio::piped()).spawn().unwrap();
+        // It ends with its input at the latest, so that a test that fails leaves no process behind.
+        let script = "exec 9<\"$1\"; flock -x 9; echo locked; read -r _";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(&folder).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let mut told = [0; 6];
         io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut told).unwrap();
         assert_eq!((&told, remove_dead(parent.path())), (b"locked", 0));
