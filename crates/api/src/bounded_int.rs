@@ -107,6 +107,14 @@ impl<T: Wanted, const LEAST: u64, const MOST: u64> Visitor<'_> for Number<T, LEA
         within.ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(value), &self))
     }
 
+    // Settings files have signed integers only.
+    fn visit_i64<E: Error>(self, value: i64) -> Result<T, E> {
+        match u64::try_from(value) {
+            Ok(value) => self.visit_u64(value),
+            Err(_) => Err(E::invalid_type(serde::de::Unexpected::Signed(value), &self)),
+        }
+    }
+
     fn visit_f64<E: Error>(self, value: f64) -> Result<T, E> {
         let whole = value.fract() == 0.0 && (0.0..=limits::NUMBER_MAX as f64).contains(&value);
         if whole {

@@ -60,9 +60,13 @@ codes! {
     BadRole, "bad_role", 400, "the text is not the name of a role";
     BadUuid, "bad_uuid", 400, "the text is not a candidate's uuid";
     BadMachine, "bad_machine", 400, "the text is not the name of a machine";
+    BadPool, "bad_pool", 400, "the text is not the name of a pool";
+    BadClient, "bad_client", 400, "the text is not the name of a client";
     BadCursor, "bad_cursor", 400, "the cursor is invalid";
     ForeignOrigin, "foreign_origin", 403, "the request comes from a web page of another site";
     ForeignHost, "foreign_host", 403, "the request is for a host that is not this server";
+    CommandsNotAllowed, "commands_not_allowed", 403, "this server takes no commands and images by the API";
+    AnothersClient, "anothers_client", 403, "the client belongs to another caller";
     NoSuchPath, "no_such_path", 404, "there is nothing at this path";
     UnknownUrl, "unknown_url", 404, "the URL is unknown";
     UnknownHost, "unknown_host", 404, "the host is unknown";
@@ -73,6 +77,9 @@ codes! {
     UnknownChunk, "unknown_chunk", 404, "the chunk is unknown";
     UnknownMachine, "unknown_machine", 404, "the machine is unknown";
     UnknownRole, "unknown_role", 404, "the role is unknown";
+    UnknownPool, "unknown_pool", 404, "the pool is unknown";
+    UnknownMatch, "unknown_match", 404, "the client has no match in this pool";
+    UnknownWorker, "unknown_worker", 404, "the pool has no such worker";
     MethodNotAllowed, "method_not_allowed", 405, "the path does not support this method";
     BodyTimeout, "body_timeout", 408, "the body did not arrive in time";
     NotCurrent, "not_current", 409, "the token is not current";
@@ -88,9 +95,11 @@ codes! {
     MachineTaken, "machine_taken", 409, "another machine has registered under this name";
     HasPlacements, "has_placements", 409, "the machine has chunks that its row needs";
     NotPlaced, "not_placed", 409, "the chunk is not to be on this server";
+    PoolClosing, "pool_closing", 409, "the pool is being deleted";
     BodyTooLarge, "body_too_large", 413, "the body exceeds its limit";
     BatchTooLarge, "batch_too_large", 413, "the request has too many entries";
     UnsupportedContentType, "unsupported_content_type", 415, "the content type of the body is not supported";
+    WorkerElsewhere, "worker_elsewhere", 421, "the worker runs at a site of another node";
     OverLimit, "over_limit", 422, "a limit would be exceeded";
     Contradiction, "contradiction", 422, "two settings contradict each other";
     ForeignResult, "foreign_result", 422, "a result does not belong to this reservation";
@@ -98,6 +107,7 @@ codes! {
     IntervalTooLong, "interval_too_long", 422, "heartbeats would be too rare for the role";
     TtlTooShort, "ttl_too_short", 422, "the time to live is too short for the candidates";
     Overloaded, "overloaded", 429, "too many requests are waiting";
+    QueueFull, "queue_full", 429, "as many clients wait as the pool allows";
     TooManyHosts, "too_many_hosts", 429, "the server's host limit is reached";
     Corrupt, "corrupt", 500, "the store is damaged";
     Internal, "internal", 500, "internal server error";
@@ -105,6 +115,7 @@ codes! {
     Unavailable, "unavailable", 503, "the store cannot be reached";
     MemoryFull, "memory_full", 503, "the server's memory budget is exhausted";
     NotReady, "not_ready", 503, "the server is not ready";
+    MatchFailed, "match_failed", 503, "the client got no worker";
     OutcomeUnknown, "outcome_unknown", 503, "it is not known whether the change was made";
 }
 
@@ -119,7 +130,13 @@ impl Code {
     #[must_use]
     pub const fn retry_after_secs(self) -> Option<u32> {
         match self {
-            Self::Overloaded | Self::Unavailable | Self::MemoryFull | Self::NotReady | Self::OutcomeUnknown => Some(1),
+            Self::Overloaded
+            | Self::QueueFull
+            | Self::Unavailable
+            | Self::MemoryFull
+            | Self::NotReady
+            | Self::MatchFailed
+            | Self::OutcomeUnknown => Some(1),
             _ => None,
         }
     }
@@ -230,6 +247,7 @@ impl From<Refusal> for Problem {
             }
             Refusal::Fleet(refusal) => with_machine(problem, refusal),
             Refusal::Placement(refusal) => with_placement(problem, refusal),
+            Refusal::Match(refusal) => with_match(problem, refusal),
             _ => problem,
         }
     }
@@ -358,12 +376,28 @@ const fn code_of_placement(refusal: &placement::Refusal) -> Code {
 const fn code_of_matches(refusal: &matches::Refusal) -> Code {
     use matches::Refusal as No;
     match refusal {
-        No::QueueFull { .. } => Code::Overloaded,
+        No::QueueFull { .. } => Code::QueueFull,
         No::TooMany(_) | No::TooManySites(_) | No::TooManyPools(_) => Code::OverLimit,
-        No::AnothersClient(_) | No::Closing(_) => Code::Contradiction,
+        No::AnothersClient(_) => Code::AnothersClient,
+        No::Closing(_) => Code::PoolClosing,
         No::WrongSecret { .. } | No::OldToken(_) => Code::NotCurrent,
-        No::UnknownPool(_) | No::UnknownWorker { .. } => Code::NoSuchPath,
+        No::UnknownPool(_) => Code::UnknownPool,
+        No::UnknownWorker { .. } => Code::UnknownWorker,
         No::BadAddress(_) => Code::BadValue,
+    }
+}
+
+/// Names the pool, client, worker or field that a refusal is about.
+fn with_match(problem: Problem, refusal: matches::Refusal) -> Problem {
+    use matches::Refusal as No;
+    match refusal {
+        No::QueueFull { pool, waiting } => problem.with("pool", pool).with("waiting", waiting),
+        No::TooMany(pool) | No::Closing(pool) | No::UnknownPool(pool) => problem.with("pool", pool),
+        No::AnothersClient(client) | No::OldToken(client) => problem.with("client", client),
+        No::UnknownWorker { pool, worker } => problem.with("pool", pool).with("worker", worker),
+        No::WrongSecret { worker } => problem.with("worker", worker),
+        No::BadAddress(_) => problem.with("field", "address"),
+        No::TooManySites(_) | No::TooManyPools(_) => problem,
     }
 }
 

@@ -422,3 +422,11 @@ pub const ORDERS_AT_ONCE_MAX: usize = 256;
 pub const POLLS_PER_SITE_MAX: usize = 8;
 /// Outcomes that Makers tell a shard in one message.
 pub const TELL_MAX: usize = 256;
+/// Output of a worker that one call shows, in bytes.
+pub const WORKER_LOG_BYTES_MAX: u64 = 256 * 1024;
+/// Default of the same.
+pub const WORKER_LOG_BYTES_DEFAULT: u64 = 64 * 1024;
+/// Clients' calls in one process that may wait for a worker.
+pub const MATCH_WAITERS_MAX: usize = 10_000;
+/// Maximum length of a worker's name, in bytes: its pool's name and two numbers.
+pub const WORKER_BYTES_MAX: usize = 128;

@@ -1,0 +1,560 @@
+//! Pools and their workers on the wire: settings, views, listings, a worker's report.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use wayleave_core::ids::Token;
+use wayleave_core::limits;
+use wayleave_core::matches::{self as core, BadSetting, PoolWish, Secret, Settings};
+
+use crate::Timestamp;
+use crate::bad_value::{BadValue, between};
+use crate::bounded::bounded_texts;
+use crate::bounded_int::{whole, whole_text};
+use crate::continue_mode::is_host_and_port;
+use crate::fleet::words;
+use crate::roles::address;
+
+const ARGS_MAX: usize = limits::COMMAND_ARGS_MAX;
+const WORKERS_MAX: u64 = limits::POOL_WORKERS_MAX;
+const SLOTS_MAX: u64 = limits::WORKER_SLOTS_MAX;
+const ROOM_MAX: u64 = limits::POOL_WORKERS_MAX * limits::WORKER_SLOTS_MAX;
+const MS_MIN: u64 = limits::POOL_MS_MIN;
+const MS_MAX: u64 = limits::POOL_MS_MAX;
+const NUMBER_MAX: u64 = limits::NUMBER_MAX;
+const MEMORY_MIN: u64 = limits::WORKER_MEMORY_MIN;
+const CPU_MAX: u64 = limits::WORKER_CPU_MILLIS_MAX;
+const LOG_MAX: u64 = limits::WORKER_LOG_BYTES_MAX;
+
+words! {
+    /// What starts the workers.
+    Runtime = core::RuntimeKind {
+        /// A command on a node's machine.
+        Process,
+        /// A container of a Docker engine.
+        Docker,
+    }
+}
+words! {
+    /// When an image is pulled.
+    Pull = core::PullPolicy {
+        /// Never: it must be there.
+        Never,
+        /// If it is not there.
+        Missing,
+        /// Before every creation.
+        Always,
+    }
+}
+
+/// The settings of a pool. Absent ones have their defaults: the request replaces all of them.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SetPoolRequest {
+    /// What starts the workers; may be absent, because a command without an image is a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<Runtime>,
+    /// The program and its arguments, never through a shell; at most 256 entries and 64 KiB. Required for a process. For a
+    /// container it replaces the image's command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "bounded_texts::<_, ARGS_MAX>")]
+    pub command: Vec<String>,
+    /// The image of a container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Variables of a worker's environment; at most 256, and 64 KiB. Their values are never shown again. `HOST`, `PORT` and
+    /// names that begin with `WAYLEAVE_` are given by Wayleave.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// The port that a worker listens on: a container's own; for a process 0 or nothing means a free one.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, 65_535>")]
+    #[schema(minimum = 0, maximum = 65535)]
+    pub port: Option<u64>,
+    /// The address at which clients reach workers, without a port; loopback if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<String>,
+    /// The most memory that a container may use, at least 6,291,456; no limit if absent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::<_, _, MEMORY_MIN, NUMBER_MAX>"
+    )]
+    #[schema(minimum = 6291456)]
+    pub memory_bytes: Option<u64>,
+    /// The most CPU time that a container may use, in thousandths of a CPU, 10 to 1,024,000; no limit if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 10, CPU_MAX>")]
+    #[schema(minimum = 10, maximum = 1024000)]
+    pub cpu_millis: Option<u64>,
+    /// When the image is pulled; `missing` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull: Option<Pull>,
+    /// Clients that one worker serves at once, 1 to 1,000; 1 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 1, SLOTS_MAX>")]
+    #[schema(default = 1, minimum = 1, maximum = 1000)]
+    pub slots: Option<u64>,
+    /// Workers that run even if nobody asks, 0 to 1,000; 0 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, WORKERS_MAX>")]
+    #[schema(default = 0, minimum = 0, maximum = 1000)]
+    pub min: Option<u64>,
+    /// Workers at most, 1 to 1,000 and not below `min`; if absent 1, or `min` if that is more.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 1, WORKERS_MAX>")]
+    #[schema(default = 1, minimum = 1, maximum = 1000)]
+    pub max: Option<u64>,
+    /// Free slots to keep ready, at most `max` × `slots`; 0 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, ROOM_MAX>")]
+    #[schema(default = 0, minimum = 0, maximum = 1000000)]
+    pub buffer: Option<u64>,
+    /// How long a worker may be idle before it is stopped; 300,000 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, MS_MAX>")]
+    #[schema(default = 300000, minimum = 0, maximum = 31536000000_u64)]
+    pub idle_ms: Option<u64>,
+    /// The age at which a worker gets no more clients, and is replaced once it has none; any age if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, MS_MIN, MS_MAX>")]
+    #[schema(minimum = 100, maximum = 31536000000_u64)]
+    pub age_ms_max: Option<u64>,
+    /// The clients after which a worker gets no more, and is replaced; any number if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 1, NUMBER_MAX>")]
+    #[schema(minimum = 1)]
+    pub uses_max: Option<u64>,
+    /// The deadline of each step of starting a worker; 60,000 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, MS_MIN, MS_MAX>")]
+    #[schema(default = 60000, minimum = 100, maximum = 31536000000_u64)]
+    pub start_ms_max: Option<u64>,
+    /// Requests that may queue, 1 to 100,000; 10,000 if absent. Further ones are refused.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::<_, _, 1, { limits::MATCH_QUEUE_MAX }>"
+    )]
+    #[schema(default = 10000, minimum = 1, maximum = 100000)]
+    pub queue_max: Option<u64>,
+    /// The deadline of a request that waits for a worker; 300,000 if absent. Then it fails.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, MS_MIN, MS_MAX>")]
+    #[schema(default = 300000, minimum = 100, maximum = 31536000000_u64)]
+    pub match_ms_max: Option<u64>,
+    /// How long a match lasts if the client does not confirm it by a PUT or GET; 60,000 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, MS_MIN, MS_MAX>")]
+    #[schema(default = 60000, minimum = 100, maximum = 31536000000_u64)]
+    pub reservation_ms: Option<u64>,
+    /// Requests and workers that are worked on at the same time, 1 to 1,000; 64 if absent.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::<_, _, 1, { limits::MAKERS_MAX }>"
+    )]
+    #[schema(default = 64, minimum = 1, maximum = 1000)]
+    pub makers_max: Option<u64>,
+}
+
+// Values of the environment are secrets, and arguments may be: neither belongs in logs.
+impl fmt::Debug for SetPoolRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("SetPoolRequest");
+        shown.field("runtime", &self.runtime).field("image", &self.image);
+        shown.field("min", &self.min).field("max", &self.max).field("slots", &self.slots);
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl SetPoolRequest {
+    /// The settings in the core's form.
+    ///
+    /// # Errors
+    /// If a setting is missing, out of its bounds, or contradicts another.
+    pub fn settings(self) -> Result<Settings, BadValue> {
+        self.check_bounds()?;
+        let wish = PoolWish {
+            runtime: self.runtime.map(|runtime| core::RuntimeKind::from(runtime).name().to_owned()),
+            command: self.command,
+            image: self.image,
+            env: self.env,
+            port: self.port,
+            advertise: self.advertise,
+            memory_bytes: self.memory_bytes,
+            cpu_millis: self.cpu_millis,
+            pull: self.pull.map(|pull| core::PullPolicy::from(pull).name().to_owned()),
+            slots: self.slots,
+            min: self.min,
+            max: self.max,
+            buffer: self.buffer,
+            idle_ms: self.idle_ms,
+            age_ms_max: self.age_ms_max,
+            uses_max: self.uses_max,
+            start_ms_max: self.start_ms_max,
+            queue_max: self.queue_max,
+            match_ms_max: self.match_ms_max,
+            reservation_ms: self.reservation_ms,
+            makers_max: self.makers_max,
+        };
+        wish.check().map_err(|BadSetting { field, what, remedy }| {
+            let reason = format!("{what}: {remedy}");
+            if contradicts(&field, &what) {
+                BadValue::contradiction(field, reason)
+            } else {
+                BadValue::new(field, reason)
+            }
+        })
+    }
+
+    /// Each number by itself.
+    fn check_bounds(&self) -> Result<(), BadValue> {
+        for (field, value, least, most) in [
+            ("port", self.port, 0, 65_535),
+            ("memory_bytes", self.memory_bytes, MEMORY_MIN, NUMBER_MAX),
+            ("cpu_millis", self.cpu_millis, 10, CPU_MAX),
+            ("slots", self.slots, 1, SLOTS_MAX),
+            ("min", self.min, 0, WORKERS_MAX),
+            ("max", self.max, 1, WORKERS_MAX),
+            ("buffer", self.buffer, 0, ROOM_MAX),
+            ("idle_ms", self.idle_ms, 0, MS_MAX),
+            ("age_ms_max", self.age_ms_max, MS_MIN, MS_MAX),
+            ("uses_max", self.uses_max, 1, NUMBER_MAX),
+            ("start_ms_max", self.start_ms_max, MS_MIN, MS_MAX),
+            ("queue_max", self.queue_max, 1, limits::MATCH_QUEUE_MAX),
+            ("match_ms_max", self.match_ms_max, MS_MIN, MS_MAX),
+            ("reservation_ms", self.reservation_ms, MS_MIN, MS_MAX),
+            ("makers_max", self.makers_max, 1, limits::MAKERS_MAX),
+        ] {
+            value.map(|value| between(field, value, least, most)).transpose()?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a setting that is not valid would be with other settings. Numbers have been checked before.
+fn contradicts(field: &str, what: &str) -> bool {
+    match field {
+        "image" => what != "is empty",
+        "command" => what == "is missing",
+        "runtime" | "port" | "memory_bytes" | "cpu_millis" | "pull" | "max" | "buffer" => true,
+        _ => false,
+    }
+}
+
+/// A pool: its settings, what it is doing, and why. Without the values of its workers' environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Pool {
+    /// Its name.
+    pub pool: String,
+    /// What starts its workers.
+    pub runtime: Runtime,
+    /// The program and its arguments; empty if the image's own command is used.
+    pub command: Vec<String>,
+    /// The image; null for a process.
+    pub image: Option<String>,
+    /// Names of the variables of a worker's environment.
+    pub env: Vec<String>,
+    /// The port that a worker listens on; null for a free one.
+    pub port: Option<u16>,
+    /// The address at which clients reach workers; null for loopback.
+    pub advertise: Option<String>,
+    /// The most memory that a container may use; null for no limit.
+    pub memory_bytes: Option<u64>,
+    /// The most CPU time that a container may use, in thousandths of a CPU; null for no limit.
+    pub cpu_millis: Option<u64>,
+    /// When the image is pulled; null for a process.
+    pub pull: Option<Pull>,
+    /// Clients that one worker serves at once.
+    pub slots: u32,
+    /// Workers that run even if nobody asks.
+    pub min: u32,
+    /// Workers at most.
+    pub max: u32,
+    /// Free slots to keep ready.
+    pub buffer: u32,
+    /// How long a worker may be idle before it is stopped.
+    pub idle_ms: u64,
+    /// The age at which a worker gets no more clients; null for any.
+    pub age_ms_max: Option<u64>,
+    /// The clients after which a worker gets no more; null for any number.
+    pub uses_max: Option<u64>,
+    /// The deadline of each step of starting a worker.
+    pub start_ms_max: u64,
+    /// Requests that may queue.
+    pub queue_max: u32,
+    /// The deadline of a request that waits for a worker.
+    pub match_ms_max: u64,
+    /// How long a match lasts without being confirmed.
+    pub reservation_ms: u64,
+    /// Requests and workers that are worked on at the same time.
+    pub makers_max: u32,
+    /// Whether it is being deleted.
+    pub closing: bool,
+    /// What it is doing, and why; never empty.
+    pub reason: String,
+    /// Clients that wait.
+    pub waiting: u64,
+    /// Clients that are matched.
+    pub matched: u64,
+    /// Slots that are free.
+    pub free: u64,
+    /// Slots of workers that are being started.
+    pub coming: u64,
+    /// Workers in any state.
+    pub workers: u64,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Grows with every change.
+    pub version: u64,
+}
+
+impl From<core::PoolView> for Pool {
+    fn from(view: core::PoolView) -> Self {
+        let core::PoolView { settings, .. } = view;
+        let recipe = settings.recipe;
+        let docker = recipe.runtime == core::RuntimeKind::Docker;
+        Self {
+            pool: view.name.to_string(),
+            runtime: recipe.runtime.into(),
+            command: recipe.command,
+            image: recipe.image,
+            env: view.env,
+            port: recipe.port,
+            advertise: recipe.advertise,
+            memory_bytes: recipe.memory_bytes,
+            cpu_millis: recipe.cpu_millis,
+            pull: docker.then(|| settings.pull.into()),
+            slots: recipe.slots,
+            min: settings.min,
+            max: settings.max,
+            buffer: settings.buffer,
+            idle_ms: settings.idle.0,
+            age_ms_max: settings.age_max.map(|age| age.0),
+            uses_max: settings.uses_max,
+            start_ms_max: settings.start_max.0,
+            queue_max: settings.queue_max,
+            match_ms_max: settings.match_max.0,
+            reservation_ms: settings.reservation.0,
+            makers_max: settings.makers_max,
+            closing: view.closing,
+            reason: view.why.to_string(),
+            waiting: view.waiting as u64,
+            matched: view.matched as u64,
+            free: view.free,
+            coming: view.coming,
+            workers: view.workers as u64,
+            created_at: Timestamp(view.created_at),
+            version: view.version,
+        }
+    }
+}
+
+/// A pool in a listing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolSummary {
+    /// Its name.
+    pub pool: String,
+    /// What starts its workers.
+    pub runtime: Runtime,
+    /// Whether it is being deleted.
+    pub closing: bool,
+    /// What it is doing, and why; never empty.
+    pub reason: String,
+    /// Workers that run even if nobody asks.
+    pub min: u32,
+    /// Workers at most.
+    pub max: u32,
+    /// Workers in any state.
+    pub workers: u64,
+    /// Clients that wait.
+    pub waiting: u64,
+    /// Clients that are matched.
+    pub matched: u64,
+    /// Slots that are free.
+    pub free: u64,
+}
+
+impl From<core::PoolSummary> for PoolSummary {
+    fn from(view: core::PoolSummary) -> Self {
+        Self {
+            pool: view.name.to_string(),
+            runtime: view.runtime.into(),
+            closing: view.closing,
+            reason: view.why.to_string(),
+            min: view.min,
+            max: view.max,
+            workers: view.workers as u64,
+            waiting: view.waiting as u64,
+            matched: view.matched as u64,
+            free: view.free,
+        }
+    }
+}
+
+/// One page of pools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ListPoolsResponse {
+    /// The pools, by name.
+    pub pools: Vec<PoolSummary>,
+    /// Pass it as `after` to get the next page; null at the end.
+    pub next: Option<String>,
+}
+
+/// The state of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    /// It is being started, and takes no clients yet.
+    Starting,
+    /// It takes clients.
+    Running,
+    /// It gets no more clients, and is stopped once it has none.
+    Draining,
+    /// It has ended: it may be started again, or is being removed.
+    Exited,
+}
+
+impl WorkerState {
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Exited => "exited",
+        }
+    }
+
+    fn of(phase: &str) -> Self {
+        [Self::Starting, Self::Running, Self::Draining].into_iter().find(|s| s.name() == phase).unwrap_or(Self::Exited)
+    }
+}
+
+/// A worker of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Worker {
+    /// Its name.
+    pub worker: String,
+    /// Its state.
+    pub state: WorkerState,
+    /// The runtime that has it.
+    pub site: String,
+    /// Where it is reached; null while that is not known.
+    pub address: Option<String>,
+    /// Clients that it serves at once.
+    pub slots: u32,
+    /// Slots that are taken.
+    pub used: u32,
+    /// Clients that it has had.
+    pub uses: u64,
+    /// Why it is in this state; never empty.
+    pub reason: String,
+}
+
+impl From<core::WorkerView> for Worker {
+    fn from(view: core::WorkerView) -> Self {
+        Self {
+            worker: view.worker,
+            state: WorkerState::of(&view.state),
+            site: view.site.to_string(),
+            address: view.address.map(|address| address.to_string()),
+            slots: view.slots,
+            used: view.used,
+            uses: view.uses,
+            reason: view.reason.to_string(),
+        }
+    }
+}
+
+/// The workers of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ListWorkersResponse {
+    /// The workers, the oldest first.
+    pub workers: Vec<Worker>,
+}
+
+/// The report of a worker: where it is, and how many more clients it takes.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReportWorkerRequest {
+    /// Where clients reach it, as `host:port`; at most 512 bytes.
+    pub address: String,
+    /// How many more clients it takes, 0 to 1,000.
+    #[serde(deserialize_with = "whole::<_, _, 0, SLOTS_MAX>")]
+    #[schema(minimum = 0, maximum = 1000)]
+    pub free: u64,
+    /// `WAYLEAVE_RUN` of its environment.
+    #[serde(deserialize_with = "whole::<_, _, 0, 4_294_967_295>")]
+    #[schema(minimum = 0, maximum = 4294967295_u64)]
+    pub run: u64,
+    /// `WAYLEAVE_SECRET` of its environment.
+    pub secret: String,
+}
+
+// The secret stays out of logs.
+impl fmt::Debug for ReportWorkerRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ReportWorkerRequest");
+        shown.field("address", &self.address).field("free", &self.free).field("run", &self.run);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// A worker's report with every field checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedReport {
+    /// Where it is reached.
+    pub address: String,
+    /// How many more clients it takes.
+    pub free: u32,
+    /// Which of its runs.
+    pub run: u32,
+    /// Its secret.
+    pub secret: Secret,
+}
+
+impl ReportWorkerRequest {
+    /// The report, checked.
+    ///
+    /// # Errors
+    /// If a field is invalid.
+    pub fn check(self) -> Result<CheckedReport, BadValue> {
+        let address = address(&self.address)?;
+        if !is_host_and_port(address) {
+            let reason = format!("'{address}' is not a host and a port; write it like 10.0.0.7:9000, without a scheme");
+            return Err(BadValue::new("address", reason));
+        }
+        let free = between("free", self.free, 0, SLOTS_MAX)?;
+        let run = between("run", self.run, 0, u64::from(u32::MAX))?;
+        let secret = Token::parse(&self.secret)
+            .map_err(|_| BadValue::new("secret", "is not one; send WAYLEAVE_SECRET of the worker's environment"))?;
+        let narrow = |value| u32::try_from(value).unwrap_or(u32::MAX);
+        Ok(CheckedReport { address: address.to_owned(), free: narrow(free), run: narrow(run), secret: Secret(secret) })
+    }
+}
+
+/// How much of a worker's output to show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct GetWorkerLogQuery {
+    /// The last so many bytes, 1 to 262,144; 65,536 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 1, LOG_MAX>")]
+    #[param(default = 65536, minimum = 1, maximum = 262144)]
+    pub bytes: Option<u64>,
+}
+
+impl GetWorkerLogQuery {
+    /// How many bytes.
+    ///
+    /// # Errors
+    /// If it is out of bounds.
+    pub fn bytes(self) -> Result<usize, BadValue> {
+        Ok(between("bytes", self.bytes.unwrap_or(limits::WORKER_LOG_BYTES_DEFAULT), 1, LOG_MAX)? as usize)
+    }
+}
+
+/// The end of a worker's output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GetWorkerLogResponse {
+    /// The worker.
+    pub worker: String,
+    /// What it wrote last to stdout and stderr.
+    pub log: String,
+}
+
+#[cfg(test)]
+#[path = "pools_tests.rs"]
+mod tests;
