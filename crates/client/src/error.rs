@@ -74,7 +74,8 @@ impl Error {
     pub(crate) fn is_of_one_server(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Lost { .. } => true,
-            Self::Refused(problem) => matches!(problem.status, 502..=504),
+            // A match that failed is an answer about the match, whichever server gives it.
+            Self::Refused(problem) => matches!(problem.status, 502..=504) && !is_failed_match(problem),
             _ => false,
         }
     }
@@ -84,10 +85,15 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Lost { .. } => true,
-            Self::Refused(problem) => matches!(problem.status, 429 | 503),
+            // The next call would queue a failed match anew: only the caller may want that.
+            Self::Refused(problem) => matches!(problem.status, 429 | 503) && !is_failed_match(problem),
             _ => false,
         }
     }
+}
+
+fn is_failed_match(problem: &Problem) -> bool {
+    problem.code() == Some(Code::MatchFailed)
 }
 
 /// The innermost cause of an error: the outer ones only say that a request failed.
@@ -97,4 +103,17 @@ pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
         innermost = source;
     }
     innermost.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_match_is_an_answer_and_not_retried_or_asked_elsewhere() {
+        let refused = |code| Error::Refused(Box::new(Problem::new(code, "no")));
+        assert!(!refused(Code::MatchFailed).is_transient() && !refused(Code::MatchFailed).is_of_one_server());
+        assert!(refused(Code::Unavailable).is_transient() && refused(Code::Unavailable).is_of_one_server());
+        assert!(refused(Code::QueueFull).is_transient());
+    }
 }

@@ -1,0 +1,70 @@
+//! Matches: a client asks for a worker of a pool.
+
+use std::time::Duration;
+
+use futures::Stream;
+use reqwest::Method;
+use wayleave_api::Code;
+use wayleave_api::matches::{
+    DeleteMatchQuery, GetMatchQuery, ListMatchesQuery, ListMatchesResponse, Match, PutMatchQuery,
+};
+
+use crate::call::{Call, Ended};
+use crate::pages::pages;
+use crate::{Client, Error};
+
+impl Client {
+    /// Asks for a worker; with `wait_ms` in the query, waits for it. Idempotent per client and pool: asked again, it is the
+    /// same request, and a match that exists is confirmed. A match that failed is not asked for again here, because the
+    /// next call would queue it anew: that is the caller's decision.
+    ///
+    /// # Errors
+    /// If the pool is not known or its queue is full, the match failed ([`Code::MatchFailed`]), or the server cannot
+    /// answer.
+    pub async fn put_match(&self, client: &str, query: &PutMatchQuery) -> Result<Match, Error> {
+        let call = Call::new(Method::PUT, self.url(&["matches", client])).query(&self.http, query)?;
+        self.call(call.longer(Duration::from_millis(query.wait_ms.unwrap_or(0)))).await
+    }
+
+    /// A client's match. Confirms it, unless the query says otherwise.
+    ///
+    /// # Errors
+    /// If the client has none, it failed ([`Code::MatchFailed`]), or the server cannot answer.
+    pub async fn get_match(&self, client: &str, query: &GetMatchQuery) -> Result<Match, Error> {
+        let call = Call::new(Method::GET, self.url(&["matches", client])).query(&self.http, query)?;
+        self.call(call.longer(Duration::from_millis(query.wait_ms.unwrap_or(0)))).await
+    }
+
+    /// Cancels a client's request, or gives its slot back. One that is not known after a lost answer was ended by that
+    /// attempt.
+    ///
+    /// # Errors
+    /// If the client has none, the token is not its own, or the server cannot answer.
+    pub async fn delete_match(&self, client: &str, query: &DeleteMatchQuery) -> Result<(), Error> {
+        let call = Call::new(Method::DELETE, self.url(&["matches", client])).query(&self.http, query)?;
+        let Ended { answer, earlier_unknown } = self.call_out(&call).await;
+        match answer {
+            Err(error) if earlier_unknown && error.code() == Some(Code::UnknownMatch) => Ok(()),
+            answer => answer,
+        }
+    }
+
+    /// One page of matches.
+    ///
+    /// # Errors
+    /// If the query is refused or the server cannot answer.
+    pub async fn list_matches(&self, query: &ListMatchesQuery) -> Result<ListMatchesResponse, Error> {
+        self.call(Call::new(Method::GET, self.url(&["matches"])).query(&self.http, query)?).await
+    }
+
+    /// All matches of a query, page after page.
+    pub fn all_matches(&self, query: ListMatchesQuery) -> impl Stream<Item = Result<Match, Error>> + '_ {
+        pages(move |after| {
+            let query = ListMatchesQuery { after, ..query.clone() };
+            async move {
+                let page = self.list_matches(&query).await?;
+                Ok((page.matches, page.next))
+            }
+        })
+    }
+}
