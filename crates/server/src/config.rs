@@ -33,6 +33,10 @@ pub struct Config {
     pub held_bytes_max: usize,
     /// The maximum number of readers that wait for a change of the map; further ones are refused.
     pub map_readers_max: usize,
+    /// The maximum number of clients that wait for a worker; further ones are answered at once.
+    pub match_waiters_max: usize,
+    /// Takes pools by the API although other machines can reach the address: whoever sets one up can run any command here.
+    pub allow_pool_commands: bool,
     /// How long requests may continue after the stop signal.
     pub grace: Duration,
 }
@@ -52,6 +56,8 @@ impl Default for Config {
             answer_timeout: Duration::from_secs(60),
             held_bytes_max: 128 << 20,
             map_readers_max: limits::MAP_READERS_MAX,
+            match_waiters_max: limits::MATCH_WAITERS_MAX,
+            allow_pool_commands: false,
             grace: Duration::from_secs(10),
         }
     }
@@ -76,6 +82,12 @@ impl Config {
     #[must_use]
     pub fn advertised(&self) -> String {
         self.advertise.clone().unwrap_or_else(|| self.listen.to_string())
+    }
+
+    /// Whether pools may be set up by the API: only this machine can call, or it was allowed.
+    #[must_use]
+    pub fn takes_pool_commands(&self) -> bool {
+        self.allow_pool_commands || self.listen.ip().to_canonical().is_loopback()
     }
 
     /// Validates the configuration.
@@ -126,6 +138,16 @@ mod tests {
             let error = config.validate().expect_err(address).to_string();
             assert!(error.contains("without TLS and tokens") && error.contains("--insecure"), "{error}");
             assert_eq!(Config { insecure: true, ..config }.validate(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn commands_of_pools_are_taken_on_loopback_or_if_allowed() {
+        for (address, takes) in [("127.0.0.1:1", true), ("[::1]:1", true), ("0.0.0.0:1", false), ("10.0.0.1:1", false)]
+        {
+            let config = Config { insecure: true, ..listening(address) };
+            assert_eq!(config.takes_pool_commands(), takes, "{address}");
+            assert!(Config { allow_pool_commands: true, ..config }.takes_pool_commands());
         }
     }
 

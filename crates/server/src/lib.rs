@@ -16,6 +16,7 @@ mod repeated;
 pub mod server;
 pub mod services;
 pub mod store;
+pub mod worker_logs;
 
 pub use config::Config;
 pub use metrics::Metrics;
@@ -23,3 +24,4 @@ pub use peers::Peers;
 pub use server::{Port, Server};
 pub use services::Services;
 pub use store::{Health, Store};
+pub use worker_logs::{LogOf, WorkerLogs};

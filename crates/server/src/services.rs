@@ -5,9 +5,10 @@ use std::sync::Arc;
 use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
 use wayleave_shard::fleet::Fleet;
+use wayleave_shard::matches::Matches;
 use wayleave_shard::pipeline::Pipeline;
 
-use crate::{Peers, Store};
+use crate::{Peers, Store, WorkerLogs};
 
 /// The services behind one port.
 #[derive(Clone)]
@@ -18,6 +19,10 @@ pub struct Services {
     pub pipeline: Pipeline,
     /// Decides which machines are well, and where built chunks are served.
     pub fleet: Fleet,
+    /// Finds workers for clients.
+    pub matches: Matches,
+    /// The output of the workers at this process's sites; `None` if it has no runtime.
+    pub logs: Option<Arc<dyn WorkerLogs>>,
     /// Elects primaries.
     pub roles: Roles,
     /// The other nodes that share the store; `None` if this process has it to itself.

@@ -4,6 +4,7 @@ mod environment;
 mod failing;
 mod files;
 mod logging;
+mod makers;
 mod node;
 mod owners;
 mod probes;
@@ -21,10 +22,12 @@ use wayleave_registry::Hints;
 use wayleave_roles::Roles;
 use wayleave_server::{Port, Server, Services};
 use wayleave_shard::fleet::Fleet;
+use wayleave_shard::matches::Matches;
 use wayleave_shard::pipeline::Pipeline;
 use wayleave_shard::{Frontier, OwnerThreads};
 
 pub use logging::start as start_logging;
+use makers::{Makers, Sites};
 use owners::Owners;
 use probes::{Prober, Probing};
 pub use settings::{Args, EngineKind, LogForm, Settings};
@@ -85,15 +88,27 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
         .await
         .with_context(|| format!("cannot open the shards of {place}"))?;
     let (pipeline, fleet) = (Pipeline::new(frontier.clone()), Fleet::new(frontier.clone()));
-    let services =
-        Services { frontier: frontier.clone(), pipeline, fleet, roles, peers: None, store: Some(outside.clone()) };
+    let (matches, sites) = (Matches::new(frontier.clone()), Sites::default());
+    let services = Services {
+        frontier: frontier.clone(),
+        pipeline,
+        fleet,
+        matches: matches.clone(),
+        logs: Some(Arc::new(sites.clone())),
+        roles,
+        peers: None,
+        store: Some(outside.clone()),
+    };
     let served = match Server::on(port, services) {
         Ok(server) => {
             let fleet = Fleet::new(frontier.clone());
             // Nobody else uses this store, so no role decides who probes.
             let probing = Probing::start(|stop| async move { prober.run(&fleet, stop).await });
+            let makers = Makers::start(settings, matches.clone(), sites).await;
+            makers::set_pools(settings, &matches).await;
             announce(settings, server.local_addr(), &place, shards);
             let served = run_until_told(server, signals, outside).await;
+            makers.stop().await;
             probing.end().await;
             served
         }

@@ -16,8 +16,10 @@ use wayleave_registry::Registry;
 use wayleave_server::{Peers, Port, Server, Services};
 use wayleave_shard::Frontier;
 use wayleave_shard::fleet::Fleet;
+use wayleave_shard::matches::Matches;
 use wayleave_shard::pipeline::Pipeline;
 
+use super::makers::{self, Makers, Sites};
 use super::probes::{Prober, Probing};
 use super::settings::Settings;
 use super::{Signals, Store, Threads, announce, roles};
@@ -42,10 +44,13 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let (prober, fleet) = (Prober::of_cluster(settings.probe_allow.clone())?, Fleet::new(frontier.clone()));
     let lead = roles.clone();
     let pipeline = Pipeline::new(frontier.clone());
+    let (matches, sites) = (Matches::new(frontier.clone()), Sites::default());
     let services = Services {
         frontier: frontier.clone(),
         pipeline,
         fleet: fleet.clone(),
+        matches: matches.clone(),
+        logs: Some(Arc::new(sites.clone())),
         roles,
         peers: Some(peers.clone()),
         store: Some(outside),
@@ -66,6 +71,12 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     peers.joined(member.clone());
     let me = id.to_string().as_str().into();
     let probing = Probing::start(|stop| async move { prober.run_led(&fleet, &lead, me, stop).await });
+    let makers = Makers::start(settings, matches.clone(), sites).await;
+    // In the background: a shard whose last owner died is taken over only when its lease ends.
+    let pools = tokio::spawn({
+        let (settings, matches) = (settings.clone(), matches.clone());
+        async move { makers::set_pools(&settings, &matches).await }
+    });
     announce(settings, address, &place, shards);
     let replaced = tokio::select! {
         biased;
@@ -75,6 +86,8 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     // Requests are still served, by the new owners, during the hand-over and the configured drain time.
     peers.leaving();
     probing.end().await;
+    pools.abort();
+    makers.stop().await;
     let drained = tokio::time::sleep(Duration::from_millis(settings.drain_ms));
     member.leave(LEAVING).await;
     drained.await;

@@ -1,5 +1,6 @@
 //! The settings of a server. Precedence: flag, environment, file, default.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,9 @@ use std::str::FromStr;
 
 use anyhow::Context;
 use serde::Deserialize;
+use wayleave_api::pools::SetPoolRequest;
 use wayleave_api::wording::Said;
+use wayleave_core::names;
 
 use super::probes::Range;
 use crate::exit::Usage;
@@ -85,6 +88,11 @@ The file has the same names as the flags, with _ for -:
   data = \"/var/lib/wayleave\"
   cache_mb = 512
   log = \"json\"
+and may set up pools of workers, with the names of the API (see `wayleave pools set --help` and docs/matches.md):
+  [pools.render]
+  command = [\"/usr/local/bin/render-worker\"]
+  slots = 5
+  max = 4
 An unknown name in it is an error; an unknown WAYLEAVE_* variable logs a warning. Flags take precedence over the environment, and
 the environment over the file.
 
@@ -130,6 +138,17 @@ pub struct Args {
     /// repeated
     #[arg(long, env = "WAYLEAVE_PROBE_ALLOW", value_name = "RANGE", value_delimiter = ',')]
     pub probe_allow: Vec<String>,
+    /// Take commands and images of pools by the API although other machines can reach the address: whoever calls can then
+    /// run anything here. Without it they come from the settings file only, unless the address is loopback
+    #[arg(
+        long, env = "WAYLEAVE_ALLOW_POOL_COMMANDS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", value_name = "BOOL", value_parser = clap::builder::BoolishValueParser::new()
+    )]
+    pub allow_pool_commands: Option<bool>,
+    /// Socket of the Docker engine that starts workers of pools, or off [default: DOCKER_HOST, or /var/run/docker.sock if
+    /// it is there]
+    #[arg(long, env = "WAYLEAVE_DOCKER", value_name = "SOCKET")]
+    pub docker: Option<String>,
     /// Name of this node among several, for people [default: the host's name]
     #[arg(long, env = "WAYLEAVE_NODE", value_name = "NAME")]
     pub node: Option<String>,
@@ -190,6 +209,8 @@ struct File {
     allow_origin: Vec<String>,
     #[serde(default)]
     probe_allow: Vec<String>,
+    allow_pool_commands: Option<bool>,
+    docker: Option<String>,
     node: Option<String>,
     node_ttl_ms: Option<u64>,
     drain_ms: Option<u64>,
@@ -200,6 +221,8 @@ struct File {
     backoff_max_ms: Option<u64>,
     log: Option<LogForm>,
     log_level: Option<String>,
+    #[serde(default)]
+    pools: BTreeMap<String, SetPoolRequest>,
 }
 
 /// The settings in force.
@@ -225,6 +248,12 @@ pub struct Settings {
     pub allow_origin: Vec<String>,
     /// Where probes may go, besides the addresses that machines report from.
     pub probe_allow: Vec<Range>,
+    /// Whether pools may be set up by the API although other machines can reach the address.
+    pub allow_pool_commands: bool,
+    /// The Docker engine's socket, or `off`.
+    pub docker: Option<String>,
+    /// Pools of workers.
+    pub pools: BTreeMap<String, SetPoolRequest>,
     /// Name of this node.
     pub node: Option<String>,
     /// A node that has not renewed its lease for this long is replaced.
@@ -278,6 +307,9 @@ impl Settings {
             allow_host: either(args.allow_host, file.allow_host),
             allow_origin: either(args.allow_origin, file.allow_origin),
             probe_allow: ranges(&either(args.probe_allow, file.probe_allow))?,
+            allow_pool_commands: args.allow_pool_commands.or(file.allow_pool_commands).unwrap_or(false),
+            docker: args.docker.or(file.docker),
+            pools: file.pools,
             node: args.node.or(file.node),
             node_ttl_ms: args.node_ttl_ms.or(file.node_ttl_ms).unwrap_or(10_000),
             drain_ms: args.drain_ms.or(file.drain_ms).unwrap_or(0),
@@ -320,6 +352,10 @@ impl Settings {
         if self.hosts_max == 0 {
             return Err(Usage("hosts_max = 0 lets no host in; name at least 1".to_owned()));
         }
+        for (name, request) in &self.pools {
+            names::pool(name).map_err(|bad| Usage(format!("[pools.{name}]: {bad}")))?;
+            request.clone().settings().map_err(|bad| Usage(format!("[pools.{name}]: {bad}")))?;
+        }
         if let Some(bad) = self.allow_host.iter().find(|name| name.trim().is_empty() || name.contains(['/', ':', '*']))
         {
             return Err(Usage(format!("allow_host '{bad}' is not a host name; name it without scheme and port")));
@@ -350,6 +386,7 @@ impl Settings {
             advertise: self.advertise.clone(),
             allow_hosts: self.allow_host.clone(),
             allow_origins: self.allow_origin.clone(),
+            allow_pool_commands: self.allow_pool_commands,
             held_bytes_max: usize::try_from(self.requests_mb << 20).unwrap_or(usize::MAX),
             ..Default::default()
         }

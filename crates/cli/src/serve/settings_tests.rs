@@ -70,6 +70,35 @@ fn bounds_hold_for_the_file_as_for_the_flags() {
 }
 
 #[test]
+fn pools_are_read_from_the_file_and_checked_before_anything_starts() {
+    let text = "[pools.render]\ncommand = ['./w']\nslots = 5\nenv = { KEY = 'hunter2' }\n[pools.gpu]\nimage = 'gpu:1'\nport = 80\n";
+    let settings = Settings::merge(Args::default(), file(text).unwrap()).unwrap();
+    assert_eq!(settings.pools.keys().collect::<Vec<_>>(), ["gpu", "render"]);
+    assert_eq!((settings.pools["render"].slots, settings.pools["gpu"].port), (Some(5), Some(80)));
+    assert!(!format!("{settings:?}").contains("hunter2"));
+    for (text, said) in [
+        ("[pools.p]\ncommand = ['w']\nmin = 3\nmax = 2", "[pools.p]: max: is 2, which is below `min` (3)"),
+        ("[pools.p]\nslots = 1", "[pools.p]: runtime: is missing"),
+        ("[pools.'a b']\ncommand = ['w']", "'a b' is not the name of a pool"),
+    ] {
+        let error = usage(Settings::merge(Args::default(), file(text).unwrap()));
+        assert!(error.contains(said), "{text}: {error}");
+    }
+    let error = usage(file("[pools.p]\ncommand = ['w']\nslotz = 1"));
+    assert!(error.contains("line 3") && error.contains("slotz"), "{error}");
+}
+
+#[test]
+fn commands_by_the_api_must_be_allowed_where_others_can_reach_the_server() {
+    let open = ["--listen", "0.0.0.0:1", "--insecure"];
+    let takes = |more: &[&str]| {
+        let settings = Settings::merge(args(&[&open[..], more].concat()), File::default()).unwrap();
+        settings.server().takes_pool_commands()
+    };
+    assert!(!takes(&[]) && takes(&["--allow-pool-commands"]) && !takes(&["--allow-pool-commands=false"]));
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named() {
     let missing = Args { config: Some("/nonexistent/wayleave.toml".into()), ..Args::default() };
     let error = format!("{:#}", Settings::from_args(missing).expect_err("missing"));

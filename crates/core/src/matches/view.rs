@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::input::Asker;
 use super::refusal::Refusal;
+use super::decision::Labels;
 use super::row::{MatchState, WorkerNo};
 use super::settings::{Recipe, RuntimeKind, Settings};
 use super::state::State;
@@ -93,6 +94,8 @@ pub struct WorkerView {
     pub no: WorkerNo,
     /// Its name.
     pub worker: String,
+    /// What its runtime finds it by.
+    pub labels: Labels,
     /// Its state in the API.
     pub state: String,
     /// Where it runs.
@@ -264,6 +267,7 @@ impl State {
             Some(WorkerView {
                 no: *no,
                 worker: self.worker_name(*no),
+                labels: Labels { owner: self.pool.owner.clone(), generation: self.pool.generation, worker: *no },
                 state: row.phase.name().into(),
                 site: row.site.clone(),
                 address: row.instance.as_ref().map(|instance| instance.address.clone()),

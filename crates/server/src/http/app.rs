@@ -7,12 +7,13 @@ use tokio_util::sync::CancellationToken;
 use wayleave_roles::Roles;
 use wayleave_shard::Frontier;
 use wayleave_shard::fleet::Fleet;
+use wayleave_shard::matches::Matches;
 use wayleave_shard::pipeline::Pipeline;
 
 use super::map_body::MapBody;
 use crate::budget::Budget;
 use crate::repeated::Repeated;
-use crate::{Config, Health, Metrics, Peers, Services, Store};
+use crate::{Config, Health, Metrics, Peers, Services, Store, WorkerLogs};
 
 /// The shared state; cheap to clone.
 #[derive(Clone)]
@@ -23,6 +24,10 @@ pub struct App {
     pub pipeline: Pipeline,
     /// Decides which machines are well, and where built chunks are served.
     pub fleet: Fleet,
+    /// Finds workers for clients.
+    pub matches: Matches,
+    /// The output of the workers at this process's sites.
+    pub logs: Option<Arc<dyn WorkerLogs>>,
     /// Elects primaries.
     pub roles: Roles,
     /// The other nodes that share the store; `None` if this process has it to itself.
@@ -41,6 +46,8 @@ pub struct App {
     pub(crate) snapshots: Arc<Semaphore>,
     /// Readers that wait for a change of the map.
     pub(crate) map_readers: Arc<Semaphore>,
+    /// Clients that wait for a worker.
+    pub(crate) match_waiters: Arc<Semaphore>,
     /// The map as they get it.
     pub(crate) map_body: Arc<MapBody>,
     /// Rate limits repeated log lines.
@@ -51,15 +58,18 @@ impl App {
     /// The state of a server with this configuration.
     #[must_use]
     pub fn new(config: Config, services: Services) -> Self {
-        let Services { frontier, pipeline, fleet, roles, peers, store } = services;
+        let Services { frontier, pipeline, fleet, matches, logs, roles, peers, store } = services;
         let (metrics, stopping) = (Arc::default(), CancellationToken::new());
         let (snapshots, repeated) = (Arc::new(Semaphore::new(1)), Arc::default());
         let map_readers = Arc::new(Semaphore::new(config.map_readers_max));
+        let match_waiters = Arc::new(Semaphore::new(config.match_waiters_max));
         let (budget, config) = (Arc::new(Budget::new(config.held_bytes_max)), Arc::new(config));
         Self {
             frontier,
             pipeline,
             fleet,
+            matches,
+            logs,
             roles,
             peers,
             metrics,
@@ -69,6 +79,7 @@ impl App {
             store,
             snapshots,
             map_readers,
+            match_waiters,
             map_body: Arc::default(),
             repeated,
         }

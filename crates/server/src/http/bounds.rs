@@ -19,6 +19,7 @@ const CHUNK: &str = "^(0|[1-9][0-9]*)$";
 const SHA256: &str = "^sha256:[0-9A-Fa-f]{64}$";
 const ALIAS: &str = "^[A-Za-z0-9_-]+$";
 const ROLE: &str = "^[A-Za-z0-9._-]+$";
+const POOL: &str = "^[A-Za-z0-9][A-Za-z0-9._-]*$";
 const GRAPHIC: &str = "^[!-~]+$";
 const PEER: &str = r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$";
 
@@ -58,13 +59,18 @@ fn parameter(path: &str, name: &str) -> Option<Value> {
         ("utype", _) => text(1, limits::ROLE_BYTES_MAX, ROLE),
         ("id" | "server", _) => machine(),
         ("after", "/v1/fleet") => machine(),
+        ("client", _) => text(1, limits::CLIENT_BYTES_MAX, PRINTABLE),
+        ("pool", _) => text(1, limits::POOL_BYTES_MAX, POOL),
+        ("worker", _) => text(1, limits::WORKER_BYTES_MAX, PRINTABLE),
+        ("after", "/v1/pools") => text(1, limits::POOL_BYTES_MAX, POOL),
+        ("bytes", _) => number(1, limits::WORKER_LOG_BYTES_MAX),
         ("row", _) => number(0, limits::ROW_MAX),
         ("uuid", _) => text(1, limits::UUID_BYTES_MAX, GRAPHIC),
         ("slot", _) => text(1, limits::SLOT_BYTES_MAX, GRAPHIC),
         ("url", _) => text(1, limits::URL_BYTES_MAX, VISIBLE),
         ("limit", _) => number(1, limits::PAGE_MAX as u64),
         // A cursor is opaque, but never empty.
-        ("after", "/v1/hosts" | "/v1/groups" | "/v1/urls" | "/v1/reservations" | "/v1/placements") => {
+        ("after", "/v1/hosts" | "/v1/groups" | "/v1/urls" | "/v1/reservations" | "/v1/placements" | "/v1/matches") => {
             json!({"minLength": 1})
         }
         ("after", "/v1/roles") => text(1, limits::ROLE_BYTES_MAX, ROLE),
@@ -107,6 +113,13 @@ fn fields() -> Vec<(&'static str, Value)> {
         ("UrlResult/properties/retry_after_ms", exact()),
         ("UrlResult/properties/digest", json!({"minLength": 1, "maxLength": limits::DIGEST_BYTES_MAX})),
         ("UrlResult/properties/found", json!({"maxItems": limits::FOUND_MAX})),
+        ("SetPoolRequest/properties/command", json!({"maxItems": limits::COMMAND_ARGS_MAX})),
+        ("SetPoolRequest/properties/image", json!({"minLength": 1})),
+        ("SetPoolRequest/properties/advertise", json!({"minLength": 1, "maxLength": limits::ADDRESS_BYTES_MAX})),
+        ("SetPoolRequest/properties/memory_bytes", number(limits::WORKER_MEMORY_MIN, limits::NUMBER_MAX)),
+        ("SetPoolRequest/properties/uses_max", number(1, limits::NUMBER_MAX)),
+        ("ReportWorkerRequest/properties/secret", text(22, 22, TOKEN)),
+        ("ReportWorkerRequest/properties/address", text(1, limits::ADDRESS_BYTES_MAX, PEER)),
         ("SetGroupRequest/properties/hosts", json!({"maxItems": limits::GROUP_HOSTS_MAX})),
         ("SetGroupRequest/properties/hosts/items", key()),
         ("SetGroupRequest/properties/parallel", number(1, u64::from(limits::PARALLEL_MAX))),

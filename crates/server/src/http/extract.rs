@@ -17,7 +17,7 @@ use wayleave_api::{Code, Problem};
 use wayleave_core::asked::AskedHost;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::limits;
-use wayleave_core::names::{self, Alias, CrawlName, MachineId, RoleName, Uuid};
+use wayleave_core::names::{self, Alias, ClientName, CrawlName, MachineId, PoolName, RoleName, Uuid};
 
 use super::accepts::{BodyKind, body_kind, unsupported};
 use super::app::App;
@@ -169,6 +169,20 @@ fn job_id(text: &str) -> Result<Token, String> {
     Token::parse(text).map_err(|_| wrong())
 }
 
+/// A client's name. Those that mean a place in a path never arrive: URL libraries and proxies resolve them, also encoded.
+fn client_name(text: &str) -> Result<ClientName, String> {
+    match text {
+        "." | ".." => Err(format!("'{text}' cannot be the name of a client, because it means another path")),
+        _ => names::client(text).map_err(|bad| bad.to_string()),
+    }
+}
+
+/// The name of a worker, of which only those in use are valid: it is not checked further than it is repeated.
+fn worker_name(text: &str) -> Result<String, String> {
+    let is_shown = text.len() <= limits::WORKER_BYTES_MAX && !text.chars().any(char::is_control);
+    is_shown.then(|| text.to_owned()).ok_or_else(|| "no worker has such a name; see its WAYLEAVE_WORKER".to_owned())
+}
+
 macro_rules! path_segment {
     ($(#[$doc:meta])* $extractor:ident($target:ty), $name:literal, $code:ident, $parse:path) => {
         $(#[$doc])*
@@ -225,6 +239,18 @@ path_segment! {
 path_segment! {
     /// An index server in the path.
     ServerInPath(MachineId), "server", BadMachine, names::machine
+}
+path_segment! {
+    /// A pool in the path.
+    PoolInPath(PoolName), "pool", BadPool, names::pool
+}
+path_segment! {
+    /// A client in the path.
+    ClientInPath(ClientName), "client", BadClient, client_name
+}
+path_segment! {
+    /// A worker in the path.
+    WorkerInPath(String), "worker", UnknownWorker, worker_name
 }
 path_segment! {
     /// A candidate's uuid in the path.

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use wayleave_api::{Code, Problem};
+use wayleave_core::limits;
 
 use super::app::App;
 use super::refused::Refused;
@@ -63,5 +64,8 @@ async fn get_metrics(State(app): State<App>) -> impl IntoResponse {
     let mut page = app.metrics.render(stats.as_ref(), ready);
     metrics::chunks::render(app.pipeline.counts().await.ok(), &mut page);
     metrics::roles::render(&app.roles, app.roles.totals().await.ok(), &mut page);
+    // All shards at once, from memory. A cluster with more pools than a page shows the first ones.
+    let pools = app.matches.pools(None, limits::PAGE_MAX).await.map(|(pools, _)| pools).unwrap_or_default();
+    metrics::pools::render(&pools, &mut page);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }

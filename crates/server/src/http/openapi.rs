@@ -13,7 +13,7 @@ use super::{bounds, choices, examples, routes};
     info(
         title = "Wayleave",
         description = "The control plane of a crawl fleet: which host may be visited now, by whom, and which URLs of it; \
-            which chunk of links goes to which crawler, index builder and index server, and which machines are well; who is the primary of a role, and where. \
+            which chunk of links goes to which crawler, index builder and index server, and which machines are well; which worker serves a client, and whether one must be started; who is the primary of a role, and where. \
             Times are RFC 3339, durations milliseconds. Lists page by `after` and `limit`. \
             Errors are `application/problem+json` with a stable `code`."
     ),
@@ -27,6 +27,8 @@ use super::{bounds, choices, examples, routes};
         (name = "chunks", description = "Batches of links on their way from crawl to build: claim, report, complete."),
         (name = "fleet", description = "Machines: crawlers, index builders and index servers, and which of them are well."),
         (name = "placements", description = "Built chunks on index servers, and the map that readers use."),
+        (name = "pools", description = "Pools of workers that are started when clients need them."),
+        (name = "matches", description = "Clients that ask for a worker of a pool."),
         (name = "roles", description = "Roles: the primary, its address, the standbys."),
         (name = "nodes", description = "Processes that share one store."),
         (name = "store", description = "The store as a whole."),

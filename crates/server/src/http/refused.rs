@@ -52,8 +52,11 @@ impl IntoResponse for Refused {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&self.0).unwrap_or_default();
         let mut response = (status, [(header::CONTENT_TYPE, problem::CONTENT_TYPE)], body).into_response();
+        // What the problem itself says is more precise than its code.
+        let told = self.0.fields.get("retry_after_ms").and_then(serde_json::Value::as_u64);
+        let told = told.map(|ms| ms.div_ceil(1_000).max(1));
         if let Some(secs) = self.0.code().and_then(|code| code.retry_after_secs()) {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(secs));
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(told.unwrap_or(u64::from(secs))));
         }
         response.extensions_mut().insert(Cause(Arc::new(*self.0)));
         response

@@ -64,6 +64,16 @@ impl DockerRuntime {
         Ok(Self { docker: docker.map_err(|error| told("be reached", &error))? })
     }
 
+    /// The engine's own id: the same for all who use it, and after a restart.
+    ///
+    /// # Errors
+    /// If the engine does not tell.
+    pub async fn engine_id(&self, deadline: Instant) -> Result<String, Failure> {
+        let what = "tell its id";
+        let info = by(deadline, what, self.docker.info()).await?.map_err(|error| told(what, &error))?;
+        info.id.filter(|id| !id.is_empty()).ok_or_else(|| Failure::new("Docker does not tell its id"))
+    }
+
     /// The container of a worker; `None` if there is none.
     async fn look(&self, worker: &WorkerKey, deadline: Instant) -> Result<Option<Seen>, Failure> {
         let name = worker.to_string();

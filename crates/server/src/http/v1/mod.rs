@@ -12,8 +12,10 @@ mod hosts;
 mod jobs;
 mod list_urls;
 mod lookup_url;
+mod matches;
 mod nodes;
 mod placements;
+mod pools;
 mod reservations;
 mod result_buffer;
 mod roles;
@@ -52,6 +54,8 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .merge(carry::routes())
         .merge(chunks::routes())
         .merge(fleet::routes())
+        .merge(matches::routes())
         .merge(placements::routes())
+        .merge(pools::routes())
         .merge(roles::routes())
 }

@@ -2,6 +2,7 @@
 
 pub mod net;
 pub mod schema;
+pub mod site;
 
 use std::sync::{Arc, LazyLock};
 
@@ -19,6 +20,7 @@ use wayleave_server::http::{App, router};
 use wayleave_server::{Config, Services};
 use wayleave_shard::Frontier;
 use wayleave_shard::fleet::Fleet;
+use wayleave_shard::matches::Matches;
 use wayleave_shard::pipeline::Pipeline;
 
 /// Owners outlive the short runtimes of single tests.
@@ -91,7 +93,8 @@ pub fn services() -> Services {
 /// Services over this frontier.
 pub fn over(frontier: Frontier) -> Services {
     let (pipeline, fleet) = (Pipeline::new(frontier.clone()), Fleet::new(frontier.clone()));
-    Services { frontier, pipeline, fleet, roles: roles(), peers: None, store: None }
+    let matches = Matches::new(frontier.clone());
+    Services { frontier, pipeline, fleet, matches, logs: None, roles: roles(), peers: None, store: None }
 }
 
 impl Door {
@@ -118,7 +121,8 @@ impl Door {
         Self::serving(config, Services { store: Some(store), ..services() })
     }
 
-    fn serving(config: Config, services: Services) -> Self {
+    /// A server over these services.
+    pub fn serving(config: Config, services: Services) -> Self {
         let app = App::new(config, services);
         Self { router: router(&app), app }
     }

@@ -17,8 +17,6 @@ use wayleave_engine::memory::Memory;
 use wayleave_server::Services;
 use wayleave_server::grpc::{GrpcMetrics, Nodes, routes};
 use wayleave_server::http::App;
-use wayleave_shard::fleet::Fleet;
-use wayleave_shard::pipeline::Pipeline;
 use wayleave_shard::{Config, Frontier};
 
 /// The clock's time at the start, in seconds.
@@ -43,8 +41,7 @@ pub async fn world() -> World {
     let metrics: Arc<GrpcMetrics> = Arc::default();
     let nodes = Nodes { advertised: "localhost:7071".to_owned(), peers: None };
     let roles = wayleave_roles::Roles::new(Arc::new(Memory::new(clock.clone())));
-    let (pipeline, fleet) = (Pipeline::new(frontier.clone()), Fleet::new(frontier.clone()));
-    let services = Services { frontier: frontier.clone(), pipeline, fleet, roles, peers: None, store: None };
+    let services = Services { roles, ..crate::support::over(frontier.clone()) };
     let app = App::new(wayleave_server::Config::default(), services);
     let routes = routes(app, Arc::clone(&metrics), nodes);
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap().with_nodelay(Some(true));

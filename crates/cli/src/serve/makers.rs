@@ -1,0 +1,285 @@
+//! The Makers of a server: one for processes of this machine, one for its Docker engine. They fetch what pools order, and
+//! carry it out.
+//!
+//! A *site* is where workers are; its name must outlast the server, because workers do. That of processes is written down
+//! beside their records; that of an engine is the engine's own id, so that nodes that share an engine share the site.
+//! Nothing here is fatal: a server without a runtime still answers for workers of others, and an engine that does not
+//! answer is tried again.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::ids::ShardId;
+use wayleave_core::limits::PAGE_MAX;
+use wayleave_core::matches::{Effect, Input, RuntimeKind};
+use wayleave_core::names::{self, PoolName, SiteName};
+use wayleave_core::time::{Millis, Time};
+use wayleave_engine::entropy;
+use wayleave_makers::runtime::WorkerKey;
+use wayleave_makers::runtime::docker::DockerRuntime;
+use wayleave_makers::runtime::process::{ProcessRuntime, Settings as ProcessSettings};
+use wayleave_makers::{Failure, Maker, Pools, Runtime, Site};
+use wayleave_server::{LogOf, WorkerLogs};
+use wayleave_shard::matches::Matches;
+
+use super::settings::{EngineKind, Settings};
+
+/// The usual socket of a Docker engine.
+const DOCKER_SOCKET: &str = "/var/run/docker.sock";
+/// Pause before an engine that did not answer is tried again.
+const DOCKER_PAUSE: Duration = Duration::from_secs(10);
+/// Deadline of reading a worker's output.
+const LOG_TIME: Duration = Duration::from_secs(10);
+/// Deadline of ending a worker whose pool is forgotten with its store.
+const END_TIME: Duration = Duration::from_secs(10);
+/// How often, and with which pause, a pool of the settings file is tried while its shard has no owner.
+const TRIES: usize = 120;
+const TRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// The sites of this process, and their Makers.
+pub struct Makers {
+    matches: Matches,
+    sites: Sites,
+    running: Arc<Mutex<Vec<Maker>>>,
+    /// The search for an engine that does not answer yet.
+    searching: Option<AbortHandle>,
+    /// Where records are while the store is in memory: then workers end with the server.
+    volatile: Option<tempfile::TempDir>,
+}
+
+/// The sites, once they are there.
+#[derive(Clone, Default)]
+pub struct Sites(Arc<Mutex<Vec<Site>>>);
+
+impl Sites {
+    fn add(&self, site: Site) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(site);
+    }
+
+    fn runtime(&self, name: &SiteName) -> Option<Arc<dyn Runtime>> {
+        let sites = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sites.iter().find(|site| site.name == *name).map(|site| site.runtime.clone())
+    }
+}
+
+impl WorkerLogs for Sites {
+    fn log(&self, of: LogOf, bytes_max: usize) -> BoxFuture<'static, Option<Result<String, String>>> {
+        let runtime = self.runtime(&of.site);
+        async move {
+            let key = WorkerKey::new(&of.pool, &of.labels);
+            let log = runtime?.logs(&key, bytes_max, Instant::now() + LOG_TIME).await;
+            Some(log.map_err(|why| why.to_string()))
+        }
+        .boxed()
+    }
+}
+
+impl Makers {
+    /// Starts the Makers of the runtimes that there are; those of `sites` are then known to others. Must be called within
+    /// tokio.
+    pub async fn start(settings: &Settings, matches: Matches, sites: Sites) -> Self {
+        let volatile = match settings.engine {
+            EngineKind::Memory => tempfile::Builder::new().prefix("wayleave-").tempdir().ok(),
+            _ => None,
+        };
+        let folder = volatile.as_ref().map_or(&*settings.data, tempfile::TempDir::path).join("makers");
+        let mut makers = Self { matches, sites, running: Arc::default(), searching: None, volatile };
+        let begin = makers.beginner();
+        match processes(&folder).await {
+            Ok(site) => begin(site),
+            Err(why) => tracing::warn!(%why, "this server starts no workers as processes"),
+        }
+        if let Some(socket) = socket(settings.docker.as_deref()) {
+            makers.searching = Some(tokio::spawn(async move { begin(engine(socket).await) }).abort_handle());
+        }
+        makers
+    }
+
+    /// What starts the Maker of a site.
+    fn beginner(&self) -> impl Fn(Site) + Send + Sync + 'static {
+        let (matches, sites, running) = (self.matches.clone(), self.sites.clone(), self.running.clone());
+        move |site| {
+            tracing::info!(site = %site.name, "this server starts workers");
+            sites.add(site.clone());
+            let maker = Maker::start(site, Arc::new(Orders(matches.clone())));
+            running.lock().unwrap_or_else(PoisonError::into_inner).push(maker);
+        }
+    }
+
+    /// Stops the Makers. Workers go on, unless what is known of them goes with the server.
+    pub async fn stop(self) {
+        if let Some(searching) = self.searching {
+            searching.abort();
+        }
+        let running = std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
+        futures::future::join_all(running.into_iter().map(Maker::stop)).await;
+        if self.volatile.is_some() {
+            end_workers(&self.matches, &self.sites).await;
+        }
+    }
+}
+
+/// Ends every worker of every pool: nobody would know them again.
+async fn end_workers(matches: &Matches, sites: &Sites) {
+    let (mut after, deadline) = (None, Instant::now() + END_TIME);
+    loop {
+        let Ok((pools, next)) = matches.pools(after, PAGE_MAX).await else { return };
+        for pool in pools {
+            let workers = matches.workers(pool.name.clone()).await.unwrap_or_default();
+            let ends = workers.into_iter().filter_map(|worker| {
+                let (runtime, key) = (sites.runtime(&worker.site)?, WorkerKey::new(&pool.name, &worker.labels));
+                Some(async move { runtime.remove(&key, deadline).await })
+            });
+            for failed in futures::future::join_all(ends).await.into_iter().filter_map(Result::err) {
+                tracing::warn!(pool = %pool.name, why = %failed, "a worker may be left over");
+            }
+        }
+        match next {
+            Some(last) => after = Some(last),
+            None => return,
+        }
+    }
+}
+
+/// Sets up the pools of the settings file. Repeating it changes nothing. A pool that cannot be set up is told, and the
+/// others are.
+pub async fn set_pools(settings: &Settings, matches: &Matches) {
+    for (name, request) in &settings.pools {
+        let Ok(wanted) = request.clone().settings() else { continue };
+        let mut tries = 0;
+        loop {
+            match matches.set_pool(name.as_str().into(), wanted.clone()).await {
+                Ok(_) => break,
+                // The nodes of a cluster need a moment until every shard has an owner.
+                Err(Refusal::Unavailable(_) | Refusal::Overloaded | Refusal::OutcomeUnknown(_)) if tries < TRIES => {
+                    tries += 1;
+                    sleep(TRY_PAUSE).await;
+                }
+                Err(refusal) => {
+                    tracing::error!(pool = name, why = %refusal, "cannot set up a pool of the settings file");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// The site of this machine's processes.
+async fn processes(folder: &Path) -> Result<Site, Failure> {
+    let name = site_name(folder).map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
+    let runtime = ProcessRuntime::open(ProcessSettings::new(folder.join("processes"))).await?;
+    Ok(Site { name, runtime: Arc::new(runtime) })
+}
+
+/// The name of the site whose records are in a folder: drawn once, and kept with them.
+fn site_name(folder: &Path) -> std::io::Result<SiteName> {
+    let file = folder.join("site");
+    match std::fs::read_to_string(&file) {
+        Ok(text) if names::site(text.trim()).is_ok() => return Ok(text.trim().into()),
+        Ok(_) => return Err(std::io::Error::other(format!("{} is damaged: remove it", file.display()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    std::fs::create_dir_all(folder)?;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = format!("process:{host}-{:08x}", entropy::system() as u32);
+    // Durable before the first worker: under another name it would never be found again.
+    let written = folder.join("site.new");
+    let mut out = std::fs::File::create(&written)?;
+    out.write_all(name.as_bytes())?;
+    out.sync_all()?;
+    std::fs::rename(&written, &file)?;
+    std::fs::File::open(folder)?.sync_all()?;
+    Ok(name.as_str().into())
+}
+
+/// Which engine to look for: the one that was named, or the usual one if it is there.
+fn socket(named: Option<&str>) -> Option<Option<String>> {
+    match named {
+        Some("off") => None,
+        Some(address) => Some(Some(address.strip_prefix("unix://").unwrap_or(address).to_owned())),
+        None => (std::env::var_os("DOCKER_HOST").is_some() || Path::new(DOCKER_SOCKET).exists()).then_some(None),
+    }
+}
+
+/// The site of a Docker engine, as soon as it answers.
+async fn engine(socket: Option<String>) -> Site {
+    let mut told = false;
+    loop {
+        let found = async {
+            let runtime = DockerRuntime::connect(socket.as_deref()).await?;
+            let id = runtime.engine_id(Instant::now() + LOG_TIME).await?;
+            Ok::<_, Failure>(Site { name: format!("docker:{id}").as_str().into(), runtime: Arc::new(runtime) })
+        };
+        match found.await {
+            Ok(site) => return site,
+            Err(why) if !told => {
+                told = true;
+                tracing::warn!(%why, "this server starts no containers until its Docker engine answers");
+            }
+            Err(_) => {}
+        }
+        sleep(DOCKER_PAUSE).await;
+    }
+}
+
+/// The pools, as Makers see them.
+struct Orders(Matches);
+
+#[async_trait]
+impl Pools for Orders {
+    fn shards(&self) -> u16 {
+        u16::try_from(self.0.shards().len()).unwrap_or(u16::MAX)
+    }
+
+    fn now(&self) -> Time {
+        self.0.now()
+    }
+
+    async fn orders(
+        &self,
+        shard: ShardId,
+        site: &SiteName,
+        runtime: RuntimeKind,
+        wait: Millis,
+    ) -> Result<Vec<(PoolName, Effect)>, Failure> {
+        self.0.orders(shard, site.clone(), runtime, wait).await.map_err(Failure::new)
+    }
+
+    async fn tell(&self, pool: &PoolName, news: Vec<Input>) -> Result<(), Failure> {
+        let told = news.into_iter().map(|news| (pool.clone(), news)).collect();
+        self.0.tell(told).await.map_err(Failure::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_site_outlasts_the_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("makers");
+        let name = site_name(&path).unwrap();
+        assert!(name.starts_with("process:"), "{name}");
+        assert_eq!(site_name(&path).unwrap(), name);
+        std::fs::write(path.join("site"), "a\u{7}").unwrap();
+        let error = site_name(&path).expect_err("damaged").to_string();
+        assert!(error.contains("damaged"), "{error}");
+    }
+
+    #[test]
+    fn an_engine_is_named_by_its_socket_or_left_out() {
+        assert_eq!(socket(Some("off")), None);
+        assert_eq!(socket(Some("unix:///run/d.sock")), Some(Some("/run/d.sock".to_owned())));
+        assert_eq!(socket(Some("/run/d.sock")), Some(Some("/run/d.sock".to_owned())));
+    }
+}

@@ -1,0 +1,172 @@
+//! Pools and their workers.
+//!
+//! Whoever may set up a pool can run any command on a machine of a node. So a server that other machines can reach takes
+//! pools by this API only if it is told so.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use wayleave_api::listing::{PageQuery, page_rows};
+use wayleave_api::pools::{
+    CheckedReport, GetWorkerLogQuery, GetWorkerLogResponse, ListPoolsResponse, ListWorkersResponse, Pool, PoolSummary,
+    ReportWorkerRequest, SetPoolRequest, Worker,
+};
+use wayleave_api::{Code, Problem};
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::names;
+use wayleave_shard::matches::WorkerReport;
+
+use crate::http::app::App;
+use crate::http::extract::{JsonBody, PoolInPath, QueryOf, WorkerInPath};
+use crate::http::refused::Refused;
+use crate::worker_logs::LogOf;
+
+/// All calls under `/v1/pools`.
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list_pools))
+        .routes(routes!(get_pool, put_pool, delete_pool))
+        .routes(routes!(list_workers))
+        .routes(routes!(report_worker))
+        .routes(routes!(get_worker_log))
+}
+
+/// Lists pools by name, page by page, each with what it is doing.
+#[utoipa::path(
+    get, path = "/v1/pools", tag = "pools", params(PageQuery),
+    responses((status = 200, description = "One page.", body = ListPoolsResponse))
+)]
+pub async fn list_pools(
+    State(app): State<App>,
+    QueryOf(query): QueryOf<PageQuery>,
+) -> Result<Json<ListPoolsResponse>, Refused> {
+    let after = query.after.as_deref().map(|text| names::pool(text).map_err(|_| Refusal::BadCursor)).transpose()?;
+    let (pools, next) = app.matches.pools(after, page_rows(query.limit)?).await?;
+    let pools = pools.into_iter().map(PoolSummary::from).collect();
+    Ok(Json(ListPoolsResponse { pools, next: next.map(|name| name.to_string()) }))
+}
+
+/// Returns a pool: its settings, what it is doing, and why.
+#[utoipa::path(
+    get, path = "/v1/pools/{pool}", tag = "pools", params(("pool" = String, Path, description = "The pool's name.")),
+    responses((status = 200, description = "The pool.", body = Pool))
+)]
+pub async fn get_pool(State(app): State<App>, PoolInPath(pool): PoolInPath) -> Result<Json<Pool>, Refused> {
+    Ok(Json(app.matches.pool(pool).await?.into()))
+}
+
+/// Creates a pool, or replaces all of its settings.
+///
+/// Workers that were started by another command, image or environment are replaced as they become free. A server that
+/// other machines can reach refuses the call, unless it was started with `--allow-pool-commands`.
+#[utoipa::path(
+    put, path = "/v1/pools/{pool}", tag = "pools", params(("pool" = String, Path, description = "The pool's name.")),
+    request_body = SetPoolRequest, responses((status = 200, description = "The pool.", body = Pool))
+)]
+pub async fn put_pool(
+    State(app): State<App>,
+    PoolInPath(pool): PoolInPath,
+    JsonBody(body): JsonBody<SetPoolRequest>,
+) -> Result<Json<Pool>, Refused> {
+    if !app.config.takes_pool_commands() {
+        let detail = format!(
+            "pool '{pool}' is not set up: this server can be reached from other machines, and whoever sets up a pool can run \
+             any command here; write [pools.{pool}] into the server's settings file (--config), or start it with \
+             --allow-pool-commands"
+        );
+        return Err(Problem::new(Code::CommandsNotAllowed, detail).with("pool", &*pool).into());
+    }
+    Ok(Json(app.matches.set_pool(pool, body.settings()?).await?.into()))
+}
+
+/// Deletes a pool: it takes no more clients, and goes once its workers have none.
+#[utoipa::path(
+    delete, path = "/v1/pools/{pool}", tag = "pools", params(("pool" = String, Path, description = "The pool's name.")),
+    responses((status = 202, description = "The pool, which drains.", body = Pool))
+)]
+pub async fn delete_pool(
+    State(app): State<App>,
+    PoolInPath(pool): PoolInPath,
+) -> Result<(StatusCode, Json<Pool>), Refused> {
+    Ok((StatusCode::ACCEPTED, Json(app.matches.delete_pool(pool).await?.into())))
+}
+
+/// Lists the workers of a pool, each with its state and why.
+#[utoipa::path(
+    get, path = "/v1/pools/{pool}/workers", tag = "pools",
+    params(("pool" = String, Path, description = "The pool's name.")),
+    responses((status = 200, description = "All workers.", body = ListWorkersResponse))
+)]
+pub async fn list_workers(
+    State(app): State<App>,
+    PoolInPath(pool): PoolInPath,
+) -> Result<Json<ListWorkersResponse>, Refused> {
+    let workers = app.matches.workers(pool).await?;
+    Ok(Json(ListWorkersResponse { workers: workers.into_iter().map(Worker::from).collect() }))
+}
+
+/// Takes the report of a worker: where it is reached, and how many more clients it takes.
+///
+/// Reporting is optional. A worker that reports is not asked while it has no room. It proves itself with what its
+/// environment has. Repeating the call is harmless.
+#[utoipa::path(
+    put, path = "/v1/pools/{pool}/workers/{worker}", tag = "pools",
+    params(
+        ("pool" = String, Path, description = "The pool's name."),
+        ("worker" = String, Path, description = "The worker's name, `WAYLEAVE_WORKER` of its environment."),
+    ),
+    request_body = ReportWorkerRequest, responses((status = 204, description = "The report was taken."))
+)]
+pub async fn report_worker(
+    State(app): State<App>,
+    PoolInPath(pool): PoolInPath,
+    WorkerInPath(worker): WorkerInPath,
+    JsonBody(body): JsonBody<ReportWorkerRequest>,
+) -> Result<StatusCode, Refused> {
+    let CheckedReport { address, free, run, secret } = body.check()?;
+    let report = WorkerReport { worker: worker.into(), address: address.into(), free, run, secret };
+    app.matches.report(pool, report).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Returns the end of a worker's output.
+///
+/// It is kept where the worker runs: ask a node of that site.
+#[utoipa::path(
+    get, path = "/v1/pools/{pool}/workers/{worker}/log", tag = "pools",
+    params(
+        ("pool" = String, Path, description = "The pool's name."),
+        ("worker" = String, Path, description = "The worker's name."),
+        GetWorkerLogQuery,
+    ),
+    responses((status = 200, description = "The end of its output.", body = GetWorkerLogResponse))
+)]
+pub async fn get_worker_log(
+    State(app): State<App>,
+    PoolInPath(pool): PoolInPath,
+    WorkerInPath(worker): WorkerInPath,
+    QueryOf(query): QueryOf<GetWorkerLogQuery>,
+) -> Result<Json<GetWorkerLogResponse>, Refused> {
+    let bytes = query.bytes()?;
+    let found = app.matches.workers(pool.clone()).await?.into_iter().find(|known| known.worker == worker);
+    let known = found.ok_or_else(|| {
+        let problem = Problem::new(Code::UnknownWorker, format!("pool '{pool}' has no worker '{worker}'"));
+        problem.with("pool", &*pool).with("worker", worker.as_str())
+    })?;
+    let (site, of) = (known.site.clone(), LogOf { pool, labels: known.labels, site: known.site });
+    let read = match &app.logs {
+        Some(logs) => logs.log(of, bytes).await,
+        None => None,
+    };
+    match read {
+        Some(Ok(log)) => Ok(Json(GetWorkerLogResponse { worker, log })),
+        Some(Err(why)) => Err(Problem::new(Code::Unavailable, why).with("worker", worker).into()),
+        None => {
+            let detail =
+                format!("worker '{worker}' runs at site {site}, which is not one of this node: ask a node there");
+            Err(Problem::new(Code::WorkerElsewhere, detail).with("worker", worker).with("site", &*site).into())
+        }
+    }
+}
