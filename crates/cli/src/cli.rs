@@ -6,8 +6,8 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    chunks, crawls, fleet, get, groups, hosts, jobs, map, nodes, placements, put, release, reservations, roles, stats,
-    urls, why,
+    chunks, crawls, fleet, get, groups, hosts, jobs, map, match_client, matches, nodes, placements, pools, put,
+    release, reservations, roles, stats, urls, why,
 };
 use crate::remote::{Remote, RemoteArgs};
 use crate::{elect, exit, export, import, seed, serve, snapshot, workers};
@@ -68,6 +68,12 @@ enum Command {
     Placements(placements::Args),
     /// Show where readers find each built chunk
     Map(map::Args),
+    /// Pools of workers that are started when clients need them: list, show, set, remove, workers, logs
+    Pools(pools::Args),
+    /// Clients that have a worker or wait for one: list, show, cancel
+    Matches(matches::Args),
+    /// Ask for a worker of a pool, and print its address
+    Match(match_client::Args),
     /// Roles: primary and standbys; list, show, set, step-down, release, delete
     Roles(roles::Args),
     /// List the nodes that share the store, and what they own
@@ -90,7 +96,7 @@ enum Command {
     Demo(workers::demo::Args),
     /// Search all built chunks
     Search(workers::search::Args),
-    /// Explain what a host or group waits for
+    /// Explain what a host, a group, a client of a pool, or a pool waits for
     Why(why::Args),
     /// Totals
     Stats,
@@ -162,6 +168,9 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         Command::Fleet(args) => fleet::run(remote, args).await,
         Command::Placements(args) => placements::run(remote, args).await,
         Command::Map(args) => map::run(remote, args).await,
+        Command::Pools(args) => pools::run(remote, args).await,
+        Command::Matches(args) => matches::run(remote, args).await,
+        Command::Match(args) => match_client::run(remote, args).await,
         Command::Roles(args) => roles::run(remote, args).await,
         Command::Nodes => nodes::run(remote).await,
         Command::Search(args) => workers::search::run(remote, args).await,
@@ -194,6 +203,9 @@ mod tests {
             "wayleave chunks --json show 1",
             "wayleave fleet --json show index-1",
             "wayleave placements --json --row 1",
+            "wayleave pools --json show p",
+            "wayleave matches --json --pool p",
+            "wayleave match c --pool p --json",
             "wayleave --json crawls",
             "wayleave urls --json --host a",
         ] {

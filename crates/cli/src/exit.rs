@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use wayleave_api::Code;
 use wayleave_bench::Unreachable;
 use wayleave_client::Error;
 use wayleave_engine_fjall::{OpenError, RestoreError};
@@ -127,8 +128,10 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
 fn code_of_call(error: &Error) -> u8 {
     match error {
         Error::Refused(problem) | Error::PerhapsReleased(problem) => match problem.status {
+            // An answer about the match; the server is well.
+            _ if problem.code() == Some(Code::MatchFailed) => REFUSED,
             404 => NOT_FOUND,
-            409 | 422 => REFUSED,
+            403 | 409 | 421 | 422 => REFUSED,
             429 | 502..=504 => UNAVAILABLE,
             400..=499 => USAGE,
             _ => ERROR,
@@ -143,7 +146,7 @@ fn code_of_call(error: &Error) -> u8 {
 mod tests {
     use super::*;
     use anyhow::Context;
-    use wayleave_api::{Code, Problem};
+    use wayleave_api::Problem;
 
     #[test]
     fn each_refusal_has_its_exit_code() {
@@ -151,6 +154,10 @@ mod tests {
             (Code::UnknownHost, NOT_FOUND),
             (Code::NotCurrent, REFUSED),
             (Code::OverLimit, REFUSED),
+            (Code::CommandsNotAllowed, REFUSED),
+            (Code::MatchFailed, REFUSED),
+            (Code::QueueFull, UNAVAILABLE),
+            (Code::UnknownMatch, NOT_FOUND),
             (Code::BadValue, USAGE),
             (Code::Overloaded, UNAVAILABLE),
             (Code::Unavailable, UNAVAILABLE),

@@ -1,9 +1,11 @@
-//! `why`: explains what a host or group waits for.
+//! `why`: explains what a host, a group, a client of a pool, or a pool waits for.
 
 use wayleave_api::groups::Group;
 use wayleave_api::hosts::{Host, InHand, LiveVisit, State};
 use wayleave_api::{Code, Timestamp};
 
+use super::why_match;
+use crate::exit::Usage;
 use crate::output::{self, counts, relative, span};
 use crate::remote::Remote;
 use crate::values;
@@ -12,16 +14,21 @@ const AFTER_HELP: &str = "\
 Examples:
   wayleave why example.com
   wayleave why bigsite               an alias
+  wayleave why --pool browsers       a pool of workers: what it is doing, and why it does no more
+  wayleave why user-7 --pool browsers   a client: why it has no worker yet, and when it may have one
 
-Ends with 3 if neither a host nor an alias of that name is known.";
+Ends with 3 if nothing of that name is known.";
 
 /// Arguments of `why`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Host name, queue key or alias
-    #[arg(value_parser = values::name)]
-    host: String,
+    /// Host name, queue key or alias; with --pool the name of a client
+    #[arg(value_parser = values::name, value_name = "NAME", required_unless_present = "pool")]
+    name: Option<String>,
+    /// Explain this pool of workers, or a client of it
+    #[arg(long, value_name = "POOL", value_parser = values::name)]
+    pool: Option<String>,
 }
 
 /// Explains.
@@ -29,8 +36,17 @@ pub struct Args {
 /// # Errors
 /// If it is not known or the server does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    match (args.name, args.pool) {
+        (Some(client), Some(pool)) => why_match::client(remote, &client, &pool).await,
+        (None, Some(pool)) => why_match::pool(remote, &pool).await,
+        (Some(host), None) => host_or_group(remote, &host).await,
+        (None, None) => Err(Usage("name a host or alias, or a pool with --pool".to_owned()).into()),
+    }
+}
+
+async fn host_or_group(remote: &Remote, name: &str) -> anyhow::Result<()> {
     let now = output::now();
-    let unknown = match remote.client.host(&args.host).await {
+    let unknown = match remote.client.host(name).await {
         Ok(host) if remote.json => return output::json(&host),
         Ok(host) => {
             let group = remote.client.group(&host.group).await.ok();
@@ -39,7 +55,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Err(error) if error.code() == Some(Code::UnknownHost) => error,
         Err(error) => return Err(error.into()),
     };
-    match remote.client.group(&args.host).await {
+    match remote.client.group(name).await {
         Ok(group) if remote.json => output::json(&group),
         Ok(group) => output::line(explain_group(&group, now)),
         // A name that is neither is reported as an unknown host, which was most likely meant.

@@ -22,6 +22,7 @@ mod image;
 mod kill_loop;
 mod manners;
 mod pipeline;
+mod pools;
 mod replaced;
 mod roles;
 mod schema;

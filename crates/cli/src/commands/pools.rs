@@ -1,0 +1,213 @@
+//! `pools`: pools of workers; list, show, set, remove, workers, logs.
+
+use wayleave_api::pools::{GetWorkerLogQuery, Pool};
+
+use super::pool_args::SetPoolArgs;
+use super::{ListArgs, or_list};
+use crate::output::{self, Table, or_dash, relative, size, span, word};
+use crate::remote::Remote;
+use crate::values;
+
+/// Arguments of `pools`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+const HELP: &str = "\
+A pool is a kind of worker: how one is started (a command, or an image), how many clients it serves at once (slots), and how many
+may run (min, max). Workers are started when clients ask for them (`wayleave match`), and stopped when they were idle.
+
+Examples:
+  wayleave pools                                                 all pools, with what they are doing
+  wayleave pools set render --slots 5 --max 4 -- ./worker        workers that are processes of the server's machine
+  wayleave pools set browsers --image browser:3 --port 8080 --max 20 --buffer 2
+                                                                 containers, with two slots always free
+  wayleave pools show render                                     settings, and what it is doing
+  wayleave pools workers render                                  its workers
+  wayleave pools logs render                                     the end of their output
+  wayleave pools remove render                                   take no more clients, and go once none are left
+  wayleave why --pool render                                     why clients wait
+
+A server that other machines can reach takes pools only from its settings file, unless it was started with
+--allow-pool-commands. docs/matches.md says how to write a worker.";
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Command {
+    /// List pools with what they are doing
+    List(ListArgs),
+    /// Show one pool
+    #[command(visible_alias = "get")]
+    Show {
+        /// The pool
+        #[arg(value_parser = values::name)]
+        pool: String,
+    },
+    /// Create a pool, or replace its settings
+    #[command(after_help = SET_HELP)]
+    Set(Box<SetPoolArgs>),
+    /// Take no more clients, and remove the pool and its workers once none are left
+    #[command(visible_alias = "delete")]
+    Remove {
+        /// The pool
+        #[arg(value_parser = values::name)]
+        pool: String,
+    },
+    /// List the workers of a pool
+    Workers {
+        /// The pool
+        #[arg(value_parser = values::name)]
+        pool: String,
+    },
+    /// Print the end of the output of a pool's workers
+    Logs(LogsArgs),
+}
+
+const SET_HELP: &str = "\
+All settings are replaced: those that are not given get their defaults. Workers that were started by another command or image, or
+with another environment, are replaced as they become free; those with clients finish first.
+
+A worker is told HOST, PORT, WAYLEAVE_WORKER (its name), WAYLEAVE_RUN and WAYLEAVE_SECRET in its environment.
+
+Examples:
+  wayleave pools set render --slots 5 --max 4 -- ./worker --fast
+  wayleave pools set browsers --file browsers.toml --max 10
+  API_KEY=... wayleave pools set gpu --env API_KEY --image gpu:1 --port 80";
+
+#[derive(Clone, Debug, clap::Args)]
+struct LogsArgs {
+    /// The pool
+    #[arg(value_parser = values::name)]
+    pool: String,
+    /// One worker; all of them if it is left out
+    #[arg(value_parser = values::name)]
+    worker: Option<String>,
+    /// Print at most this many bytes of each [default: 65536]
+    #[arg(long, value_name = "NUMBER")]
+    bytes: Option<u64>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the server refuses or does not answer.
+pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    let client = &remote.client;
+    match or_list(args.command, args.list, Command::List)? {
+        Command::List(args) => list(remote, args).await,
+        Command::Show { pool } => show(remote, &client.pool(&pool).await?),
+        Command::Set(args) => {
+            let pool = args.pool.clone();
+            show(remote, &client.set_pool(&pool, &args.request()?).await?)
+        }
+        Command::Remove { pool } => remove(remote, &pool).await,
+        Command::Workers { pool } => workers(remote, &pool).await,
+        Command::Logs(args) => logs(remote, args).await,
+    }
+}
+
+async fn list(remote: &Remote, args: ListArgs) -> anyhow::Result<()> {
+    let pools = args.collect(remote.client.all_pools()).await?;
+    let head = ["pool", "runtime", "workers", "waiting", "matched", "free", "doing"];
+    output::list(remote.json, head, &pools, |pool| {
+        [
+            pool.pool.clone(),
+            word(pool.runtime),
+            format!("{} ({}–{})", pool.workers, pool.min, pool.max),
+            pool.waiting.to_string(),
+            pool.matched.to_string(),
+            pool.free.to_string(),
+            pool.reason.clone(),
+        ]
+    })
+}
+
+async fn remove(remote: &Remote, pool: &str) -> anyhow::Result<()> {
+    let left = remote.client.delete_pool(pool).await?;
+    if remote.json {
+        return output::json(&left);
+    }
+    match left {
+        Some(left) if left.workers > 0 => eprintln!(
+            "pool {pool} takes no more clients, and goes once its {} workers have none; `wayleave pools show {pool}` tells",
+            left.workers
+        ),
+        _ => eprintln!("pool {pool} has no workers, and goes"),
+    }
+    Ok(())
+}
+
+async fn workers(remote: &Remote, pool: &str) -> anyhow::Result<()> {
+    let workers = remote.client.workers(pool).await?;
+    let head = ["worker", "state", "address", "used", "uses", "site", "reason"];
+    output::list(remote.json, head, &workers, |worker| {
+        [
+            worker.worker.clone(),
+            word(worker.state),
+            or_dash(worker.address.as_deref()),
+            format!("{} of {}", worker.used, worker.slots),
+            worker.uses.to_string(),
+            worker.site.clone(),
+            worker.reason.clone(),
+        ]
+    })
+}
+
+async fn logs(remote: &Remote, args: LogsArgs) -> anyhow::Result<()> {
+    let query = GetWorkerLogQuery { bytes: args.bytes };
+    if let Some(worker) = &args.worker {
+        let found = remote.client.worker_log(&args.pool, worker, &query).await?;
+        return if remote.json { output::json(&found) } else { output::line(found.log.trim_end_matches('\n')) };
+    }
+    let mut failed = None;
+    for worker in remote.client.workers(&args.pool).await? {
+        match remote.client.worker_log(&args.pool, &worker.worker, &query).await {
+            Ok(found) if remote.json => output::json(&found)?,
+            Ok(found) => output::line(format!("==> {} <==\n{}", worker.worker, found.log.trim_end_matches('\n')))?,
+            // One that is gone meanwhile, or runs elsewhere, does not hide the others.
+            Err(error) => {
+                eprintln!("{}: {error}", worker.worker);
+                failed = Some(error);
+            }
+        }
+    }
+    failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+fn show(remote: &Remote, pool: &Pool) -> anyhow::Result<()> {
+    if remote.json {
+        return output::json(pool);
+    }
+    let any = |value: Option<String>| value.unwrap_or_else(|| "any".to_owned());
+    let mut table = Table::about("pool", &pool.pool);
+    table.row(["doing".into(), pool.reason.clone()]);
+    table.row(["waiting".into(), pool.waiting.to_string()]);
+    table.row(["matched".into(), pool.matched.to_string()]);
+    let slots = format!("{} free, {} being started", pool.free, pool.coming);
+    table.row(["slots".into(), format!("{} per worker; {slots}", pool.slots)]);
+    let bounds = format!("{} to {}, and {} free slots", pool.min, pool.max, pool.buffer);
+    table.row(["workers".into(), format!("{} now; {bounds} kept", pool.workers)]);
+    table.row(["runtime".into(), word(pool.runtime)]);
+    table.row(["image".into(), or_dash(pool.image.as_deref())]);
+    table.row(["command".into(), or_dash((!pool.command.is_empty()).then(|| pool.command.join(" ")))]);
+    table.row(["environment".into(), or_dash((!pool.env.is_empty()).then(|| pool.env.join(", ")))]);
+    table.row(["port".into(), any(pool.port.map(|port| port.to_string()))]);
+    table.row(["advertised at".into(), pool.advertise.clone().unwrap_or_else(|| "loopback".to_owned())]);
+    table.row(["memory".into(), any(pool.memory_bytes.map(size))]);
+    table.row(["CPU".into(), any(pool.cpu_millis.map(|millis| format!("{millis}/1000")))]);
+    table.row(["pull".into(), or_dash(pool.pull.map(word))]);
+    table.row(["stopped when idle for".into(), span(pool.idle_ms)]);
+    table.row(["replaced at age".into(), any(pool.age_ms_max.map(span))]);
+    table.row(["replaced after uses".into(), any(pool.uses_max.map(|uses| uses.to_string()))]);
+    table.row(["start deadline".into(), span(pool.start_ms_max)]);
+    table.row(["queue".into(), format!("at most {}", pool.queue_max)]);
+    table.row(["match deadline".into(), span(pool.match_ms_max)]);
+    table.row(["unconfirmed match ends".into(), format!("after {}", span(pool.reservation_ms))]);
+    table.row(["Makers".into(), format!("at most {}", pool.makers_max)]);
+    table.row(["created".into(), relative(pool.created_at, output::now())]);
+    table.print()
+}

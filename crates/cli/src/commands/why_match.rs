@@ -1,0 +1,137 @@
+//! `why` for pools of workers and their clients.
+
+use wayleave_api::matches::{GetMatchQuery, Match, MatchState};
+use wayleave_api::pools::{Pool, Worker};
+use wayleave_api::{Timestamp, matches};
+
+use crate::output::{self, relative, span};
+use crate::remote::Remote;
+
+/// Workers that are named one by one.
+const WORKERS_TOLD: usize = 20;
+
+/// Explains the match of a client.
+///
+/// # Errors
+/// If it is not known or the server does not answer.
+pub async fn client(remote: &Remote, client: &str, pool: &str) -> anyhow::Result<()> {
+    let query = GetMatchQuery { pool: pool.to_owned(), wait_ms: None, confirm: Some(false) };
+    let found = remote.client.get_match(client, &query).await?;
+    if remote.json {
+        return output::json(&found);
+    }
+    let pool = remote.client.pool(pool).await.ok();
+    output::line(explain_match(&found, pool.as_ref(), output::now()))
+}
+
+/// Explains a pool.
+///
+/// # Errors
+/// If it is not known or the server does not answer.
+pub async fn pool(remote: &Remote, pool: &str) -> anyhow::Result<()> {
+    let found = remote.client.pool(pool).await?;
+    if remote.json {
+        return output::json(&found);
+    }
+    let workers = remote.client.workers(pool).await?;
+    output::line(explain_pool(&found, &workers))
+}
+
+fn explain_match(found: &matches::Match, pool: Option<&Pool>, now: Timestamp) -> String {
+    let Match { client, pool: name, reason, .. } = found;
+    let standing = match found.state {
+        MatchState::Queued => "waits",
+        MatchState::Making => "is about to get a worker",
+        MatchState::Matched => "has a worker",
+        MatchState::Failed => "got no worker",
+    };
+    let mut lines = vec![format!("client {client} of pool {name} {standing}: {reason}.")];
+    if let Some(position) = found.position {
+        let soon = match found.estimate_ms {
+            Some(0) => "; a slot for it is free".to_owned(),
+            Some(ms) => format!("; it may have a worker in {}", span(ms)),
+            None => "; no slot for it is free or coming".to_owned(),
+        };
+        lines.push(format!("It is number {position} in the queue{soon}."));
+    }
+    if let (Some(worker), Some(address), Some(end)) = (&found.worker, &found.address, found.expires_at) {
+        let end = relative(end, now);
+        lines.push(format!("Worker {worker} at {address} serves it; unless it confirms, that ends {end}."));
+    }
+    if found.state == MatchState::Failed {
+        let after = span(found.retry_after_ms.unwrap_or(0));
+        lines.push(format!("Its next request queues it again, after {after}."));
+    }
+    lines.extend(pool.map(|pool| format!("The pool: {}.", pool.reason)));
+    lines.join("\n")
+}
+
+fn explain_pool(pool: &Pool, workers: &[Worker]) -> String {
+    let Pool { pool: name, reason, .. } = pool;
+    let mut lines = vec![format!("pool {name}: {reason}.")];
+    let Pool { min, max, slots, buffer, waiting, matched, free, coming, .. } = pool;
+    lines.push(format!(
+        "{waiting} clients wait, {matched} are matched; {free} slots are free, {coming} are being started."
+    ));
+    lines.push(format!("It may have {min} to {max} workers of {slots} slots, and keeps {buffer} slots free."));
+    for worker in workers.iter().take(WORKERS_TOLD) {
+        let (state, reason) = (worker.state.name(), &worker.reason);
+        lines.push(format!("  {} {state}, {} of {} slots used: {reason}", worker.worker, worker.used, worker.slots));
+    }
+    let untold = workers.len().saturating_sub(WORKERS_TOLD);
+    if untold > 0 {
+        lines.push(format!("  and {untold} more: `wayleave pools workers {name}`"));
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wayleave_core::time::Time;
+
+    fn queued() -> Match {
+        Match {
+            client: "user-7".into(),
+            pool: "browsers".into(),
+            state: MatchState::Queued,
+            reason: "1 worker is being started (0 clients ahead)".into(),
+            position: Some(1),
+            estimate_ms: Some(4_000),
+            retry_after_ms: Some(4_000),
+            address: None,
+            worker: None,
+            token: None,
+            expires_at: None,
+            verified: false,
+            version: 1,
+        }
+    }
+
+    #[test]
+    fn a_client_is_told_why_it_waits_and_how_long() {
+        let now = Timestamp(Time(1_000_000));
+        assert_eq!(
+            explain_match(&queued(), None, now),
+            "client user-7 of pool browsers waits: 1 worker is being started (0 clients ahead).\n\
+             It is number 1 in the queue; it may have a worker in 4 s."
+        );
+        let matched = Match {
+            state: MatchState::Matched,
+            reason: "worker b-1 has reserved a slot".into(),
+            position: None,
+            worker: Some("b-1".into()),
+            address: Some("127.0.0.1:9".into()),
+            expires_at: Some(Timestamp(Time(1_060_000))),
+            ..queued()
+        };
+        let text = explain_match(&matched, None, now);
+        assert!(
+            text.ends_with("Worker b-1 at 127.0.0.1:9 serves it; unless it confirms, that ends in 1 min."),
+            "{text}"
+        );
+        let failed = Match { state: MatchState::Failed, position: None, ..queued() };
+        let text = explain_match(&failed, None, now);
+        assert!(text.ends_with("Its next request queues it again, after 4 s."), "{text}");
+    }
+}
