@@ -1,13 +1,16 @@
 //! An operator's calls: settings, and deletion, which drains first.
 
+use std::collections::BTreeMap;
+
 use super::apply::Reply;
 use super::chance::Chance;
 use super::refusal::Refusal;
 use super::row::MatchState;
 use super::settings::Settings;
 use super::state::State;
-use crate::limits::{MATCHES_AT_ONCE_MAX, OWED_KEPT};
+use crate::limits::{MATCHES_AT_ONCE_MAX, OWED_KEPT, SITES_MAX};
 use crate::names::{ClientName, SiteName};
+use crate::time::Time;
 
 impl State {
     pub(super) fn set(&mut self, settings: Settings, chance: &mut Chance<'_>) -> Reply {
@@ -54,6 +57,7 @@ impl State {
     pub(super) fn owe(&mut self, site: &SiteName) {
         let now = self.now;
         self.pool.owed.retain(|_, since| now < since.after(OWED_KEPT));
+        make_place(&mut self.pool.owed, site, |since| *since);
         self.pool.owed.insert(site.clone(), now);
         self.dirty.pool = true;
     }
@@ -76,5 +80,14 @@ impl State {
             self.gone = true;
             self.dirty.pool = true;
         }
+    }
+}
+
+/// Makes place for one more site in what a pool's row notes by site: names of machines that are replaced never come again,
+/// and the row must not grow for ever. The oldest goes first.
+pub(super) fn make_place<T>(noted: &mut BTreeMap<SiteName, T>, site: &SiteName, since: impl Fn(&T) -> Time) {
+    while noted.len() >= SITES_MAX && !noted.contains_key(site) {
+        let oldest = noted.iter().min_by_key(|(_, entry)| since(entry)).map(|(site, _)| site.clone());
+        oldest.into_iter().for_each(|oldest| _ = noted.remove(&oldest));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::chance::{Chance, spread};
 use super::row::{Phase, Trouble, WorkerNo};
+use super::set::make_place;
 use super::state::State;
 use crate::limits::{
     BREAKER_FAILURES, FAILED_KEPT, MAKING_BACKOFF_BASE, MAKING_BACKOFF_MAX, MATCHES_AT_ONCE_MAX, SITE_SILENT_AFTER,
@@ -33,6 +34,7 @@ impl State {
         if let Some(trouble) = of_site {
             let now = self.now;
             self.pool.site_trouble.retain(|_, trouble| now < trouble.until.after(FAILED_KEPT));
+            make_place(&mut self.pool.site_trouble, &site, |trouble| trouble.at);
             self.pool.site_trouble.insert(site, trouble);
         }
     }

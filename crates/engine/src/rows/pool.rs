@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::ids::ShardId;
-use wayleave_core::limits::{COMMAND_ARGS_MAX, ENV_VARS_MAX, SITES_MAX};
+use wayleave_core::limits::{COMMAND_ARGS_MAX, ENV_VARS_MAX};
 use wayleave_core::matches::row::Trouble;
 use wayleave_core::matches::settings::PullPolicy;
 use wayleave_core::matches::{PoolRow, Recipe, RuntimeKind, Settings, Write as CoreWrite};
@@ -98,13 +98,15 @@ pub fn decode(key: &[u8], bytes: &[u8]) -> Result<PoolRow, Damaged> {
     let generation = input.raw(8)?.try_into().map_err(|_| Damaged("a generation is too short"))?;
     let (recipe_no, next_worker, next_making) = (input.small()?, input.number()?, input.number()?);
     let trouble = if input.byte()? == 0 { None } else { Some(read_trouble(&mut input)?) };
+    // Whatever was written is read, or the whole shard would not open: how many sites there may be is decided when one is
+    // noted. A count that is damaged ends with the bytes.
     let mut site_trouble = BTreeMap::new();
-    for _ in 0..count(&mut input, SITES_MAX)? {
+    for _ in 0..input.number()? {
         let site = input.text()?.into();
         site_trouble.insert(site, read_trouble(&mut input)?);
     }
     let mut owed = BTreeMap::new();
-    for _ in 0..count(&mut input, SITES_MAX)? {
+    for _ in 0..input.number()? {
         let site = input.text()?.into();
         owed.insert(site, Time(input.number()?));
     }
@@ -234,6 +236,7 @@ pub(super) fn read_name(bytes: &[u8]) -> Result<PoolName, Damaged> {
 mod tests {
     use proptest::prelude::*;
     use proptest::sample::select;
+    use wayleave_core::limits::SITES_MAX;
 
     use super::*;
 
@@ -317,10 +320,36 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_that_has_noted_very_many_sites_is_read_as_it_was_written() {
+        let Ok(settings) = wayleave_core::matches::PoolWish { command: vec!["w".into()], ..Default::default() }.check()
+        else {
+            panic!("the settings are valid")
+        };
+        let trouble = Trouble { failures: 1, reason: "r".into(), at: Time(1), next_making: 1, until: Time(2) };
+        let sites = || (0..2 * SITES_MAX).map(|n| format!("site-{n}"));
+        let row = PoolRow {
+            name: "p".into(),
+            owner: "o".into(),
+            settings,
+            generation: 1,
+            recipe_no: 1,
+            next_worker: 1,
+            next_making: 1,
+            trouble: None,
+            site_trouble: sites().map(|site| (site.as_str().into(), trouble.clone())).collect(),
+            owed: sites().map(|site| (site.as_str().into(), Time(1))).collect(),
+            closing: false,
+            created_at: Time(1),
+            version: 1,
+        };
+        assert!(decode(&key(ShardId(0), &row.name), &encode(&row)) == Ok(row), "its shard could not be opened");
+    }
+
+    #[test]
     fn lists_that_are_too_long_and_names_that_are_none_are_damage() {
         let mut out = Writer::default();
-        out.number(SITES_MAX as u64 + 1);
-        assert!(count(&mut Reader::new(out.as_bytes()), SITES_MAX).is_err());
+        out.number(COMMAND_ARGS_MAX as u64 + 1);
+        assert!(count(&mut Reader::new(out.as_bytes()), COMMAND_ARGS_MAX).is_err());
         for bad in [&b""[..], b"a/b", b"\xff", b"-a"] {
             assert!(read_name(bad).is_err());
         }

@@ -1,0 +1,59 @@
+//! Sites whose names never come again, as those of machines that are replaced: what a pool notes of them is bounded.
+
+use wayleave_core::ids::ShardId;
+use wayleave_core::limits::SITES_MAX;
+use wayleave_core::matches::{Input, PoolRow, PoolWish, RuntimeKind, State, Write};
+use wayleave_core::time::{Millis, Time};
+
+use super::world::wish;
+
+const PER_WAVE: usize = 100;
+
+/// Ticks until nothing more is to be done at this time; the pool's row, if it was written.
+fn settle(state: &mut State, now: Time, random: &[u128], pool: &mut Option<PoolRow>) {
+    for _ in 0..1_000 {
+        let decision = state.apply(Input::Tick, now, random);
+        for write in decision.writes {
+            if let Write::Pool(Some(row)) = write {
+                *pool = Some(*row);
+            }
+        }
+        if decision.wake_at.is_none_or(|at| at > now) {
+            return;
+        }
+    }
+    panic!("it never rests");
+}
+
+#[test]
+fn what_is_noted_of_sites_that_never_come_again_is_bounded_and_the_oldest_goes_first() {
+    let count = Some(PER_WAVE as u64);
+    let wish =
+        PoolWish { min: count, max: count, makers_max: Some(200), start_ms_max: Some(16_000), idle_ms: None, ..wish() };
+    let mut now = Time(1_000);
+    let mut state = State::create(ShardId(3), "games".into(), "house".into(), wish.check().unwrap(), 77, now);
+    let (random, mut pool): (Vec<u128>, _) = ((0..300).collect(), None);
+    let waves = SITES_MAX / PER_WAVE + 1;
+    let name = |wave: usize, n: usize| format!("site-{wave}-{n}");
+    for wave in 0..waves {
+        for n in 0..PER_WAVE {
+            // Without random values nothing is made yet.
+            state.apply(Input::SiteAlive { site: name(wave, n).into(), runtime: RuntimeKind::Docker }, now, &[]);
+        }
+        settle(&mut state, now, &random, &mut pool);
+        // The sites are gone, and with them the workers that they were to make.
+        now = now.after(Millis(16_000));
+        settle(&mut state, now, &[], &mut pool);
+    }
+    // Nobody can remove those workers, so they are forgotten.
+    now = now.after(Millis(31_000));
+    settle(&mut state, now, &[], &mut pool);
+    state.self_check().unwrap();
+    let pool = pool.unwrap();
+    assert_eq!((pool.owed.len(), pool.site_trouble.len()), (SITES_MAX, SITES_MAX));
+    for n in 0..PER_WAVE {
+        let (first, last) = (name(0, n), name(waves - 1, n));
+        assert!(pool.owed.contains_key(last.as_str()) && pool.site_trouble.contains_key(last.as_str()), "{last}");
+        assert!(!pool.owed.contains_key(first.as_str()) && !pool.site_trouble.contains_key(first.as_str()), "{first}");
+    }
+}
