@@ -40,7 +40,7 @@ pub enum Answer {
     Match(MatchView),
     /// The client is matched, and [`Effect::Check`] with this question is among the effects. The call waits for
     /// [`Input::Checked`] with the same call, token and time of sending, whose answer is the call's. At the question's
-    /// deadline the owner itself gives [`Input::Checked`] with an unknown verdict.
+    /// deadline the owner itself gives [`Input::Checked`] with an unknown verdict, which is not held against the worker.
     Verify(Ask),
     /// The client has no request here.
     NoMatch,
@@ -139,7 +139,8 @@ pub struct Ask {
     pub reservation: Millis,
     /// When it was sent: to be given back.
     pub sent_at: Time,
-    /// The call is over by then, and counts as unknown. Nothing of it may arrive at the worker later.
+    /// The call is over by then. Nothing of it may arrive at the worker later. A Maker tells before that that there was no
+    /// answer; if nothing is heard until then, the order or its outcome was lost.
     pub until: Time,
 }
 

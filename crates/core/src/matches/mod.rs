@@ -39,7 +39,8 @@
 //!
 //! **Workers.** See [`steps`] for the steps, `scale` for what decides them, `trouble` for failures. A worker with a booked
 //! slot is never stopped. Clients go to the fullest worker, so that others fall idle. Calls that fail together are one
-//! miss. Only a yes to a reservation or a check proves a worker.
+//! miss; a call of which nothing is heard until its deadline is none, because the order may have been lost. Only a yes to
+//! a reservation or a check proves a worker.
 //!
 //! **Sites.** A site is a runtime that starts workers: a Docker engine, or the processes of a machine. Nodes announce
 //! theirs every 5 s to every pool. A site's list is compared with the rows when it comes and every minute. A worker of a

@@ -122,7 +122,11 @@ impl State {
                 self.call(asker, call)
             }
             Verdict::Unknown(why) => {
-                self.missed(worker, heard.sent_at, why, chance);
+                // What comes at the deadline is the owner's own: the order or its outcome was lost, and the worker was
+                // perhaps never asked.
+                if self.now < heard.sent_at.after(ASK_TIME) {
+                    self.missed(worker, heard.sent_at, why, chance);
+                }
                 Reply::Unverified(asker.client.clone())
             }
         }

@@ -24,11 +24,12 @@ impl State {
                 return self.fail_match(client, known, &why);
             }
             MatchState::Making(booking) if booking.asked_until <= now => {
-                let token = booking.token;
-                let why = format!("no answer within {}", ASK_TIME.told());
-                let sent_at = booking.asked_until.before(ASK_TIME);
-                self.reserved(client, &Heard { token, sent_at, verdict: Verdict::Unknown(why.into()) }, chance);
-                return;
+                let worker = self.worker_name(booking.worker);
+                let why = format!("nothing was heard within {} of the call to worker {worker}", ASK_TIME.told());
+                self.give_back(&mut known);
+                // A Maker tells of a call that was not answered before the call's deadline. So the order or its outcome
+                // was lost, which says nothing of the worker and is no attempt of the client.
+                return self.queue_again(client, known, &why, chance);
             }
             MatchState::Making(booking) if known.send_at <= now => {
                 let (token, until) = (booking.token, booking.asked_until);

@@ -194,11 +194,16 @@ impl State {
     /// Queues a client again in its old place, or fails it after too many attempts.
     pub(super) fn try_again(&mut self, client: &ClientName, mut known: Match, why: &str, chance: &mut Chance<'_>) {
         known.row.attempts += 1;
-        known.row.reason = why.into();
         if known.row.attempts >= MATCH_ATTEMPTS_MAX {
             let why = format!("{} workers were asked in vain; the last one: {why}", known.row.attempts);
             return self.fail_match(client, known, &why);
         }
+        self.queue_again(client, known, why, chance);
+    }
+
+    /// Queues a client again in its old place. It is not tried at once.
+    pub(super) fn queue_again(&mut self, client: &ClientName, mut known: Match, why: &str, chance: &mut Chance<'_>) {
+        known.row.reason = why.into();
         known.row.state = MatchState::Queued { not_before: self.now.after(chance.about(LOOKUP_COOLDOWN)) };
         self.store(client, Some(known));
     }

@@ -7,6 +7,7 @@ mod exhaustive;
 mod failures;
 mod history;
 mod in_flight;
+mod lost_orders;
 mod many_sites;
 mod ownership;
 mod replaced_order;

@@ -335,9 +335,14 @@ impl World {
         let Answer::Verify(ask) = answer else { return answer };
         let check = Effect::Check(ask.clone());
         self.effects.retain(|effect| *effect != check);
-        let lost = ask.checked(Verdict::Unknown("no answer in time".into()));
-        let outcome = self.run(&check).unwrap_or(lost);
-        self.apply(outcome)
+        match self.run(&check) {
+            Some(outcome) => self.apply(outcome),
+            // The order was lost: at its deadline the call is answered as it was not confirmed.
+            None => match self.state.view(&ask.client) {
+                Some(view) => Answer::Match(MatchView { verified: false, ..view }),
+                None => Answer::NoMatch,
+            },
+        }
     }
 
     pub fn look(&mut self, client: &str) -> Answer {
