@@ -46,7 +46,8 @@
 //! theirs every 5 s to every pool. A site's list is compared with the rows when it comes and every minute. A worker of a
 //! site that is silent is not stopped or removed in vain for ever: after the step's deadline it is forgotten, and the
 //! site is *owed*: a deleted pool stays until the site has listed that nothing is left. What no row knows is removed,
-//! after a write: the commit of an owner that was replaced fails.
+//! after a write: the commit of an owner that was replaced fails. Two sites may be names of one runtime, or one a new name
+//! of the other: a worker that another site lists is left alone, and moves there if its own site is silent.
 //!
 //! **Effects** may be lost or late; each is for one site, whose Maker carries it out at most once. An order to a runtime
 //! is sent again until its outcome is known; outcomes carry the number of their step, exits the instance that ended,

@@ -1,5 +1,6 @@
 //! Sites, where workers run: which are there, and what they have. Rows and lists are compared when a site comes, and
-//! every minute: what is known is adopted, what is not known is removed, what is missing has ended.
+//! every minute: what is known is adopted, what is not known is removed, what is missing has ended. One runtime may have
+//! several names; what a row knows at another site is never removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,14 +44,16 @@ impl State {
         let (mut seen, mut unknown) = (BTreeSet::new(), false);
         for found in found {
             let row = self.workers.get(&found.worker).map(|worker| &worker.row);
-            let known = row.filter(|row| row.site == *site && found.generation == self.pool.generation);
-            let Some(row) = known else {
+            let Some(row) = row.filter(|_| found.generation == self.pool.generation) else {
                 self.remove_unknown(site, &found);
                 unknown = true;
                 continue;
             };
+            let (later, elsewhere) = (row.since < since, row.site != *site);
+            if elsewhere && !self.move_worker(found.worker, site) {
+                continue;
+            }
             seen.insert(found.worker);
-            let later = row.since < since;
             self.compare(&found, later, chance);
         }
         let missing = |(no, worker): (&WorkerNo, &super::state::Worker)| {
@@ -74,6 +77,30 @@ impl State {
             self.dirty.pool = true;
         }
         Reply::Taken
+    }
+
+    /// A site lists a worker of another one: both are names of one runtime, or its machine has a new name. The worker stays
+    /// with its site while that is there. If it is silent, the worker moves to the site that lists it; false if it stays.
+    fn move_worker(&mut self, no: WorkerNo, site: &SiteName) -> bool {
+        let now = self.now;
+        let Some(before) = self.workers.get(&no).map(|worker| worker.row.site.clone()) else { return false };
+        let silent_at = now.before(self.silence(&before)).after(SITE_SILENT_AFTER);
+        if silent_at > now {
+            // It is looked at again when the other site could be silent: its clients must not wait for the next list.
+            if let Some(known) = self.sites.get_mut(site) {
+                known.list_at = known.list_at.min(silent_at);
+            }
+            return false;
+        }
+        if self.silence(site) >= SITE_SILENT_AFTER {
+            return false;
+        }
+        let Some(worker) = self.workers.get_mut(&no) else { return false };
+        worker.row.site = site.clone();
+        // What was ordered from the other site is ordered from this one.
+        worker.send_at = worker.send_at.min(now);
+        self.dirty.workers.insert(no);
+        true
     }
 
     /// Orders the removal of what no row knows. An owner that was replaced does not know its successor's workers, so the

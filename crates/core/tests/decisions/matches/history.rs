@@ -36,7 +36,8 @@ enum Step {
     /// New workers behave like this.
     NewMood(Mood),
     Broken(bool),
-    Site(bool),
+    /// Which sites are there. A second one is another name of the first one's engine.
+    Sites(bool, bool),
     Announce,
     Report(usize, u32),
     Set(usize),
@@ -62,7 +63,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..4usize, mood()).prop_map(|(i, mood)| Step::Mood(i, mood)),
         1 => mood().prop_map(Step::NewMood),
         1 => prop::bool::weighted(0.3).prop_map(Step::Broken),
-        1 => any::<bool>().prop_map(Step::Site),
+        1 => any::<(bool, bool)>().prop_map(|(first, second)| Step::Sites(first, second)),
         3 => Just(Step::Announce),
         1 => (0..4usize, 0..4u32).prop_map(|(i, free)| Step::Report(i, free)),
         1 => (0..4usize).prop_map(Step::Set),
@@ -159,7 +160,13 @@ fn act_outside(world: &mut World, step: Step) {
         }
         Step::NewMood(mood) => world.runtime.mood = mood,
         Step::Broken(broken) => world.runtime.broken = broken.then(|| "no such image".into()),
-        Step::Site(alive) => world.alive = alive.then(|| "site-1".into()).into_iter().collect(),
+        Step::Sites(first, second) => {
+            let second = second && world.runtime.shared;
+            world.alive = [(first, "site-1"), (second, "site-2")]
+                .into_iter()
+                .filter_map(|(alive, site)| alive.then(|| site.into()))
+                .collect();
+        }
         Step::Announce => world.announce(),
         Step::Report(i, free) => {
             if let Some(no) = nth_worker(world, i) {
@@ -178,6 +185,9 @@ fn calm(world: &mut World) {
     world.runtime.mood = Mood::Good;
     world.runtime.containers.values_mut().for_each(|container| container.mood = Mood::Good);
     world.alive = ["site-1".into()].into();
+    if world.runtime.shared {
+        world.alive.insert("site-2".into());
+    }
     // Workers of an earlier recipe keep their clients and count: with room for one more each, everybody has a slot.
     world.apply(Input::Set(Box::new(PoolWish { max: Some(8), ..settings(1) }.check().unwrap())));
     world.announce();
@@ -224,10 +234,10 @@ proptest! {
 
     #[test]
     fn everybody_ends_with_a_worker_whatever_happens_before(
-        steps in prop::collection::vec(step(), 1..120), makers in 1..4u64, values in 1..4usize
+        steps in prop::collection::vec(step(), 1..120), makers in 1..4u64, values in 1..4usize, shared: bool
     ) {
         let mut world = World::new(PoolWish { makers_max: Some(makers), ..settings(0) }.check().unwrap());
-        world.values = values;
+        (world.values, world.runtime.shared) = (values, shared);
         for step in steps {
             // The number of Makers may only be checked while it does not change.
             if !matches!(step, Step::Set(_)) || makers == 1 {
@@ -241,8 +251,9 @@ proptest! {
     }
 
     #[test]
-    fn a_deleted_pool_leaves_nothing_behind(steps in prop::collection::vec(step(), 1..60)) {
+    fn a_deleted_pool_leaves_nothing_behind(steps in prop::collection::vec(step(), 1..60), shared: bool) {
         let mut world = World::new(settings(0).check().unwrap());
+        world.runtime.shared = shared;
         for step in steps {
             act(&mut world, step);
         }

@@ -13,6 +13,7 @@ mod ownership;
 mod replaced_order;
 mod runtime;
 mod setup;
+mod shared_engine;
 mod story;
 mod views;
 mod world;

@@ -69,6 +69,8 @@ pub struct Runtime {
     pub broken: Option<String>,
     /// Sites that can create nothing.
     pub broken_sites: BTreeSet<SiteName>,
+    /// All sites are names of one engine.
+    pub shared: bool,
     /// How new containers behave.
     pub mood: Mood,
     /// Everything that was ever created.
@@ -152,7 +154,7 @@ impl Runtime {
     }
 
     pub fn list(&self, site: &SiteName) -> Vec<Found> {
-        let there = self.containers.iter().filter(|(_, container)| container.site == *site);
+        let there = self.containers.iter().filter(|(_, container)| self.shared || container.site == *site);
         let found = |(no, container): (&WorkerNo, &Container)| Found {
             worker: *no,
             generation: container.generation,
