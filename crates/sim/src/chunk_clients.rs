@@ -92,7 +92,8 @@ async fn claim_once_or_twice(
     };
     // A deletion ends leases, and a node that is cut off cannot say what it has granted.
     let unsure = world.kind == Kind::Nodes || world.oracle.borrow().deletions.len() != deletions;
-    let same = unsure || of(before) == of(after);
+    // If all of it has ended meanwhile, the claim is a new one.
+    let same = unsure || of(before).is_empty() || of(before) == of(after);
     if !same {
         let what = format!("a repeated claim was answered with {after:?} after {before:?}");
         verdict(world, Err(Broken { law: 4, name: "nothing twice", what }));
@@ -175,9 +176,11 @@ fn begin(world: &World, name: u64, (claimed, one_host): (&Claimed, bool), asked:
         world.tell("late", &format!("{name} {}", claimed.id));
         return None;
     }
-    // The visits began at the decision, which is not known better than this; the laws are judged from the answer on.
-    let start = world.now().max(asked);
-    Some(visits(world, (claimed, one_host), &claimed.links, (asked, start, claimed.expires_at)))
+    // The visits began at the decision, which is not known better than this; the laws are judged from the answer on. A store
+    // that has failed goes on counting, and the one that takes its place does not know how far: so the question may have been
+    // asked at a later time than the answer was given.
+    let start = world.now();
+    Some(visits(world, (claimed, one_host), &claimed.links, (asked.min(start), start, claimed.expires_at)))
 }
 
 async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, bool), mut visited: Vec<Visited>) {

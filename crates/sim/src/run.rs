@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use wayleave_core::frontier::view::{HostFilter, UrlFilter, UrlState};
-use wayleave_core::ids::ChunkId;
+use wayleave_core::ids::{ChunkId, ShardId};
 use wayleave_core::invariants::Verdict;
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::state::ChunkCounts;
@@ -19,9 +19,14 @@ use crate::faults::{disk, gremlin};
 use crate::fleet::NODES;
 use crate::fleet_faults::{bad_lines, keeper};
 use crate::index_servers::{self, SERVERS, index_server, map_reader};
+use crate::match_clients::{self, client, create_pool};
 use crate::operator::{BARE, operator, set_free};
 use crate::oracle::Id;
+use crate::site::{maker, site_faults};
 use crate::world::{Kind, World, pass};
+
+/// Clients of the pool: more than its workers have slots.
+const CLIENTS: std::ops::Range<u64> = 110..118;
 
 /// How long the faults last.
 const STORM_MS: u64 = 30_000;
@@ -134,6 +139,7 @@ async fn simulate(seed: u64, kind: Kind) -> Report {
     lasting.push(tokio::task::spawn_local(builder(world.clone(), 80)));
     lasting.extend(SERVERS.map(|name| tokio::task::spawn_local(index_server(world.clone(), name))));
     lasting.push(tokio::task::spawn_local(map_reader(world.clone(), 95)));
+    start_pool(&world, &mut lasting);
     lasting.extend((30..32).map(|name| tokio::task::spawn_local(paced(world.clone(), name))));
     storm.push(tokio::task::spawn_local(operator(world.clone(), 40)));
     match kind {
@@ -156,6 +162,21 @@ async fn simulate(seed: u64, kind: Kind) -> Report {
     let oracle = world.oracle.borrow();
     let counts = [oracle.grants, oracle.handed_out, oracle.releases, urls];
     Report { history: world.history(), counts }
+}
+
+/// A pool, its clients, and the site that starts its workers.
+fn start_pool(world: &Rc<World>, lasting: &mut Vec<tokio::task::JoinHandle<()>>) {
+    let shards = (0..world.config.shards).map(ShardId);
+    lasting.extend(shards.map(|shard| tokio::task::spawn_local(maker(world.clone(), 200, shard))));
+    lasting.push(tokio::task::spawn_local(site_faults(world.clone(), 130, match_clients::pool())));
+    let opened = world.clone();
+    lasting.push(tokio::task::spawn_local(async move {
+        create_pool(&opened).await;
+        let clients = CLIENTS.map(|name| tokio::task::spawn_local(client(opened.clone(), name)));
+        for client in clients.collect::<Vec<_>>() {
+            join(&opened, client).await;
+        }
+    }));
 }
 
 async fn join(world: &World, task: tokio::task::JoinHandle<()>) {
@@ -192,14 +213,17 @@ async fn settle(world: &Rc<World>) -> u64 {
         let bare = world.ask(async |frontier| frontier.host(BARE.into()).await).await;
         let waits = bare.is_ok_and(|view| view.queued_at.is_some());
         let idle = stats.urls.scheduled() == 0 && stats.reservations == 0 && chunks == ChunkCounts::default() && !waits;
-        let unplaced = if idle { index_servers::unplaced(world).await } else { None };
-        if idle && unplaced.is_none() {
+        let mut left = if idle { index_servers::unplaced(world).await } else { None };
+        if idle && left.is_none() {
+            left = match_clients::unsettled(world, CLIENTS.count()).await;
+        }
+        if idle && left.is_none() {
             break;
         }
         if world.clock.elapsed() - start > CALM_MS {
             let hosts = world.ask(async |frontier| frontier.hosts(&HostFilter::default(), None, 100).await).await;
             world.tell("hosts", &format!("{hosts:#?}"));
-            fail(world, &format!("law 5: not everything has ended in the calm: {stats:?} {chunks:?} {unplaced:?}"));
+            fail(world, &format!("law 5: not everything has ended in the calm: {stats:?} {chunks:?} {left:?}"));
         }
     }
     reckon(world).await

@@ -1,6 +1,7 @@
 //! The world of a run: the store, the processes that have it open, what each client was told, and the history.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,7 @@ use crate::door::Door;
 use crate::embedded::{Embedded, End};
 use crate::fleet::Fleet;
 use crate::oracle::Oracle;
+use crate::site::Site;
 use crate::store_link::Store;
 
 /// Shards of a simulated store.
@@ -52,6 +54,10 @@ pub struct World {
     /// Chooses the node to call.
     choice: Chance,
     pub oracle: RefCell<Oracle>,
+    /// Starts workers of pools.
+    pub site: Site,
+    /// Clients that have been matched in the calm.
+    pub matched: RefCell<BTreeSet<u64>>,
     history: RefCell<String>,
     /// The calm phase: faults are over, and everything must finish.
     pub calm: Cell<bool>,
@@ -89,6 +95,8 @@ impl World {
             embedded,
             choice: Chance::new(seed, 8),
             oracle: RefCell::default(),
+            site: Site::default(),
+            matched: RefCell::default(),
             history: RefCell::default(),
             calm: Cell::new(false),
             done: Cell::new(false),
