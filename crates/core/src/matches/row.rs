@@ -47,8 +47,8 @@ pub struct PoolRow {
     pub trouble: Option<Trouble>,
     /// Failures to make workers, by site.
     pub site_trouble: BTreeMap<SiteName, Trouble>,
-    /// Sites that may have something left of this pool, since when. They keep a deleted pool until they have listed
-    /// that nothing is left.
+    /// Sites that may have something left of this pool, since when; or until when they may be making it. They keep a
+    /// deleted pool until they have listed after that that nothing is left.
     pub owed: BTreeMap<SiteName, Time>,
     /// It is being deleted: workers are drained, nothing is started.
     pub closing: bool,
@@ -161,7 +161,8 @@ pub struct WorkerRow {
     pub secret: Secret,
     /// The run whose environment has the secret: a container keeps its environment when it is restarted.
     pub secret_run: u32,
-    /// What the runtime has started last; while it is restarted, the run before. Durable before it is used.
+    /// What the runtime has started last; while it is restarted, the run before. Durable before it is used. None while it
+    /// is removed means that it was never heard how its making ended.
     pub instance: Option<Instance>,
     /// Slots that it reported as used by others.
     pub used_elsewhere: u32,

@@ -8,7 +8,7 @@ use super::refusal::Refusal;
 use super::row::MatchState;
 use super::settings::Settings;
 use super::state::State;
-use crate::limits::{MATCHES_AT_ONCE_MAX, OWED_KEPT, SITES_MAX};
+use crate::limits::{MATCHES_AT_ONCE_MAX, ORDER_RESENT, OWED_KEPT, SITES_MAX};
 use crate::names::{ClientName, SiteName};
 use crate::time::Time;
 
@@ -53,12 +53,17 @@ impl State {
         Reply::Pool
     }
 
-    /// A site may have something left of this pool.
-    pub(super) fn owe(&mut self, site: &SiteName) {
+    /// A site may have something left of this pool: a list that is older than this does not tell.
+    pub(super) fn owe(&mut self, site: &SiteName, since: Time) {
         let now = self.now;
         self.pool.owed.retain(|_, since| now < since.after(OWED_KEPT));
         make_place(&mut self.pool.owed, site, |since| *since);
-        self.pool.owed.insert(site.clone(), now);
+        let owed = self.pool.owed.entry(site.clone()).or_default();
+        *owed = since.max(*owed);
+        let again = owed.after(ORDER_RESENT);
+        if let Some(known) = self.sites.get_mut(site) {
+            known.list_at = known.list_at.min(again);
+        }
         self.dirty.pool = true;
     }
 

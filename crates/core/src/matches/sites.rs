@@ -13,7 +13,7 @@ use super::refusal::Refusal;
 use super::row::{Phase, Secret, WorkerNo};
 use super::settings::RuntimeKind;
 use super::state::{Site, State};
-use crate::limits::{ADDRESS_BYTES_MAX, ORDER_RESENT, SITE_LOST_AFTER, SITE_SILENT_AFTER, SITES_MAX};
+use crate::limits::{ADDRESS_BYTES_MAX, SITE_LOST_AFTER, SITE_SILENT_AFTER, SITES_MAX};
 use crate::names::SiteName;
 use crate::time::{Millis, Time};
 
@@ -59,14 +59,20 @@ impl State {
         let missing = |(no, worker): (&WorkerNo, &super::state::Worker)| {
             let row = &worker.row;
             // A list says nothing about what was started after it.
-            (row.site == *site && row.since < since && !seen.contains(no)).then_some((*no, row.phase))
+            (row.site == *site && row.since < since && !seen.contains(no)).then_some((
+                *no,
+                row.phase,
+                row.instance.is_some(),
+            ))
         };
         let missing: Vec<_> = self.workers.iter().filter_map(missing).collect();
-        for (no, phase) in missing {
+        for (no, phase, is_made) in missing {
             match phase {
                 Phase::Starting | Phase::Running | Phase::Draining => {
                     self.exited(no, &Exit::Error("its runtime no longer has it".into()), chance);
                 }
+                // Its runtime may still be making it; only its answer to the order says that nothing will be left.
+                Phase::Removing if !is_made => {}
                 Phase::Exited | Phase::Stopping | Phase::Removing => self.forget_worker(no),
                 // It is being made; the order is repeated.
                 Phase::Creating | Phase::Restarting => {}
@@ -112,11 +118,7 @@ impl State {
         if generation == self.pool.generation && near {
             self.pool.next_worker = self.pool.next_worker.max(worker.0 + 1);
         }
-        self.owe(site);
-        let again = self.now.after(ORDER_RESENT);
-        if let Some(known) = self.sites.get_mut(site) {
-            known.list_at = known.list_at.min(again);
-        }
+        self.owe(site, self.now);
         let labels = Labels { owner: self.pool.owner.clone(), generation, worker };
         self.effects.push(Effect::RemoveUnknown { site: site.clone(), labels });
     }

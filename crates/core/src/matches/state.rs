@@ -261,6 +261,10 @@ impl State {
         let (now, start_max, idle) = (self.now, self.pool.settings.start_max, self.pool.settings.idle);
         let Some(worker) = self.workers.get_mut(&no) else { return };
         let row = &mut worker.row;
+        if phase == Phase::Removing && matches!(row.phase, Phase::Creating | Phase::Restarting) {
+            // Nobody knows what its runtime has started, or will have.
+            row.instance = None;
+        }
         row.deadline = match phase {
             Phase::Creating | Phase::Restarting | Phase::Starting => now.after(start_max),
             Phase::Stopping | Phase::Removing => now.after(limits::STOP_TIME),

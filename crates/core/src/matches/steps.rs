@@ -5,11 +5,14 @@
 //! | Creating, Restarting | create, restart | Starting, with the instance in the row | counts as a failure; Removing |
 //! | Starting | await | Running | counts as a failure; Removing |
 //! | Stopping | stop | Removing | Removing, which uses force |
-//! | Removing | remove | no row | again, later and later; forgotten if its site is silent |
+//! | Removing | remove | no row | again, later and later; forgotten if its site is silent, or lists that it is gone |
 //! | Exited | none | Restarting, if there is demand | Removing |
 //!
 //! An order is sent again until its outcome is known. A runtime knows a worker by its name, so that a repeated order is
 //! the same order.
+//!
+//! A worker that is removed before it was heard how its making ended has no instance. A list without it says nothing of
+//! it, because its runtime may still be making it; and when it is forgotten, its site is owed.
 
 use std::sync::Arc;
 
@@ -92,10 +95,22 @@ impl State {
             return Reply::Stale;
         }
         match result {
-            Ok(()) => self.forget_worker(step.worker),
+            Ok(()) => {
+                // Nothing was there, but it was never heard how its making ended: a runtime that gave up at a deadline may
+                // go on by itself.
+                self.owe_unfinished(step.worker, self.now);
+                self.forget_worker(step.worker);
+            }
             Err(why) => self.remove_later(step.worker, &format!("it cannot be removed: {why}"), chance),
         }
         Reply::Taken
+    }
+
+    /// A worker is forgotten. If it was never heard how its making ended, its site may have it by this time.
+    fn owe_unfinished(&mut self, no: WorkerNo, by: Time) {
+        let row = self.workers.get(&no).map(|worker| &worker.row);
+        let site = row.filter(|row| row.instance.is_none()).map(|row| row.site.clone());
+        site.into_iter().for_each(|site| self.owe(&site, by));
     }
 
     fn remove_later(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
@@ -230,7 +245,9 @@ impl State {
                 Phase::Exited => self.enter_phase(no, Phase::Removing, "it was not needed again"),
                 // If the site comes back, the worker is unknown to its list and is removed then.
                 Phase::Removing if self.silence(&row.site) >= SITE_SILENT_AFTER => {
-                    self.owe(&row.site);
+                    self.owe(&row.site, self.now);
+                    // Nobody has told the site to stop making it.
+                    self.owe_unfinished(no, row.making_since.after(self.pool.settings.start_max));
                     self.forget_worker(no);
                 }
                 Phase::Removing => self.remove_later(no, &row.reason, chance),

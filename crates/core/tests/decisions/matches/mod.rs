@@ -15,5 +15,6 @@ mod runtime;
 mod setup;
 mod shared_engine;
 mod story;
+mod unfinished;
 mod views;
 mod world;
