@@ -4,6 +4,7 @@
 //! known to run, or to be a zombie of ours, which keeps the id. What is left of a run is found by its mark and signalled
 //! through a pidfd that was opened before the mark was read.
 
+use std::io;
 use std::os::fd::AsFd;
 
 use rustix::process::{
@@ -22,16 +23,19 @@ pub fn signal_group(process: Process, signal: Signal) {
 }
 
 /// Kills what carries a run's mark; returns how many there were.
-pub fn kill_marked(mark: &str) -> usize {
-    let marked = system::marked(mark);
+///
+/// # Errors
+/// If that cannot be told: something may be left.
+pub fn kill_marked(mark: &str) -> io::Result<usize> {
+    let marked = system::marked(mark)?;
     for raw in &marked {
         let Some(pid) = system::pid(*raw) else { continue };
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        if system::is_marked(*raw, mark) {
+        if system::is_marked(*raw, mark)? {
             _ = pidfd_send_signal(&pidfd, Signal::KILL);
         }
     }
-    marked.len()
+    Ok(marked.len())
 }
 
 /// After a process has ended: ends its children, then asks how it ended. `None` if it is not a child of this server, so

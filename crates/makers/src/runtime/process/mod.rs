@@ -12,6 +12,10 @@
 //! | after the process ended, before that is recorded | a record whose process does not run |
 //!
 //! So an order that is repeated after a restart of the server finds what the first one did.
+//!
+//! What a worker has started and left behind becomes a child of the machine's first process, which asks how it ended. A
+//! server that is itself the first process of a container does not: give such a container an init (`docker run --init`),
+//! or what its workers leave behind stays in the process table.
 
 mod ending;
 mod output;
@@ -160,13 +164,18 @@ impl ProcessRuntime {
 
     async fn make(&self, key: &WorkerKey, make: &Make, deadline: Instant) -> Result<Instance, Failure> {
         let (shared, key, make) = (Arc::clone(&self.shared), key.clone(), make.clone());
+        // Threads are not ended with their caller. One that has not begun by then starts nothing: whoever removes the
+        // worker after that would not see it.
+        let wanted = Arc::new(());
+        let is_wanted = Arc::downgrade(&wanted);
         let made = blocking(move || {
             loop {
-                if let Making::Done(instance) = shared.worker(&key).make(&shared, &make)? {
+                if let Making::Done(instance) = shared.worker(&key).make(&shared, &make, &is_wanted)? {
                     return Ok(instance);
                 }
             }
         });
+        let _wanted = wanted;
         timeout_at(deadline, made).await.unwrap_or_else(|_| Err(Failure::new("the system did not start it in time")))
     }
 }
@@ -202,7 +211,9 @@ impl Runtime for ProcessRuntime {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(Failure::new("processes that it has started still run after SIGKILL"));
+                return Err(Failure::new(
+                    "processes that it has started still run after SIGKILL, or cannot be looked for",
+                ));
             }
             sleep_until(Instant::now() + ENDING_LOOK).await;
         }

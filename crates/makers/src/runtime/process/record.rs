@@ -157,7 +157,11 @@ pub fn erase(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    folder.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+    match folder.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all()) {
+        // Nothing of its pool was ever started.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 /// A file's name is durable once its folder is, and so on up to the state folder.

@@ -6,8 +6,10 @@ use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
 use wayleave_core::matches::Make;
 
+use super::ending;
 use super::record::Process;
 use super::system::{MARK, Stat};
 use crate::runtime::Failure;
@@ -47,11 +49,18 @@ pub fn spawn(make: &Make, told: &Told<'_>, output: File) -> Result<Process, Fail
         .stdout(output)
         .stderr(errors)
         .process_group(0);
-    let child = command.spawn().map_err(|error| refusal(program, &error))?;
+    let mut child = command.spawn().map_err(|error| refusal(program, &error))?;
     let pid = i32::try_from(child.id()).map_err(|_| Failure::new("the system gave a strange process id"))?;
     // Even if it has ended by now it is listed, until this process asks how it ended.
-    let started = Stat::of(pid).ok_or_else(|| Failure::new("/proc does not list the new process: is it mounted?"));
-    started.map(|stat| Process { pid, started: stat.started })
+    let why = match Stat::of(pid) {
+        Ok(Some(stat)) => return Ok(Process { pid, started: stat.started }),
+        Ok(None) => "/proc does not list it: is it mounted?".to_owned(),
+        Err(error) => format!("/proc cannot be read: {error}"),
+    };
+    // Without its start time it would not be found again.
+    ending::signal_group(Process { pid, started: 0 }, Signal::KILL);
+    _ = child.wait();
+    Err(Failure::new(format!("the new process was ended again, because {why}")))
 }
 
 fn refusal(program: &str, error: &io::Error) -> Failure {

@@ -1,4 +1,7 @@
 //! What the kernel says about processes, from `/proc`.
+//!
+//! That there is no such process is one answer, that it cannot be told (no descriptors are left, say) is another one: a
+//! worker is not dead because of that.
 
 use std::io;
 use std::path::Path;
@@ -26,8 +29,11 @@ pub struct Stat {
 
 impl Stat {
     /// Of a process; `None` if there is none.
-    pub fn of(pid: i32) -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    pub fn of(pid: i32) -> io::Result<Option<Self>> {
+        match unless_gone(std::fs::read_to_string(format!("/proc/{pid}/stat")))? {
+            None => Ok(None),
+            Some(line) => Self::parse(&line).map(Some).ok_or_else(|| io::Error::other("/proc tells it in another way")),
+        }
     }
 
     /// The name, in parentheses, may hold anything, also parentheses and blanks: fields are counted after its end.
@@ -41,23 +47,54 @@ impl Stat {
     }
 }
 
-/// Whether a process runs that has this id and start time.
+/// `None` if what was read is that of a process that is not there, or has just gone.
+fn unless_gone<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a process runs that has this id and start time. If that cannot be told it does.
 pub fn runs(pid: i32, started: u64) -> bool {
-    Stat::of(pid).is_some_and(|stat| stat.started == started && !stat.ended)
+    match Stat::of(pid) {
+        Ok(stat) => stat.is_some_and(|stat| stat.started == started && !stat.ended),
+        Err(error) => {
+            tracing::warn!(pid, %error, "cannot tell whether a worker's process runs");
+            true
+        }
+    }
 }
 
 /// Every process that carries a run's mark and has not ended, without those that may not be looked at.
-pub fn marked(mark: &str) -> Vec<i32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| Stat::of(*pid).is_some_and(|stat| !stat.ended) && is_marked(*pid, mark)).collect()
+///
+/// # Errors
+/// If that cannot be told of some process.
+pub fn marked(mark: &str) -> io::Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if Stat::of(pid)?.is_some_and(|stat| !stat.ended) && is_marked(pid, mark)? {
+            found.push(pid);
+        }
+    }
+    Ok(found)
 }
 
-/// Whether a process carries a run's mark.
-pub fn is_marked(pid: i32, mark: &str) -> bool {
+/// Whether a process carries a run's mark. One that may not be looked at carries none that matters.
+///
+/// # Errors
+/// If that cannot be told.
+pub fn is_marked(pid: i32, mark: &str) -> io::Result<bool> {
     let wanted = format!("{MARK}={mark}");
-    let environment = std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ")).unwrap_or_default();
-    environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+    let read = std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ"));
+    let environment = match unless_gone(read) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(false),
+        other => other?.unwrap_or_default(),
+    };
+    Ok(environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes()))
 }
 
 /// A process id as the kernel's calls take it.
@@ -83,7 +120,7 @@ mod tests {
     #[test]
     fn this_process_runs_and_one_that_started_at_another_time_does_not() {
         let own = std::process::id() as i32;
-        let stat = Stat::of(own).unwrap();
+        let stat = Stat::of(own).unwrap().unwrap();
         assert!(runs(own, stat.started) && !runs(own, stat.started + 1) && !runs(own, stat.started - 1));
     }
 }

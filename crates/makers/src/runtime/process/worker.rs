@@ -5,7 +5,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::fd::OwnedFd;
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
@@ -58,9 +58,17 @@ impl Worker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a run, unless one runs, or has been started since the last one that the caller knows.
-    pub fn make(self: &Arc<Self>, shared: &Arc<Shared>, make: &Make) -> Result<Making, Failure> {
+    /// Starts a run, unless one runs, or has been started since the last one that the caller knows, or the caller has
+    /// gone: `wanted` lives as long as it does.
+    pub fn make(self: &Arc<Self>, shared: &Arc<Shared>, make: &Make, wanted: &Weak<()>) -> Result<Making, Failure> {
         let mut state = self.lock();
+        if wanted.strong_count() == 0 {
+            if state.record.is_none() {
+                state.gone = true;
+                shared.forget(&self.key);
+            }
+            return Err(Failure::new("it is not wanted any more"));
+        }
         self.notice(&mut state, shared);
         if state.gone {
             return Ok(Making::Gone);
@@ -76,7 +84,10 @@ impl Worker {
                         Exit::Error(why) => why,
                     }));
                 }
-                Some(_) => _ = ending::kill_marked(&record.mark),
+                Some(_) => {
+                    let left = |error| Failure::new(format!("what is left of its last run cannot be told: {error}"));
+                    ending::kill_marked(&record.mark).map_err(left)?;
+                }
             }
         }
         self.start(&mut state, shared, make).map(Making::Done)
@@ -123,7 +134,7 @@ impl Worker {
         let mut state = self.lock();
         if record.process.is_none() {
             // That server died between the two records.
-            record.process = if record.is_of(&shared.boot) { leader(&record.mark) } else { None };
+            record.process = if record.is_of(&shared.boot) { leader(&record.mark)? } else { None };
             if record.process.is_none() {
                 shared.forget(&self.key);
                 return record::erase(&self.folder);
@@ -136,7 +147,8 @@ impl Worker {
         if !runs && record.exit.is_none() {
             let same_boot = record.is_of(&shared.boot);
             let how = if same_boot { "it ended while no server ran" } else { "the machine was started anew" };
-            ending::kill_marked(&record.mark);
+            // What cannot be found now is looked for when the worker is removed.
+            _ = ending::kill_marked(&record.mark);
             record.exit = Some(Exit::Error(how.into()));
             record.write(&self.folder)?;
         }
@@ -182,7 +194,8 @@ impl Worker {
     fn end(&self, state: &mut State, shared: &Shared, pidfd: Option<&OwnedFd>) {
         let Some(record) = state.record.as_mut().filter(|record| record.exit.is_none()) else { return };
         let how = record.process.zip(pidfd).and_then(|(process, pidfd)| ending::reap(process, pidfd));
-        ending::kill_marked(&record.mark);
+        // What cannot be found now is looked for when the worker is removed.
+        _ = ending::kill_marked(&record.mark);
         let exit = match how {
             Some(Exit::Clean) => Exit::Clean,
             Some(Exit::Error(why)) => Exit::Error(match output::last_line(&self.folder) {
@@ -225,11 +238,11 @@ impl Worker {
         state.record.as_ref().is_none_or(|record| record.exit.is_some())
     }
 
-    /// Removes its files; false if something of it still runs.
+    /// Removes its files; false if something of it still runs, or that cannot be told.
     pub fn erase(&self, shared: &Shared) -> Result<bool, Failure> {
         let mut state = self.lock();
         if let Some(record) = &state.record
-            && (record.exit.is_none() || ending::kill_marked(&record.mark) > 0)
+            && (record.exit.is_none() || ending::kill_marked(&record.mark).map_or(true, |left| left > 0))
         {
             return Ok(false);
         }
@@ -259,9 +272,11 @@ fn open(process: Process) -> Option<OwnedFd> {
 }
 
 /// The process that carries a run's mark and leads its group.
-fn leader(mark: &str) -> Option<Process> {
-    system::marked(mark).into_iter().find_map(|pid| {
-        let stat = system::Stat::of(pid).filter(|stat| stat.group == pid)?;
-        Some(Process { pid, started: stat.started })
-    })
+fn leader(mark: &str) -> io::Result<Option<Process>> {
+    for pid in system::marked(mark)? {
+        if let Some(stat) = system::Stat::of(pid)?.filter(|stat| stat.group == pid) {
+            return Ok(Some(Process { pid, started: stat.started }));
+        }
+    }
+    Ok(None)
 }

@@ -1,0 +1,77 @@
+//! Orders whose caller goes away, and a system that has no descriptors left.
+
+use std::process::Command;
+use std::time::Duration;
+
+use futures::FutureExt;
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit};
+use tokio::time::Instant;
+use wayleave_makers::Runtime;
+
+use super::open;
+use super::support::{OWNER, POOL, eventually, is_alive, key, make, recipe, soon};
+
+/// The Maker ends the making of a worker that is to be removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_create_that_is_given_up_starts_nothing_after_the_removal() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = open(state.path()).await;
+    for no in 1..=100 {
+        let (key, make) = (key(no), make(no, recipe(&["sleep", "1000"], &[])));
+        let given_up = runtime.create(&key, &make, soon()).now_or_never();
+        assert!(given_up.is_none());
+        runtime.remove(&key, soon()).await.unwrap();
+    }
+    // The folder is free once everything that was begun has ended.
+    drop(runtime);
+    let runtime = open(state.path()).await;
+    let listed = runtime.list(&POOL.into(), OWNER, soon()).await.unwrap();
+    for found in &listed {
+        runtime.remove(&key(found.worker.0), soon()).await.unwrap();
+    }
+    assert!(listed.is_empty(), "{} workers were left", listed.len());
+}
+
+/// Changes how many descriptors this process may have, so it is a process of its own.
+#[tokio::test]
+#[ignore = "started by the test after it"]
+async fn without_descriptors() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = open(state.path()).await;
+    let script = "setsid sleep 1000 & echo child $!; wait";
+    let instance = runtime.create(&key(1), &make(1, recipe(&["sh", "-c", script], &[])), soon()).await.unwrap();
+    let child = eventually("the child", || async {
+        let log = runtime.logs(&key(1), 1_000, soon()).await.ok()?;
+        log.lines().find_map(|line| line.strip_prefix("child ")).map(str::to_owned)
+    })
+    .await;
+    let mut events = runtime.events();
+    let before = getrlimit(Resource::Nofile);
+    let mut none = before.clone();
+    none.current = Some(0);
+    setrlimit(Resource::Nofile, none).unwrap();
+    kill_process(Pid::from_raw(instance.id.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    let ended = events.recv().await;
+    let removed = runtime.remove(&key(1), Instant::now() + Duration::from_millis(300)).await;
+    setrlimit(Resource::Nofile, before).unwrap();
+    let left = is_alive(&child);
+    let record = state.path().join("workers").join(POOL).join(format!("{:016x}-1", 0xabc)).join("record.json");
+    let recorded = record.exists();
+    runtime.remove(&key(1), soon()).await.unwrap();
+    let after = is_alive(&child);
+    _ = kill_process(Pid::from_raw(child.parse().unwrap()).unwrap(), Signal::KILL);
+    assert!(ended.is_some());
+    assert!(left && removed.is_err(), "a child was left: {removed:?}");
+    assert!(recorded, "without its record nobody would find the child: {removed:?}");
+    assert!(!after, "it is ended once that can be told");
+    println!("all well");
+}
+
+#[tokio::test]
+async fn a_process_that_cannot_be_looked_for_is_not_taken_for_one_that_is_not_there() {
+    let mut alone = Command::new(std::env::current_exe().unwrap());
+    alone.args(["--ignored", "--exact", "abandoned::without_descriptors", "--nocapture"]);
+    let done = alone.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("all well"), "{said}");
+}
