@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use wayleave_core::ids::Token;
@@ -11,17 +12,12 @@ use wayleave_core::matches::{Effect, Input};
 use wayleave_core::names::{ClientName, PoolName};
 use wayleave_core::time::Time;
 
+use super::permits::{AskKind, Permits};
+use super::steps::{Doing, LAST, Steps};
 use super::tells::Tells;
 use super::{Pools, Site};
 use crate::calls::Calls;
 use crate::runtime::{Ended, WorkerKey};
-
-/// Calls to workers of one pool at a time.
-const CALLS_MAX: usize = 256;
-/// Orders to the runtime for one pool at a time.
-const ORDERS_MAX: usize = 32;
-/// Orders of one pool that wait or are carried out. Beyond that they are dropped, and ordered again.
-const ACCEPTED_MAX: usize = 4_096;
 
 /// What all tasks of a Maker share.
 pub struct Bench {
@@ -38,10 +34,7 @@ pub struct Bench {
 struct UnderWay {
     orders: HashSet<OrderKey>,
     pools: HashMap<PoolName, Arc<Permits>>,
-    /// Runtime orders of a worker take turns.
-    turns: HashMap<WorkerKey, Arc<tokio::sync::Mutex<()>>>,
-    /// Workers that are awaited, in which step, and how to end that.
-    awaited: HashMap<WorkerKey, (u32, Arc<Notify>)>,
+    steps: Steps,
 }
 
 /// What an order is recognised by.
@@ -57,21 +50,6 @@ pub enum OrderKey {
     List(PoolName),
 }
 
-/// Which question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AskKind {
-    Reserve,
-    Check,
-    Release,
-}
-
-/// How much of a pool is done at a time.
-pub struct Permits {
-    pub calls: Semaphore,
-    pub orders: Semaphore,
-    accepted: Semaphore,
-}
-
 /// An order that is being carried out; dropped, it no longer is.
 pub struct Accepted {
     pub bench: Arc<Bench>,
@@ -82,10 +60,9 @@ pub struct Accepted {
 
 impl Drop for Accepted {
     fn drop(&mut self) {
-        self.permits.accepted.add_permits(1);
         let mut under_way = self.bench.lock();
         under_way.orders.remove(&self.key);
-        if self.permits.accepted.available_permits() == ACCEPTED_MAX {
+        if self.permits.end() {
             under_way.pools.remove(&self.pool);
         }
     }
@@ -110,20 +87,17 @@ impl Bench {
         }
         let key = key(&pool, &effect);
         let mut under_way = self.lock();
-        if let OrderKey::Step(worker, step) = &key
-            && let Some((_, end)) = under_way.awaited.get(worker).filter(|(awaited, _)| awaited < step)
-        {
-            end.notify_one();
+        if let Some((worker, step, doing)) = step(&pool, &effect) {
+            under_way.steps.ordered(&worker, step, doing, Instant::now());
         }
         if under_way.orders.contains(&key) {
             return;
         }
         let permits = under_way.pools.entry(pool.clone()).or_insert_with(|| Arc::new(Permits::new()));
-        let Ok(permit) = permits.accepted.try_acquire() else {
+        if !permits.accept() {
             tracing::warn!(%pool, "a pool has ordered too much at once; it will order again");
             return;
-        };
-        permit.forget();
+        }
         let permits = Arc::clone(permits);
         under_way.orders.insert(key.clone());
         drop(under_way);
@@ -132,47 +106,36 @@ impl Bench {
     }
 
     /// The turn of a worker: whoever has it locked gives orders about it.
-    pub fn turn(&self, worker: &WorkerKey) -> Arc<tokio::sync::Mutex<()>> {
-        Arc::clone(self.lock().turns.entry(worker.clone()).or_default())
+    pub fn turn(&self, worker: &WorkerKey) -> Option<Arc<tokio::sync::Mutex<()>>> {
+        self.lock().steps.turn(worker)
     }
 
-    /// Forgets the turns that nobody waits for.
-    pub fn end_turn(&self, worker: &WorkerKey, turn: Arc<tokio::sync::Mutex<()>>) {
-        let mut under_way = self.lock();
-        drop(turn);
-        if under_way.turns.get(worker).is_some_and(|turn| Arc::strong_count(turn) == 1) {
-            under_way.turns.remove(worker);
-        }
-    }
-
-    /// A worker is awaited from now on; whatever is notified ends that.
-    pub fn begin_await(&self, worker: &WorkerKey, step: u32) -> Arc<Notify> {
-        let end = Arc::new(Notify::new());
-        self.lock().awaited.insert(worker.clone(), (step, Arc::clone(&end)));
-        end
-    }
-
-    pub fn end_await(&self, worker: &WorkerKey, step: u32) {
-        let mut under_way = self.lock();
-        if under_way.awaited.get(worker).is_some_and(|(awaited, _)| *awaited == step) {
-            under_way.awaited.remove(worker);
-        }
+    /// Begins a step of a worker, unless a later one was ordered.
+    pub fn begin<'a>(&'a self, worker: &'a WorkerKey, step: u32, doing: Doing) -> Option<Step<'a>> {
+        let end = self.lock().steps.begin(worker, step, doing)?;
+        Some(Step { bench: self, worker, step, end })
     }
 
     fn on_end(&self, ended: Ended) {
         let Ended { worker, instance, exit } = ended;
-        if let Some((_, end)) = self.lock().awaited.get(&worker) {
-            end.notify_one();
-        }
+        self.lock().steps.on_end(&worker);
         let WorkerKey { pool, generation, worker, .. } = worker;
-        self.tells.tell(pool, Input::Exited { worker, generation, instance, exit });
+        self.tells.tell(pool, worker, Input::Exited { worker, generation, instance, exit });
     }
 }
 
-impl Permits {
-    fn new() -> Self {
-        let [calls, orders, accepted] = [CALLS_MAX, ORDERS_MAX, ACCEPTED_MAX].map(Semaphore::new);
-        Self { calls, orders, accepted }
+/// A step that is being carried out; dropped, it no longer is.
+pub struct Step<'a> {
+    bench: &'a Bench,
+    worker: &'a WorkerKey,
+    step: u32,
+    /// Says when to give it up.
+    pub end: CancellationToken,
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        self.bench.lock().steps.end(self.worker, self.step);
     }
 }
 
@@ -206,4 +169,18 @@ fn key(pool: &PoolName, effect: &Effect) -> OrderKey {
         Effect::RemoveUnknown { labels, .. } => OrderKey::Unknown(WorkerKey::new(pool, labels)),
         Effect::List { .. } => OrderKey::List(pool.clone()),
     }
+}
+
+/// The step that an effect is, if it is about the runtime of a worker.
+fn step(pool: &PoolName, effect: &Effect) -> Option<(WorkerKey, u32, Doing)> {
+    let (labels, step, doing) = match effect {
+        Effect::Create(make) | Effect::Restart(make) => (&make.labels, make.step.step, Doing::Make),
+        Effect::Await(order) => (&order.labels, order.step.step, Doing::Await),
+        Effect::Stop(order) => (&order.labels, order.step.step, Doing::Other),
+        Effect::Remove(order) => (&order.labels, order.step.step, Doing::Remove),
+        // Its number is not given out again.
+        Effect::RemoveUnknown { labels, .. } => (labels, LAST, Doing::Remove),
+        Effect::Reserve(_) | Effect::Check(_) | Effect::Release(_) | Effect::List { .. } => return None,
+    };
+    Some((WorkerKey::new(pool, labels), step, doing))
 }

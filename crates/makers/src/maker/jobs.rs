@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use wayleave_core::limits::STOP_TIME;
-use wayleave_core::matches::{Effect, Input, Make, Order};
+use wayleave_core::matches::{Ask, Effect, Input, Make, Order, Verdict, WorkerNo};
 use wayleave_core::time::{Millis, Time};
 
 use super::bench::Accepted;
+use super::permits::{AskKind, CALLS_PER_WORKER_MAX, Late};
+use super::steps::{Doing, LAST};
 use crate::listening::await_listening;
 use crate::runtime::{Failure, WorkerKey};
 
@@ -22,6 +24,7 @@ impl Accepted {
     /// Carries the order out. What becomes of it is told, unless the order is over by itself.
     pub async fn carry_out(self, effect: Effect) {
         let stopping = self.bench.stopping.clone();
+        let worker = worker(&effect);
         let news = match &effect {
             Effect::Reserve(_) | Effect::Check(_) | Effect::Release(_) | Effect::Await(_) | Effect::List { .. } => {
                 tokio::select! {
@@ -33,45 +36,36 @@ impl Accepted {
             _ => self.run(effect).await,
         };
         if let Some(news) = news {
-            self.bench.tells.tell(self.pool.clone(), news);
+            self.bench.tells.tell(self.pool.clone(), worker, news);
         }
     }
 
     async fn run(&self, effect: Effect) -> Option<Input> {
         let (bench, runtime) = (&self.bench, &self.bench.site.runtime);
         match effect {
-            Effect::Reserve(ask) => {
-                let _permit = self.permits.calls.acquire().await.ok()?;
-                Some(ask.reserved(bench.calls.reserve(&ask, self.deadline(ask.until)?).await))
-            }
-            Effect::Check(ask) => {
-                let _permit = self.permits.calls.acquire().await.ok()?;
-                Some(ask.checked(bench.calls.check(&ask, self.deadline(ask.until)?).await))
-            }
-            Effect::Release(ask) => {
-                let _permit = self.permits.calls.acquire().await.ok()?;
-                Some(ask.released(bench.calls.release(&ask, self.deadline(ask.until)?).await))
-            }
+            Effect::Reserve(ask) => Some(ask.reserved(self.ask(AskKind::Reserve, &ask).await?)),
+            Effect::Check(ask) => Some(ask.checked(self.ask(AskKind::Check, &ask).await?)),
+            Effect::Release(ask) => Some(ask.released(self.ask(AskKind::Release, &ask).await?)),
             Effect::Await(order) => self.await_worker(&order).await,
             Effect::Create(make) => self.make(&make, true).await,
             Effect::Restart(make) => self.make(&make, false).await,
             Effect::Stop(order) => {
                 let worker = WorkerKey::new(&self.pool, &order.labels);
                 let stop = |deadline| runtime.stop(&worker, deadline);
-                let result = self.in_turn(&worker, order.until, stop).await?;
+                let result = self.in_turn(&worker, (order.step.step, Doing::Other), order.until, stop).await?;
                 Some(Input::Stopped { step: order.step, result: result.map_err(|why| why.0) })
             }
             Effect::Remove(order) => {
                 let worker = WorkerKey::new(&self.pool, &order.labels);
                 let remove = |deadline| runtime.remove(&worker, deadline);
-                let result = self.in_turn(&worker, order.until, remove).await?;
+                let result = self.in_turn(&worker, (order.step.step, Doing::Remove), order.until, remove).await?;
                 Some(Input::Removed { step: order.step, result: result.map_err(|why| why.0) })
             }
             Effect::RemoveUnknown { labels, .. } => {
                 let worker = WorkerKey::new(&self.pool, &labels);
                 let until = bench.pools.now().after(STOP_TIME);
                 let remove = |deadline| runtime.remove(&worker, deadline);
-                match self.in_turn(&worker, until, remove).await? {
+                match self.in_turn(&worker, (LAST, Doing::Remove), until, remove).await? {
                     Ok(()) => tracing::info!(%worker, "removed a worker that its pool does not know"),
                     Err(why) => tracing::warn!(%worker, %why, "cannot remove a worker that its pool does not know"),
                 }
@@ -97,47 +91,73 @@ impl Accepted {
             true => runtime.create(&worker, make, deadline).await,
             false => runtime.restart(&worker, make, deadline).await,
         };
-        let result = self.in_turn(&worker, make.until, start).await?;
+        let result = self.in_turn(&worker, (make.step.step, Doing::Make), make.until, start).await?;
         Some(Input::Made { step: make.step, result: result.map_err(|why| why.0) })
     }
 
     async fn await_worker(&self, order: &Order) -> Option<Input> {
         let address = &order.instance.as_ref()?.address;
         let worker = WorkerKey::new(&self.pool, &order.labels);
-        let end = self.bench.begin_await(&worker, order.step.step);
-        let result = match self.deadline(order.until) {
-            Some(deadline) => tokio::select! {
-                result = await_listening(&self.bench.calls, address, deadline) => Some(result),
-                () = end.notified() => None,
-            },
-            None => None,
+        let step = self.bench.begin(&worker, order.step.step, Doing::Await)?;
+        let deadline = self.deadline(order.until)?;
+        let result = tokio::select! {
+            result = await_listening(&self.bench.calls, address, deadline) => result,
+            () = step.end.cancelled() => return None,
         };
-        self.bench.end_await(&worker, order.step.step);
-        Some(Input::Listening { step: order.step, result: result?.map_err(|why| why.0) })
+        Some(Input::Listening { step: order.step, result: result.map_err(|why| why.0) })
     }
 
-    /// Gives an order to the runtime when earlier ones about the same worker have ended.
+    /// Asks a worker. `None` if it could not be asked, for no fault of its own: its pool takes silence for a lost order.
+    async fn ask(&self, kind: AskKind, ask: &Ask) -> Option<Verdict> {
+        let deadline = self.deadline(ask.until)?;
+        let Some(place) = self.permits.place(kind, ask.worker) else {
+            return Some(Verdict::Unknown("it was not asked: too many calls wait for it".into()));
+        };
+        let _permits = match place.permits(deadline).await {
+            Ok(permits) => permits,
+            Err(Late::Worker) => {
+                let why = format!("it was not asked: {CALLS_PER_WORKER_MAX} calls to it were under way all the time");
+                return Some(Verdict::Unknown(why.into()));
+            }
+            Err(Late::Pool) => {
+                tracing::warn!(pool = %self.pool, "a pool has too many calls under way; one was not made in time");
+                return None;
+            }
+        };
+        let calls = &self.bench.calls;
+        Some(match kind {
+            AskKind::Reserve => calls.reserve(ask, deadline).await,
+            AskKind::Check => calls.check(ask, deadline).await,
+            AskKind::Release => calls.release(ask, deadline).await,
+        })
+    }
+
+    /// Gives an order to the runtime when earlier ones about the same worker have ended; `None` if it is outdated by then,
+    /// or was given up.
     async fn in_turn<T, F>(
         &self,
         worker: &WorkerKey,
+        (step, doing): (u32, Doing),
         until: Time,
         order: impl FnOnce(Instant) -> F,
     ) -> Option<Result<T, Failure>>
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let turn = self.bench.turn(worker);
-        let result = {
-            let _turn = turn.lock().await;
+        let turn = self.bench.turn(worker)?;
+        let _turn = turn.lock().await;
+        let step = self.bench.begin(worker, step, doing)?;
+        let work = async {
             let _permit = self.permits.orders.acquire().await.ok()?;
-            match self.deadline(until) {
-                // Runtimes end by their deadline; this is for one that does not.
-                Some(deadline) => Some(timeout_at(deadline + Duration::from_secs(1), order(deadline)).await),
-                None => None,
-            }
+            let deadline = self.deadline(until)?;
+            // Runtimes end by their deadline; this is for one that does not.
+            let result = timeout_at(deadline + Duration::from_secs(1), order(deadline)).await;
+            Some(result.unwrap_or_else(|_| Err(Failure::new("its runtime did not answer in time"))))
         };
-        self.bench.end_turn(worker, turn);
-        Some(result?.unwrap_or_else(|_| Err(Failure::new("its runtime did not answer in time"))))
+        tokio::select! {
+            result = work => result,
+            () = step.end.cancelled() => None,
+        }
     }
 
     /// Until when to work, by this machine's clock; `None` if that is over.
@@ -145,5 +165,16 @@ impl Accepted {
         let left = until.since(self.bench.pools.now());
         let way = Millis(left.0 / WAY_PART).min(WAY_MAX);
         (left.0 > 0).then(|| Instant::now() + Duration::from_millis(left.0 - way.0))
+    }
+}
+
+/// The worker that an order is about. A list is about all of them, and needs no order among their outcomes.
+const fn worker(effect: &Effect) -> WorkerNo {
+    match effect {
+        Effect::Reserve(ask) | Effect::Check(ask) | Effect::Release(ask) => ask.worker,
+        Effect::Create(make) | Effect::Restart(make) => make.labels.worker,
+        Effect::Await(order) | Effect::Stop(order) | Effect::Remove(order) => order.labels.worker,
+        Effect::RemoveUnknown { labels, .. } => labels.worker,
+        Effect::List { .. } => WorkerNo(0),
     }
 }

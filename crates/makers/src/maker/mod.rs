@@ -1,23 +1,29 @@
 //! The Maker: carries out at one site what the pools of all shards order.
 //!
-//! One long poll per shard brings orders; each is carried out by a task of its own, and outcomes go back in batches. A
-//! Maker keeps nothing: what it loses by a crash is ordered again, and runtimes recognise a repeated order.
+//! Two long polls per shard bring orders, so that one waits while the answer to the other is on its way. Each order is
+//! carried out by a task of its own, and outcomes go back in batches. A Maker keeps nothing: what it loses by a crash is
+//! ordered again, and runtimes recognise a repeated order.
 //!
 //! What may happen at the same time, and why it does no harm:
 //!
 //! | interleaving | what keeps it right |
 //! |---|---|
 //! | a step is ordered again while it is being carried out | it is not started twice: the order is dropped |
-//! | a worker's next step comes while its last one runs (a remove during a slow create) | runtime orders of a worker take turns, in the order in which they came |
+//! | a worker's next step comes while its last one runs | runtime orders of a worker take turns |
+//! | an order comes after one for a later step of its worker, because two polls were answered at once, or its task is slow | the highest step is noted as it is accepted; lower ones are not carried out |
+//! | a worker is to be removed while it is made, which may take as long as its image | the making is given up; runtimes start nothing for an order that was |
 //! | a worker ends, or is to be removed, while it is awaited | the waiting ends; what it would have said is stale |
 //! | the same question is asked again, later | another time of sending makes it another question; the worker knows the token |
-//! | a worker hangs | its calls end by their deadline; it takes permits of its own pool only |
+//! | a worker hangs | its calls end by their deadline, few of them are made at a time, and the others wait for it with no permit of its pool |
+//! | two batches of news of a pool are told at a time | those of one worker are in one lane, and arrive in order |
 //! | a pool cannot be told | its news wait, bounded, and are dropped at last; other pools do not notice |
 //! | an exit is told twice, or after a restart | its instance tells which run it was |
 //! | a list fails | nothing is told: a list that lacks a worker would declare it dead |
 
 mod bench;
 mod jobs;
+mod permits;
+mod steps;
 mod tells;
 
 use std::sync::Arc;
@@ -37,6 +43,10 @@ use crate::runtime::{Failure, Runtime};
 
 /// How long a poll waits for an order.
 const POLL_WAIT: Millis = Millis(5_000);
+/// An answer that comes later than this after its poll began is not taken: what it outdates is remembered for longer.
+const POLL_TIME: Duration = Duration::from_secs(15);
+/// Polls of one shard at a time.
+const POLLS: usize = 2;
 /// The first pause after a poll that failed; it doubles.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -105,7 +115,9 @@ impl Maker {
         let shards = pools.shards();
         let bench = Bench::new(site, pools, stopping.clone(), tasks.clone());
         for shard in 0..shards {
-            tasks.spawn(poll(Arc::clone(&bench), ShardId(shard)));
+            for _ in 0..POLLS {
+                tasks.spawn(poll(Arc::clone(&bench), ShardId(shard)));
+            }
         }
         tasks.spawn(bench::tell_ends(bench, events));
         Self { stopping, tasks }
@@ -129,7 +141,7 @@ async fn poll(bench: Arc<Bench>, shard: ShardId) {
         let orders = bench.pools.orders(shard, &bench.site.name, bench.site.runtime.kind(), POLL_WAIT);
         let answer = tokio::select! {
             () = bench.stopping.cancelled() => return,
-            answer = orders => answer,
+            answer = timeout(POLL_TIME, orders) => answer.unwrap_or_else(|_| Err(Failure::new("no answer in time"))),
         };
         let rest = match answer {
             Ok(effects) => {

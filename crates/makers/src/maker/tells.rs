@@ -1,5 +1,8 @@
-//! Tells pools what came of their orders: in batches, one at a time per pool. While one is on its way, further news
+//! Tells pools what came of their orders: in batches, two at a time per pool. While they are on their way, further news
 //! gather for the next.
+//!
+//! A pool has two lanes, one batch of each is under way, and a worker has its lane: so outcomes of one worker arrive in
+//! order.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,25 +11,30 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use wayleave_core::matches::Input;
+use wayleave_core::matches::{Input, WorkerNo};
 use wayleave_core::names::PoolName;
 
 use super::Pools;
 
 /// News in one batch.
 const BATCH_MAX: usize = 256;
-/// News of one pool that wait. Beyond that the oldest are dropped: what matters is ordered again.
-const WAITING_MAX: usize = 8_192;
+/// Batches of one pool at a time.
+const LANES: u64 = 2;
+/// News of one lane that wait. Beyond that the oldest are dropped: what matters is ordered again.
+const WAITING_MAX: usize = 4_096;
 /// Pauses between tries to tell a batch; after the last one it is dropped.
 const PAUSES_MS: [u64; 6] = [50, 100, 200, 500, 1_000, 2_000];
+
+/// A pool's name, and which of its lanes.
+type Lane = (PoolName, u64);
 
 /// News on their way.
 pub struct Tells {
     pools: Arc<dyn Pools>,
     tasks: TaskTracker,
     stopping: CancellationToken,
-    /// A pool is here while there is a task that tells it.
-    waiting: Mutex<HashMap<PoolName, VecDeque<Input>>>,
+    /// A lane is here while there is a task that tells its news.
+    waiting: Mutex<HashMap<Lane, VecDeque<Input>>>,
 }
 
 impl Tells {
@@ -34,37 +42,41 @@ impl Tells {
         Self { pools, tasks, stopping, waiting: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<PoolName, VecDeque<Input>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Lane, VecDeque<Input>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells a pool something, soon.
-    pub fn tell(self: &Arc<Self>, pool: PoolName, news: Input) {
+    /// Tells a pool something about a worker, soon.
+    pub fn tell(self: &Arc<Self>, pool: PoolName, worker: WorkerNo, news: Input) {
+        let lane = (pool, worker.0 % LANES);
         let mut waiting = self.lock();
-        if let Some(others) = waiting.get_mut(&pool) {
+        if let Some(others) = waiting.get_mut(&lane) {
             if others.len() >= WAITING_MAX {
                 others.pop_front();
             }
             others.push_back(news);
             return;
         }
-        waiting.insert(pool.clone(), VecDeque::from([news]));
+        waiting.insert(lane.clone(), VecDeque::from([news]));
         drop(waiting);
-        self.tasks.spawn(Arc::clone(self).drain(pool));
+        self.start(lane);
     }
 
-    /// Tells a pool its news until there are none.
-    async fn drain(self: Arc<Self>, pool: PoolName) {
-        while let Some(batch) = self.next_batch(&pool) {
-            self.deliver(&pool, batch).await;
-        }
+    fn start(self: &Arc<Self>, lane: Lane) {
+        let draining = Draining { tells: Arc::clone(self), lane };
+        self.tasks.spawn(async move {
+            while let Some(batch) = draining.tells.next_batch(&draining.lane) {
+                draining.tells.deliver(&draining.lane.0, batch).await;
+            }
+        });
     }
 
-    fn next_batch(&self, pool: &PoolName) -> Option<Vec<Input>> {
+    /// What is told next; `None` if there is nothing, and from then on the lane has no task.
+    fn next_batch(&self, lane: &Lane) -> Option<Vec<Input>> {
         let mut waiting = self.lock();
-        let news = waiting.get_mut(pool)?;
+        let news = waiting.get_mut(lane)?;
         if news.is_empty() {
-            waiting.remove(pool);
+            waiting.remove(lane);
             return None;
         }
         let count = news.len().min(BATCH_MAX);
@@ -85,5 +97,20 @@ impl Tells {
             }
         }
         tracing::warn!(%pool, news = batch.len(), "a pool could not be told what came of its orders; it will order again");
+    }
+}
+
+/// The task that tells the news of a lane. If it breaks, its batch is lost and another task tells the rest.
+struct Draining {
+    tells: Arc<Tells>,
+    lane: Lane,
+}
+
+impl Drop for Draining {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(pool = %self.lane.0, "a task that tells a pool its news broke; another one goes on");
+            self.tells.start(self.lane.clone());
+        }
     }
 }

@@ -8,6 +8,8 @@ mod asking;
 mod maker;
 mod orders;
 mod running;
+mod scarcity;
+mod scripted;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,199 +1,85 @@
-//! What may happen at the same time while orders are carried out. The runtime and the pools are scripted here, because a
-//! real one cannot be held in the middle of a step.
+//! What may happen at the same time while orders are carried out.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
-use async_trait::async_trait;
-use tokio::sync::{Semaphore, mpsc};
-use tokio::time::Instant;
-use wayleave_core::ids::ShardId;
-use wayleave_core::matches::{Effect, Exit, Found, Input, Instance, Make, Order, RuntimeKind, StepId, WorkerNo};
-use wayleave_core::names::{PoolName, SiteName};
-use wayleave_core::time::{Millis, Time};
-use wayleave_makers::runtime::{Ended, WorkerKey};
-use wayleave_makers::{Failure, Maker, Pools, Runtime, Site};
+use wayleave_core::matches::{Effect, Exit, Input, Order, WorkerNo};
+use wayleave_core::time::Time;
+use wayleave_makers::runtime::Ended;
 
-use super::support::{eventually, key, labels, make, recipe};
-
-/// A runtime that creates a worker when it is let.
-struct Scripted {
-    calls: Mutex<Vec<String>>,
-    may_create: Semaphore,
-    under_way: AtomicUsize,
-    most: AtomicUsize,
-    cannot_list: AtomicBool,
-    ends: Mutex<Option<mpsc::Sender<Ended>>>,
-}
-
-fn instance() -> Instance {
-    Instance { id: "1".into(), started: 1, address: "127.0.0.1:1".into() }
-}
-
-impl Scripted {
-    fn note(&self, what: &str, worker: &WorkerKey) {
-        self.calls.lock().unwrap().push(format!("{what} {}/{}", worker.pool, worker.worker.0));
-    }
-
-    fn calls(&self) -> Vec<String> {
-        self.calls.lock().unwrap().clone()
-    }
-
-    async fn called(&self, what: &str) {
-        eventually(what, || async { self.calls().iter().any(|call| call == what).then_some(()) }).await;
-    }
-}
-
-#[async_trait]
-impl Runtime for Scripted {
-    fn kind(&self) -> RuntimeKind {
-        RuntimeKind::Process
-    }
-
-    async fn create(&self, worker: &WorkerKey, _: &Make, _: Instant) -> Result<Instance, Failure> {
-        self.note("create", worker);
-        let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(now, Ordering::SeqCst);
-        self.may_create.acquire().await.unwrap().forget();
-        self.under_way.fetch_sub(1, Ordering::SeqCst);
-        self.note("created", worker);
-        Ok(instance())
-    }
-
-    async fn restart(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<Instance, Failure> {
-        self.create(worker, make, deadline).await
-    }
-
-    async fn stop(&self, worker: &WorkerKey, _: Instant) -> Result<(), Failure> {
-        self.note("stop", worker);
-        Ok(())
-    }
-
-    async fn remove(&self, worker: &WorkerKey, _: Instant) -> Result<(), Failure> {
-        self.note("remove", worker);
-        Ok(())
-    }
-
-    async fn list(&self, _: &PoolName, _: &str, _: Instant) -> Result<Vec<Found>, Failure> {
-        if self.cannot_list.load(Ordering::SeqCst) { Err(Failure::new("not now")) } else { Ok(Vec::new()) }
-    }
-
-    async fn logs(&self, _: &WorkerKey, _: usize, _: Instant) -> Result<String, Failure> {
-        Ok(String::new())
-    }
-
-    fn events(&self) -> mpsc::Receiver<Ended> {
-        let (sender, receiver) = mpsc::channel(16);
-        *self.ends.lock().unwrap() = Some(sender);
-        receiver
-    }
-}
-
-/// Pools that order what the test says, and take down what they are told.
-struct Orders {
-    sender: mpsc::UnboundedSender<(PoolName, Effect)>,
-    receiver: tokio::sync::Mutex<mpsc::UnboundedReceiver<(PoolName, Effect)>>,
-    told: Mutex<Vec<(PoolName, Input)>>,
-    /// How often the news of a pool are refused.
-    refused: Mutex<HashMap<PoolName, usize>>,
-}
-
-#[async_trait]
-impl Pools for Orders {
-    fn shards(&self) -> u16 {
-        1
-    }
-
-    fn now(&self) -> Time {
-        Time(1_000)
-    }
-
-    async fn orders(
-        &self,
-        _: ShardId,
-        _: &SiteName,
-        _: RuntimeKind,
-        _: Millis,
-    ) -> Result<Vec<(PoolName, Effect)>, Failure> {
-        Ok(self.receiver.lock().await.recv().await.into_iter().collect())
-    }
-
-    async fn tell(&self, pool: &PoolName, news: Vec<Input>) -> Result<(), Failure> {
-        if let Some(left) = self.refused.lock().unwrap().get_mut(pool).filter(|left| **left > 0) {
-            *left -= 1;
-            return Err(Failure::new("not now"));
-        }
-        self.told.lock().unwrap().extend(news.into_iter().map(|news| (pool.clone(), news)));
-        Ok(())
-    }
-}
-
-impl Orders {
-    fn order(&self, pool: &str, effect: Effect) {
-        self.sender.send((pool.into(), effect)).unwrap();
-    }
-
-    fn told(&self) -> Vec<(PoolName, Input)> {
-        self.told.lock().unwrap().clone()
-    }
-
-    async fn hears(&self, what: &str, is_it: impl Fn(&PoolName, &Input) -> bool) {
-        let heard = || async { self.told().iter().any(|(pool, news)| is_it(pool, news)).then_some(()) };
-        eventually(what, heard).await;
-    }
-}
-
-fn start() -> (Maker, Arc<Scripted>, Arc<Orders>) {
-    let runtime = Arc::new(Scripted {
-        calls: Mutex::default(),
-        may_create: Semaphore::new(0),
-        under_way: AtomicUsize::new(0),
-        most: AtomicUsize::new(0),
-        cannot_list: AtomicBool::new(false),
-        ends: Mutex::default(),
-    });
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let (receiver, told, refused) = (tokio::sync::Mutex::new(receiver), Mutex::default(), Mutex::default());
-    let pools = Arc::new(Orders { sender, receiver, told, refused });
-    let site = Site { name: "here".into(), runtime: Arc::clone(&runtime) as _ };
-    (Maker::start(site, Arc::clone(&pools) as _), runtime, pools)
-}
-
-fn create(worker: u64) -> Effect {
-    Effect::Create(Make { until: Time(61_000), ..make(worker, recipe(&["x"], &[])) })
-}
-
-fn order(worker: u64, step: u32, address: &str) -> Order {
-    let instance = Some(Instance { address: address.into(), ..instance() });
-    let step = StepId { worker: WorkerNo(worker), step };
-    Order { step, name: "w".into(), site: "here".into(), labels: labels(worker), instance, until: Time(61_000) }
-}
-
-fn list() -> Effect {
-    Effect::List { site: "here".into(), owner: "test".into(), since: Time(7) }
-}
+use super::scripted::{answer, create, instance, list, order, start};
+use super::support::{eventually, key, labels};
 
 #[tokio::test]
-async fn a_step_that_is_ordered_again_is_not_started_twice_and_a_remove_waits_for_its_end() {
+async fn a_step_that_is_ordered_again_is_not_started_twice_and_the_next_one_waits_for_its_end() {
     let (maker, runtime, pools) = start();
     (0..3).for_each(|_| pools.order("a", create(1)));
-    pools.order("a", Effect::Remove(order(1, 2, "127.0.0.1:1")));
-    // Orders come in this order, so when another worker's is under way, those before it were accepted.
-    pools.order("a", create(2));
-    runtime.called("create a/2").await;
-    assert_eq!(runtime.calls(), ["create a/1", "create a/2"]);
-    runtime.may_create.add_permits(2);
-    runtime.called("remove a/1").await;
+    runtime.called("create a/1").await;
+    pools.order("a", Effect::Stop(order(1, 2, "127.0.0.1:1")));
+    // Another worker's order, and all that it needs, come after them.
+    pools.order("a", Effect::Stop(order(2, 1, "127.0.0.1:1")));
+    pools
+        .hears("another worker's stop", |_, news| matches!(news, Input::Stopped { step, .. } if step.worker.0 == 2))
+        .await;
+    assert_eq!(runtime.calls(), ["create a/1", "stop a/2"]);
+    runtime.may_create.add_permits(1);
+    runtime.called("stop a/1").await;
     let calls = runtime.calls();
     let place = |what: &str| calls.iter().position(|call| call == what);
-    assert!(place("created a/1") < place("remove a/1"), "{calls:?}");
-    pools.hears("the worker is removed", |_, news| matches!(news, Input::Removed { result: Ok(()), .. })).await;
-    pools.order("a", create(1));
-    runtime.may_create.add_permits(1);
-    let again = || async { (runtime.calls().iter().filter(|call| *call == "create a/1").count() == 2).then_some(()) };
+    assert!(place("created a/1") < place("stop a/1"), "{calls:?}");
+    pools
+        .hears("the worker is stopped", |_, news| matches!(news, Input::Stopped { step, .. } if step.worker.0 == 1))
+        .await;
+    pools.order("a", Effect::Stop(order(1, 2, "127.0.0.1:1")));
+    let again = || async { (runtime.calls().iter().filter(|call| *call == "stop a/1").count() == 2).then_some(()) };
     eventually("a step that is over may be ordered again", again).await;
+    assert_eq!(runtime.calls().iter().filter(|call| *call == "create a/1").count(), 1);
     maker.stop().await;
+}
+
+/// A create may wait for an image for as long as its pool lets it.
+#[tokio::test]
+async fn a_removal_ends_the_making_of_its_worker() {
+    for unknown in [false, true] {
+        let (maker, runtime, pools) = start();
+        pools.order("a", create(1));
+        pools.order("a", create(2));
+        runtime.called("create a/1").await;
+        runtime.called("create a/2").await;
+        pools.order(
+            "a",
+            match unknown {
+                false => Effect::Remove(order(1, 2, "127.0.0.1:1")),
+                true => Effect::RemoveUnknown { site: "here".into(), labels: labels(1) },
+            },
+        );
+        runtime.called("remove a/1").await;
+        runtime.may_create.add_permits(2);
+        runtime.called("created a/2").await;
+        pools.hears("the other one is made", |_, news| matches!(news, Input::Made { result: Ok(_), .. })).await;
+        assert!(!runtime.calls().contains(&"created a/1".to_owned()), "{:?}", runtime.calls());
+        let made = |news: &Input| matches!(news, Input::Made { step, .. } if step.worker.0 == 1);
+        assert!(!pools.told().iter().any(|(_, news)| made(news)), "what was given up is not told");
+        maker.stop().await;
+    }
+}
+
+/// Two polls may be answered in another order than the one in which their orders were given.
+#[tokio::test]
+async fn an_order_that_comes_after_one_for_a_later_step_is_not_carried_out() {
+    let (maker, runtime, pools) = start();
+    runtime.may_create.add_permits(3);
+    pools.order("a", Effect::Remove(order(1, 2, "127.0.0.1:1")));
+    pools.hears("it is removed", |_, news| matches!(news, Input::Removed { .. })).await;
+    pools.order("a", create(1));
+    pools.order("a", Effect::Await(order(1, 1, "127.0.0.1:1")));
+    pools.order("a", create(2));
+    pools
+        .hears("the other one is made", |_, news| matches!(news, Input::Made { step, .. } if step.worker.0 == 2))
+        .await;
+    // Whatever was begun before the Maker was stopped is done now.
+    maker.stop().await;
+    assert_eq!(runtime.calls(), ["remove a/1", "create a/2", "created a/2"]);
 }
 
 #[tokio::test]
@@ -241,20 +127,6 @@ async fn a_worker_that_ends_or_goes_on_to_another_step_is_no_longer_awaited() {
     let failed = |news: &Input| matches!(news, Input::Listening { result: Err(_), .. });
     assert!(!pools.told().iter().any(|(_, news)| failed(news)), "of those that were given up nothing is told");
     maker.stop().await;
-}
-
-/// Something that answers one request after the other; its address.
-async fn answer() -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            _ = stream.read(&mut [0; 1024]).await;
-            _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
-        }
-    });
-    address
 }
 
 #[tokio::test]

@@ -1,0 +1,134 @@
+//! How much of a pool is done at a time.
+//!
+//! A call to a worker takes a permit of the worker, then one of its pool. Calls to a worker that hangs so wait for each
+//! other, with none of the pool's permits. Each kind of call has permits of its own, because a match waits for a
+//! reservation while clients confirm theirs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
+use wayleave_core::matches::WorkerNo;
+
+/// Calls of one kind to workers of one pool at a time.
+const CALLS_MAX: usize = 256;
+/// Calls of one kind to one worker at a time.
+pub const CALLS_PER_WORKER_MAX: usize = 16;
+/// Calls of one kind to one worker that wait or are under way.
+const PLACES_PER_WORKER_MAX: usize = 256;
+/// Orders to the runtime for one pool at a time.
+const ORDERS_MAX: usize = 32;
+/// Orders of one pool that wait or are carried out. Beyond that they are dropped, and ordered again.
+const ACCEPTED_MAX: usize = 4_096;
+
+/// Which question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AskKind {
+    Reserve,
+    Check,
+    Release,
+}
+
+/// The permits of a pool.
+pub struct Permits {
+    pub orders: Semaphore,
+    accepted: Semaphore,
+    reserves: Semaphore,
+    checks: Semaphore,
+    releases: Semaphore,
+    workers: Mutex<HashMap<(AskKind, WorkerNo), Queue>>,
+}
+
+/// Calls of one kind to one worker.
+struct Queue {
+    places: usize,
+    permits: Arc<Semaphore>,
+}
+
+/// A place in a worker's queue, until it is dropped.
+pub struct Place<'a> {
+    pool: &'a Permits,
+    key: (AskKind, WorkerNo),
+    worker: Arc<Semaphore>,
+}
+
+/// Why a call was not made in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Late {
+    /// Its worker did not answer earlier ones.
+    Worker,
+    /// Its pool had too many under way.
+    Pool,
+}
+
+impl Permits {
+    pub fn new() -> Self {
+        let [reserves, checks, releases] = [CALLS_MAX; 3].map(Semaphore::new);
+        let [orders, accepted] = [ORDERS_MAX, ACCEPTED_MAX].map(Semaphore::new);
+        Self { orders, accepted, reserves, checks, releases, workers: Mutex::default() }
+    }
+
+    /// Accepts an order; false if there are too many.
+    pub fn accept(&self) -> bool {
+        self.accepted.try_acquire().map(SemaphorePermit::forget).is_ok()
+    }
+
+    /// An order is over. Returns whether it was the last one.
+    pub fn end(&self) -> bool {
+        self.accepted.add_permits(1);
+        self.accepted.available_permits() == ACCEPTED_MAX
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(AskKind, WorkerNo), Queue>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    const fn of(&self, kind: AskKind) -> &Semaphore {
+        match kind {
+            AskKind::Reserve => &self.reserves,
+            AskKind::Check => &self.checks,
+            AskKind::Release => &self.releases,
+        }
+    }
+
+    /// Joins the queue of a worker; `None` if it is full.
+    pub fn place(&self, kind: AskKind, worker: WorkerNo) -> Option<Place<'_>> {
+        let key = (kind, worker);
+        let mut workers = self.lock();
+        let queue = workers
+            .entry(key)
+            .or_insert_with(|| Queue { places: 0, permits: Arc::new(Semaphore::new(CALLS_PER_WORKER_MAX)) });
+        if queue.places >= PLACES_PER_WORKER_MAX {
+            return None;
+        }
+        queue.places += 1;
+        Some(Place { pool: self, key, worker: Arc::clone(&queue.permits) })
+    }
+}
+
+impl Place<'_> {
+    /// Waits for both permits. One that comes with the deadline, because calls before it end by then, is too late.
+    pub async fn permits(&self, deadline: Instant) -> Result<[SemaphorePermit<'_>; 2], Late> {
+        let worker = in_time(&self.worker, deadline).await.ok_or(Late::Worker)?;
+        let pool = in_time(self.pool.of(self.key.0), deadline).await.ok_or(Late::Pool)?;
+        Ok([worker, pool])
+    }
+}
+
+async fn in_time(permits: &Semaphore, deadline: Instant) -> Option<SemaphorePermit<'_>> {
+    let permit = timeout_at(deadline, permits.acquire()).await.ok()?.ok()?;
+    (Instant::now() < deadline).then_some(permit)
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut workers = self.pool.lock();
+        if let Some(queue) = workers.get_mut(&self.key) {
+            queue.places -= 1;
+            if queue.places == 0 {
+                workers.remove(&self.key);
+            }
+        }
+    }
+}

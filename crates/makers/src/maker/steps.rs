@@ -1,0 +1,163 @@
+//! The steps of workers: which orders of a runtime are outdated, and what a later step ends.
+//!
+//! Orders reach the runtime in the order of their steps, whatever the order in which they came and in which their tasks
+//! run: the highest step of a worker is noted when it is accepted, and whoever has the turn looks there first. It is kept
+//! for a while after the worker's last order, because one of two polls may be answered late.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::runtime::WorkerKey;
+
+/// How long the highest step of a worker is kept after its last order: longer than a poll may take.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// The step of what a pool does not know: nothing comes after it.
+pub const LAST: u32 = u32::MAX;
+
+/// The workers that have had orders lately.
+#[derive(Default)]
+pub struct Steps {
+    by_worker: HashMap<WorkerKey, Known>,
+    swept: Option<Instant>,
+}
+
+struct Known {
+    highest: u32,
+    ordered: Instant,
+    /// Orders of the runtime take turns.
+    turn: Arc<Mutex<()>>,
+    making: Option<UnderWay>,
+    awaiting: Option<UnderWay>,
+}
+
+/// Something that can be given up.
+struct UnderWay {
+    step: u32,
+    end: CancellationToken,
+}
+
+/// What a step does, as far as another one may end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// A worker is made; its removal ends that.
+    Make,
+    /// A worker is awaited; its end and any later step end that.
+    Await,
+    /// A worker is removed.
+    Remove,
+    /// Anything else.
+    Other,
+}
+
+impl Steps {
+    /// A step was ordered: what it outdates is ended.
+    pub fn ordered(&mut self, worker: &WorkerKey, step: u32, doing: Doing, now: Instant) {
+        self.sweep(now);
+        let known = self.by_worker.entry(worker.clone()).or_insert_with(|| Known {
+            highest: 0,
+            ordered: now,
+            turn: Arc::default(),
+            making: None,
+            awaiting: None,
+        });
+        known.highest = known.highest.max(step);
+        known.ordered = now;
+        let earlier = |it: &&UnderWay| it.step < step;
+        let making = known.making.as_ref().filter(|_| doing == Doing::Remove);
+        making.filter(earlier).into_iter().for_each(|it| it.end.cancel());
+        known.awaiting.as_ref().filter(earlier).into_iter().for_each(|it| it.end.cancel());
+    }
+
+    /// Whoever has this locked gives orders about the worker.
+    pub fn turn(&self, worker: &WorkerKey) -> Option<Arc<Mutex<()>>> {
+        self.by_worker.get(worker).map(|known| Arc::clone(&known.turn))
+    }
+
+    /// Begins a step, unless a later one was ordered. What is returned says when to give it up.
+    pub fn begin(&mut self, worker: &WorkerKey, step: u32, doing: Doing) -> Option<CancellationToken> {
+        let known = self.by_worker.get_mut(worker).filter(|known| known.highest <= step)?;
+        let end = CancellationToken::new();
+        let under_way = UnderWay { step, end: end.clone() };
+        match doing {
+            Doing::Make => known.making = Some(under_way),
+            Doing::Await => known.awaiting = Some(under_way),
+            Doing::Remove | Doing::Other => {}
+        }
+        Some(end)
+    }
+
+    /// A step is over.
+    pub fn end(&mut self, worker: &WorkerKey, step: u32) {
+        let Some(known) = self.by_worker.get_mut(worker) else { return };
+        for under_way in [&mut known.making, &mut known.awaiting] {
+            _ = under_way.take_if(|it| it.step == step);
+        }
+    }
+
+    /// A worker has ended, so that it need not be awaited.
+    pub fn on_end(&self, worker: &WorkerKey) {
+        let awaiting = self.by_worker.get(worker).and_then(|known| known.awaiting.as_ref());
+        awaiting.into_iter().for_each(|it| it.end.cancel());
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        if self.swept.is_some_and(|swept| now.duration_since(swept) < KEPT) {
+            return;
+        }
+        self.swept = Some(now);
+        let is_used =
+            |known: &Known| known.making.is_some() || known.awaiting.is_some() || Arc::strong_count(&known.turn) > 1;
+        self.by_worker.retain(|_, known| is_used(known) || now.duration_since(known.ordered) < KEPT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wayleave_core::matches::WorkerNo;
+
+    use super::*;
+
+    fn key(worker: u64) -> WorkerKey {
+        WorkerKey { owner: "o".into(), pool: "p".into(), generation: 1, worker: WorkerNo(worker) }
+    }
+
+    #[test]
+    fn the_highest_step_is_kept_while_an_earlier_order_may_come_and_then_forgotten() {
+        let (mut steps, start) = (Steps::default(), Instant::now());
+        steps.ordered(&key(1), 5, Doing::Remove, start);
+        steps.ordered(&key(1), 3, Doing::Make, start + KEPT / 2);
+        assert!(steps.begin(&key(1), 3, Doing::Make).is_none() && steps.begin(&key(1), 5, Doing::Remove).is_some());
+        let turn = steps.turn(&key(1)).unwrap();
+        steps.ordered(&key(2), 1, Doing::Other, start + 3 * KEPT);
+        assert!(steps.turn(&key(1)).is_some(), "somebody waits for its turn");
+        drop(turn);
+        steps.ordered(&key(2), 1, Doing::Other, start + 5 * KEPT);
+        assert!(steps.turn(&key(1)).is_none() && steps.by_worker.len() == 1);
+    }
+
+    #[test]
+    fn a_removal_ends_a_making_and_any_later_step_ends_an_await() {
+        let (mut steps, now) = (Steps::default(), Instant::now());
+        for (later, ends_make) in [(Doing::Remove, true), (Doing::Other, false), (Doing::Make, false)] {
+            steps.ordered(&key(1), 1, Doing::Make, now);
+            let made = steps.begin(&key(1), 1, Doing::Make).unwrap();
+            let awaited = steps.begin(&key(1), 1, Doing::Await).unwrap();
+            steps.ordered(&key(1), 1, later, now);
+            assert!(!made.is_cancelled() && !awaited.is_cancelled(), "the same step, ordered again");
+            steps.ordered(&key(1), 2, later, now);
+            assert_eq!((made.is_cancelled(), awaited.is_cancelled()), (ends_make, true), "{later:?}");
+            steps = Steps::default();
+        }
+        steps.ordered(&key(1), 1, Doing::Make, now);
+        let made = steps.begin(&key(1), 1, Doing::Make).unwrap();
+        steps.end(&key(1), 1);
+        steps.ordered(&key(1), LAST, Doing::Remove, now);
+        assert!(!made.is_cancelled(), "it was over");
+    }
+}
