@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::decision::Labels;
 use super::input::Asker;
 use super::refusal::Refusal;
-use super::decision::Labels;
 use super::row::{MatchState, WorkerNo};
 use super::settings::{Recipe, RuntimeKind, Settings};
 use super::state::State;
