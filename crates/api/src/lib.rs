@@ -27,6 +27,7 @@ pub mod object;
 mod pace;
 pub mod patch;
 pub mod placements;
+mod pool_workers;
 pub mod pools;
 pub mod problem;
 mod release_role;

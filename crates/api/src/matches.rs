@@ -27,6 +27,8 @@ pub enum MatchState {
     Making,
     /// It has a worker.
     Matched,
+    /// Its worker is gone, or no longer held the reservation. The client's next PUT queues it again.
+    Vacant,
     /// It failed. The client's next call queues it again, after the pool's back-off.
     Failed,
 }
@@ -39,6 +41,7 @@ impl MatchState {
             Self::Queued => "queued",
             Self::Making => "making",
             Self::Matched => "matched",
+            Self::Vacant => "vacant",
             Self::Failed => "failed",
         }
     }
@@ -47,8 +50,8 @@ impl MatchState {
 impl From<Stage> for MatchState {
     fn from(stage: Stage) -> Self {
         match stage {
-            // Its worker is gone, and its next call queues it: to the client that is the same.
-            Stage::Queued | Stage::Vacant => Self::Queued,
+            Stage::Queued => Self::Queued,
+            Stage::Vacant => Self::Vacant,
             Stage::Making => Self::Making,
             Stage::Matched => Self::Matched,
             Stage::Failed => Self::Failed,
@@ -74,7 +77,7 @@ impl PutMatchQuery {
     ///
     /// # Errors
     /// If the text is not the name of a pool.
-    pub fn pool(&self) -> Result<PoolName, Problem> {
+    pub fn pool(&self) -> Result<PoolName, Box<Problem>> {
         pool(&self.pool)
     }
 
@@ -87,8 +90,8 @@ impl PutMatchQuery {
     }
 }
 
-fn pool(text: &str) -> Result<PoolName, Problem> {
-    names::pool(text).map_err(|bad| Problem::new(Code::BadPool, bad).with("field", "pool"))
+fn pool(text: &str) -> Result<PoolName, Box<Problem>> {
+    names::pool(text).map_err(|bad| Box::new(Problem::new(Code::BadPool, bad).with("field", "pool")))
 }
 
 fn wait(ms: Option<u64>) -> Result<Millis, BadValue> {
@@ -118,7 +121,7 @@ impl GetMatchQuery {
     ///
     /// # Errors
     /// If the text is not the name of a pool.
-    pub fn pool(&self) -> Result<PoolName, Problem> {
+    pub fn pool(&self) -> Result<PoolName, Box<Problem>> {
         pool(&self.pool)
     }
 
@@ -155,7 +158,7 @@ impl DeleteMatchQuery {
     ///
     /// # Errors
     /// If the text is not the name of a pool.
-    pub fn pool(&self) -> Result<PoolName, Problem> {
+    pub fn pool(&self) -> Result<PoolName, Box<Problem>> {
         pool(&self.pool)
     }
 
@@ -287,7 +290,7 @@ impl ListMatchesQuery {
     ///
     /// # Errors
     /// If the text is not the name of a pool.
-    pub fn pool(&self) -> Result<Option<PoolName>, Problem> {
+    pub fn pool(&self) -> Result<Option<PoolName>, Box<Problem>> {
         self.pool.as_deref().map(pool).transpose()
     }
 
@@ -295,13 +298,11 @@ impl ListMatchesQuery {
     ///
     /// # Errors
     /// If `after` is no cursor of this listing.
-    pub fn cursor(&self) -> Result<Option<MatchCursor>, Problem> {
+    pub fn cursor(&self) -> Result<Option<MatchCursor>, Box<Problem>> {
         let Some(text) = &self.after else { return Ok(None) };
-        let cursor = MatchCursor::parse(text).ok_or(Refusal::BadCursor)?;
-        match self.pool()? {
-            Some(pool) if pool != cursor.pool => Err(Refusal::BadCursor.into()),
-            _ => Ok(Some(cursor)),
-        }
+        let pool = self.pool()?;
+        let cursor = MatchCursor::parse(text).filter(|cursor| pool.as_ref().is_none_or(|pool| *pool == cursor.pool));
+        cursor.map(Some).ok_or_else(|| Box::new(Refusal::BadCursor.into()))
     }
 }
 

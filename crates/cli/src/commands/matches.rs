@@ -22,6 +22,7 @@ A match is a client's request for a worker of a pool. Its states:
   queued    it waits for a slot of a worker
   making    a worker is asked to reserve a slot
   matched   it has a worker, until it gives it back or does not confirm it in time
+  vacant    its worker is gone; the client's next request queues it again
   failed    it got none before its deadline; the client's next request queues it again
 
 Examples:
@@ -69,6 +70,8 @@ enum StateArg {
     Making,
     /// It has a worker
     Matched,
+    /// Its worker is gone
+    Vacant,
     /// It got none
     Failed,
 }
@@ -79,6 +82,7 @@ impl From<StateArg> for MatchState {
             StateArg::Queued => Self::Queued,
             StateArg::Making => Self::Making,
             StateArg::Matched => Self::Matched,
+            StateArg::Vacant => Self::Vacant,
             StateArg::Failed => Self::Failed,
         }
     }

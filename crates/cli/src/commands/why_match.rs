@@ -43,6 +43,7 @@ fn explain_match(found: &matches::Match, pool: Option<&Pool>, now: Timestamp) ->
         MatchState::Queued => "waits",
         MatchState::Making => "is about to get a worker",
         MatchState::Matched => "has a worker",
+        MatchState::Vacant => "has lost its worker, and is queued again by its next request",
         MatchState::Failed => "got no worker",
     };
     let mut lines = vec![format!("client {client} of pool {name} {standing}: {reason}.")];
@@ -127,7 +128,7 @@ mod tests {
         };
         let text = explain_match(&matched, None, now);
         assert!(
-            text.ends_with("Worker b-1 at 127.0.0.1:9 serves it; unless it confirms, that ends in 1 min."),
+            text.ends_with("Worker b-1 at 127.0.0.1:9 serves it; unless it confirms, that ends in 1 min 0 s."),
             "{text}"
         );
         let failed = Match { state: MatchState::Failed, position: None, ..queued() };

@@ -80,6 +80,19 @@ fn parameter(path: &str, name: &str) -> Option<Value> {
     })
 }
 
+/// The same for pools and their workers.
+fn fields_of_pools() -> Vec<(&'static str, Value)> {
+    vec![
+        ("SetPoolRequest/properties/command", json!({"maxItems": limits::COMMAND_ARGS_MAX})),
+        ("SetPoolRequest/properties/image", json!({"minLength": 1})),
+        ("SetPoolRequest/properties/advertise", json!({"minLength": 1, "maxLength": limits::ADDRESS_BYTES_MAX})),
+        ("SetPoolRequest/properties/memory_bytes", number(limits::WORKER_MEMORY_MIN, limits::NUMBER_MAX)),
+        ("SetPoolRequest/properties/uses_max", number(1, limits::NUMBER_MAX)),
+        ("ReportWorkerRequest/properties/secret", text(22, 22, TOKEN)),
+        ("ReportWorkerRequest/properties/address", text(1, limits::ADDRESS_BYTES_MAX, PEER)),
+    ]
+}
+
 /// The bounds of the fields of bodies, by JSON pointer into the schemas.
 fn fields() -> Vec<(&'static str, Value)> {
     let delay = || number(0, limits::DELAY_MAX.0);
@@ -113,13 +126,6 @@ fn fields() -> Vec<(&'static str, Value)> {
         ("UrlResult/properties/retry_after_ms", exact()),
         ("UrlResult/properties/digest", json!({"minLength": 1, "maxLength": limits::DIGEST_BYTES_MAX})),
         ("UrlResult/properties/found", json!({"maxItems": limits::FOUND_MAX})),
-        ("SetPoolRequest/properties/command", json!({"maxItems": limits::COMMAND_ARGS_MAX})),
-        ("SetPoolRequest/properties/image", json!({"minLength": 1})),
-        ("SetPoolRequest/properties/advertise", json!({"minLength": 1, "maxLength": limits::ADDRESS_BYTES_MAX})),
-        ("SetPoolRequest/properties/memory_bytes", number(limits::WORKER_MEMORY_MIN, limits::NUMBER_MAX)),
-        ("SetPoolRequest/properties/uses_max", number(1, limits::NUMBER_MAX)),
-        ("ReportWorkerRequest/properties/secret", text(22, 22, TOKEN)),
-        ("ReportWorkerRequest/properties/address", text(1, limits::ADDRESS_BYTES_MAX, PEER)),
         ("SetGroupRequest/properties/hosts", json!({"maxItems": limits::GROUP_HOSTS_MAX})),
         ("SetGroupRequest/properties/hosts/items", key()),
         ("SetGroupRequest/properties/parallel", number(1, u64::from(limits::PARALLEL_MAX))),
@@ -138,6 +144,7 @@ fn fields() -> Vec<(&'static str, Value)> {
     all.extend(fields_of_roles());
     all.extend(fields_of_chunks());
     all.extend(fields_of_machines());
+    all.extend(fields_of_pools());
     for schema in ["ReserveGroupsRequest", "RenewReservationRequest"] {
         let lease = number(limits::LEASE_MS_MIN, limits::LEASE_MS_MAX);
         all.push((if schema.starts_with("Res") { LEASE } else { RENEWED_LEASE }, lease));

@@ -19,6 +19,12 @@ impl From<Problem> for Refused {
     }
 }
 
+impl From<Box<Problem>> for Refused {
+    fn from(problem: Box<Problem>) -> Self {
+        Self(problem)
+    }
+}
+
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
         Problem::from(refusal).into()

@@ -61,6 +61,20 @@ fn types_of_imports() -> BTreeMap<&'static str, Read> {
     ]
 }
 
+/// The wire types of pools and matches.
+fn types_of_pools() -> BTreeMap<&'static str, Read> {
+    named![
+        matches::ListMatchesResponse,
+        matches::Match,
+        pools::GetWorkerLogResponse,
+        pools::ListPoolsResponse,
+        pools::ListWorkersResponse,
+        pools::Pool,
+        pools::ReportWorkerRequest,
+        pools::SetPoolRequest,
+    ]
+}
+
 /// The wire types of bodies, by their names in the document.
 fn types() -> BTreeMap<&'static str, Read> {
     let mut types = named![
@@ -98,18 +112,10 @@ fn types() -> BTreeMap<&'static str, Read> {
         jobs::ReworkUrlsResponse,
         jobs::StartedJob,
         map::Map,
-        matches::ListMatchesResponse,
-        matches::Match,
         nodes::Nodes,
         placements::ListPlacementsResponse,
         placements::ReportPlacementRequest,
         placements::ReportPlacementResponse,
-        pools::GetWorkerLogResponse,
-        pools::ListPoolsResponse,
-        pools::ListWorkersResponse,
-        pools::Pool,
-        pools::ReportWorkerRequest,
-        pools::SetPoolRequest,
         reservations::ListReservationsResponse,
         reservations::ReleaseReservationRequest,
         reservations::ReleaseReservationResponse,
@@ -133,6 +139,7 @@ fn types() -> BTreeMap<&'static str, Read> {
         urls::UrlToAdd,
     ];
     types.extend(types_of_imports());
+    types.extend(types_of_pools());
     // The server's own type: it has only one field.
     types.insert("Health", read::<BTreeMap<String, String>>);
     types

@@ -151,7 +151,7 @@ async fn names_that_are_none_and_pools_that_are_not_there_are_refused_clearly() 
         assert_eq!(answer.json()["pool"], "q");
     }
     assert_eq!(story.door.delete("/v1/matches/c?pool=p&token=x").await.json()["field"], "token");
-    assert_eq!(story.door.get("/v1/matches?state=vacant").await.problem(), (400, "bad_query".to_owned()));
+    assert_eq!(story.door.get("/v1/matches?state=waiting").await.problem(), (400, "bad_query".to_owned()));
     assert_eq!(story.door.get("/v1/matches?after=x").await.problem(), (400, "bad_cursor".to_owned()));
 }
 

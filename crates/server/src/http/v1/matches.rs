@@ -84,7 +84,7 @@ pub async fn put_match(
     params(("client" = String, Path, description = "The client: 1 to 255 bytes, percent-encoded."), GetMatchQuery),
     responses(
         (status = 200, description = "It has a worker; with `confirm=false` in any state.", body = Match),
-        (status = 202, description = "It waits; ask again after `Retry-After`.", body = Match),
+        (status = 202, description = "It waits, or has lost its worker; ask again with PUT after `Retry-After`.", body = Match),
     )
 )]
 pub async fn get_match(
@@ -202,6 +202,7 @@ async fn page(
         MatchState::Queued => Stage::Queued,
         MatchState::Making => Stage::Making,
         MatchState::Matched => Stage::Matched,
+        MatchState::Vacant => Stage::Vacant,
         MatchState::Failed => Stage::Failed,
     });
     let (found, next) = app.matches.matches(pool, stage, after, most).await?;
@@ -226,7 +227,7 @@ fn answer(pool: &PoolName, client: &ClientName, found: Option<MatchView>, none: 
     match found.state {
         MatchState::Matched => Ok(fresh(StatusCode::OK, found)),
         MatchState::Failed => Err(found.failure().into()),
-        MatchState::Queued | MatchState::Making => {
+        MatchState::Queued | MatchState::Making | MatchState::Vacant => {
             let after = [(header::RETRY_AFTER, found.retry_after_secs().to_string())];
             Ok((after, fresh(StatusCode::ACCEPTED, found)).into_response())
         }
