@@ -7,6 +7,10 @@ SLOTS = int(os.environ.get("SLOTS", "1"))
 lock, held = threading.Lock(), {}  # client -> (token, when it ends unless it is confirmed)
 
 
+def is_held(client, token):
+    return client in held and held[client][0] == token
+
+
 class Worker(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -28,8 +32,8 @@ class Worker(BaseHTTPRequestHandler):
     def do_POST(self):  # reserve: asked again with the same token, the answer is the same
         with lock:
             client, token, end = self.reservation()
-            mine = held.get(client, (token, 0))[0] == token
-            if not mine or (client not in held and len(held) >= SLOTS):
+            free = client not in held and len(held) < SLOTS
+            if not free and not is_held(client, token):
                 return self.answer(409)
             held[client] = (token, end)
             self.answer(200)
@@ -37,7 +41,7 @@ class Worker(BaseHTTPRequestHandler):
     def do_GET(self):  # check: a yes extends the reservation
         with lock:
             client, token, end = self.reservation()
-            if held.get(client, (None, 0))[0] != token:
+            if not is_held(client, token):
                 return self.answer(404)
             held[client] = (token, end)
             self.answer(200)
@@ -45,10 +49,7 @@ class Worker(BaseHTTPRequestHandler):
     def do_DELETE(self):  # release
         with lock:
             client, token, _ = self.reservation()
-            if held.get(client, (None, 0))[0] != token:
-                return self.answer(404)
-            del held[client]
-            self.answer(200)
+            self.answer(200 if is_held(client, token) and held.pop(client) else 404)
 
 
 if __name__ == "__main__":
