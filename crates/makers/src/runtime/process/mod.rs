@@ -32,9 +32,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use rustix::process::Signal;
@@ -53,6 +53,8 @@ use super::{Ended, Failure, Runtime, WorkerKey};
 
 /// How often logs are looked at.
 const LOGS_BOUND_EVERY: Duration = Duration::from_millis(250);
+/// How often old output of removed workers is looked for.
+const OLD_FORGOTTEN_EVERY: Duration = Duration::from_secs(60 * 60);
 /// How often a killed process is looked at: those of others tell nobody when they end.
 const ENDING_LOOK: Duration = Duration::from_millis(20);
 /// News that nobody has taken yet. Beyond that they are dropped, and lists tell the same.
@@ -114,6 +116,8 @@ struct Shared {
     workers: Mutex<BTreeMap<WorkerKey, Arc<Worker>>>,
     events: Mutex<Option<mpsc::Sender<Ended>>>,
     watch: Arc<Watch>,
+    /// Locked while the output of removed workers is moved or forgotten.
+    ended: Mutex<()>,
     handle: Handle,
     /// Locked while the runtime exists.
     _lock: File,
@@ -263,6 +267,7 @@ impl Shared {
             workers: Mutex::default(),
             events: Mutex::default(),
             watch: Watch::start().map_err(unusable)?,
+            ended: Mutex::default(),
             handle,
             _lock: lock,
             settings,
@@ -301,6 +306,16 @@ impl Shared {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
+    fn keep_output(&self, worker: &WorkerKey, folder: &Path) {
+        let _ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        output::keep(&self.settings.state, worker, folder, SystemTime::now());
+    }
+
+    fn forget_old_output(&self) {
+        let _ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        output::forget_old(&self.settings.state, SystemTime::now());
+    }
+
     /// Only a hint: if nobody listens, lists tell it.
     fn tell(&self, ended: Ended) {
         if let Some(events) = &*self.events.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -309,13 +324,19 @@ impl Shared {
     }
 }
 
-/// Keeps every log within its bound.
+/// Keeps every log within its bound, and forgets old ones.
 async fn bound_logs(shared: Weak<Shared>) {
     let mut ticks = tokio::time::interval(LOGS_BOUND_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut forget_at = Instant::now();
     loop {
         ticks.tick().await;
         let Some(shared) = shared.upgrade() else { return };
+        if Instant::now() >= forget_at {
+            forget_at = Instant::now() + OLD_FORGOTTEN_EVERY;
+            let shared = Arc::clone(&shared);
+            _ = spawn_blocking(move || shared.forget_old_output()).await;
+        }
         let workers = shared.all();
         // Not kept meanwhile: whoever drops the runtime may open its folder anew at once.
         drop(shared);

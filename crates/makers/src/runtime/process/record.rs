@@ -130,11 +130,16 @@ pub fn folder(state: &Path, worker: &WorkerKey) -> PathBuf {
     state.join("workers").join(&*worker.pool).join(format!("{:016x}-{}", worker.generation, worker.worker.0))
 }
 
-/// The folders of all workers.
+/// The folders of all workers. Pools without any are forgotten, which nobody else may do: a worker may be about to get
+/// its folder there.
 pub fn folders(state: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for pool in entries(&state.join("workers"))? {
-        found.extend(entries(&pool)?);
+        let workers = entries(&pool)?;
+        if workers.is_empty() {
+            _ = fs::remove_dir(&pool);
+        }
+        found.extend(workers);
     }
     Ok(found)
 }

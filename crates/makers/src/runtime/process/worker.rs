@@ -246,7 +246,7 @@ impl Worker {
         {
             return Ok(false);
         }
-        output::keep(&shared.settings.state, &self.key, &self.folder);
+        shared.keep_output(&self.key, &self.folder);
         record::erase(&self.folder).map_err(|error| Failure::new(format!("its files cannot be removed: {error}")))?;
         *state = State { gone: true, ..State::default() };
         shared.forget(&self.key);
