@@ -25,7 +25,7 @@ const LOG_BYTES: &str = "256k";
 const LOG_FILES: &str = "2";
 
 /// The labels of a worker's container.
-fn labels(worker: &WorkerKey) -> HashMap<String, String> {
+pub fn labels(worker: &WorkerKey) -> HashMap<String, String> {
     let generation = format!("{:x}", worker.generation);
     let labels = [
         (OWNER, worker.owner.to_string()),

@@ -43,10 +43,11 @@ impl Seen {
         Some(Self { id, worker, runs, instance, exit, port })
     }
 
-    /// As a list tells it.
+    /// As a list tells it. What runs and has no port yet cannot be reached, so it is not told as started.
     pub fn found(self) -> Found {
         let WorkerKey { generation, worker, .. } = self.worker;
-        Found { worker, generation, instance: self.instance, exit: self.exit }
+        let is_reached = !self.runs || self.port.is_some();
+        Found { worker, generation, instance: self.instance.filter(|_| is_reached), exit: self.exit }
     }
 }
 
@@ -85,7 +86,45 @@ fn exit(state: &ContainerState) -> Exit {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use bollard::models::{ContainerConfig, NetworkSettings, PortBinding};
+    use wayleave_core::matches::WorkerNo;
+
     use super::*;
+
+    fn container(runs: bool, port: Option<&str>) -> ContainerInspectResponse {
+        let key = WorkerKey { owner: "o".into(), pool: "p".into(), generation: 7, worker: WorkerNo(3) };
+        let binding = port.map(|port| vec![PortBinding { host_ip: None, host_port: Some(port.into()) }]);
+        ContainerInspectResponse {
+            id: Some("abc".into()),
+            config: Some(ContainerConfig { labels: Some(container::labels(&key)), ..ContainerConfig::default() }),
+            state: Some(ContainerState {
+                running: Some(runs),
+                started_at: Some("2026-11-18T00:09:05Z".into()),
+                exit_code: Some(0),
+                ..ContainerState::default()
+            }),
+            network_settings: Some(NetworkSettings {
+                ports: Some(HashMap::from([("80/tcp".to_owned(), binding)])),
+                ..NetworkSettings::default()
+            }),
+            ..ContainerInspectResponse::default()
+        }
+    }
+
+    #[test]
+    fn a_container_that_runs_is_told_as_started_once_its_port_is_published() {
+        let found = |runs, port| Seen::of(&container(runs, port)).unwrap().found();
+        let told = found(true, Some("4711"));
+        assert_eq!(told.instance.map(|instance| instance.address).as_deref(), Some("127.0.0.1:4711"));
+        for port in [None, Some("0"), Some("")] {
+            let told = found(true, port);
+            assert_eq!((told.instance, told.exit), (None, None), "{port:?}");
+        }
+        let told = found(false, None);
+        assert!(told.instance.is_some() && told.exit == Some(Exit::Clean), "one that has ended needs none: {told:?}");
+    }
 
     #[test]
     fn a_start_and_an_end_are_read_as_docker_tells_them() {
