@@ -129,6 +129,20 @@ async fn a_server_that_died_before_the_start_left_nothing() {
     second.remove(&key(1), soon()).await.unwrap();
 }
 
+/// A process that was started later, as the kernel counts: in steps of some milliseconds.
+fn start_after(started: u64) -> std::process::Child {
+    loop {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let since: u64 = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap();
+        if since > started {
+            return child;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
 /// The id of a worker's process belongs to a stranger now: the worker has ended, and the stranger is left alone.
 #[tokio::test]
 async fn a_process_id_that_is_used_again_is_not_taken_for_the_worker() {
@@ -137,7 +151,7 @@ async fn a_process_id_that_is_used_again_is_not_taken_for_the_worker() {
     let instance = first.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
     drop(first);
     kill(&instance.id);
-    let mut stranger = Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut stranger = start_after(instance.started);
     edit(state.path(), |record| record["process"]["pid"] = json!(stranger.id()));
     let second = open(state.path()).await;
     let listed = second.list(&POOL.into(), OWNER, soon()).await.unwrap();
