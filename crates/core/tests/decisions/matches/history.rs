@@ -162,10 +162,8 @@ fn act_outside(world: &mut World, step: Step) {
         Step::Broken(broken) => world.runtime.broken = broken.then(|| "no such image".into()),
         Step::Sites(first, second) => {
             let second = second && world.runtime.shared;
-            world.alive = [(first, "site-1"), (second, "site-2")]
-                .into_iter()
-                .filter_map(|(alive, site)| alive.then(|| site.into()))
-                .collect();
+            let sites = [(first, "site-1"), (second, "site-2")];
+            world.alive = sites.into_iter().filter(|(alive, _)| *alive).map(|(_, site)| site.into()).collect();
         }
         Step::Announce => world.announce(),
         Step::Report(i, free) => {
