@@ -13,6 +13,7 @@ impl State {
     /// If something does not hold: a bug.
     pub fn self_check(&self) -> Result<(), String> {
         let mut booked: BTreeMap<WorkerNo, BTreeSet<&ClientName>> = BTreeMap::new();
+        let mut asked: BTreeMap<WorkerNo, u32> = BTreeMap::new();
         let mut tokens = BTreeSet::new();
         for (client, known) in &self.matches {
             let row = &known.row;
@@ -20,6 +21,9 @@ impl State {
                 let fresh = booked.entry(booking.worker).or_default().insert(client);
                 hold(fresh, || format!("'{client}' has two slots of worker {}", booking.worker.0))?;
                 hold(tokens.insert(booking.token), || format!("'{client}' has the token of another slot"))?;
+            }
+            if let MatchState::Making(booking) = &row.state {
+                *asked.entry(booking.worker).or_default() += 1;
             }
             let queued = self.queue.iter().filter(|(turn, name)| *name == client && *turn == row.turn).count();
             hold(queued == usize::from(row.is_queued()), || format!("'{client}' is {queued} times in the queue"))?;
@@ -39,6 +43,8 @@ impl State {
         for (no, worker) in &self.workers {
             let own = booked.remove(no).unwrap_or_default();
             hold(own.iter().copied().eq(&worker.clients), || format!("worker {} miscounts its clients", no.0))?;
+            let asked = asked.remove(no).unwrap_or_default();
+            hold(asked == worker.asked, || format!("worker {} miscounts the clients that it is asked for", no.0))?;
             let (used, slots, phase) = (worker.clients.len(), worker.row.slots as usize, worker.row.phase);
             hold(used <= slots, || format!("worker {} has {used} clients in {slots} slots", no.0))?;
             hold(used == 0 || phase.is_serving(), || format!("worker {} has clients and is {phase:?}", no.0))?;

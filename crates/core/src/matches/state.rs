@@ -60,6 +60,8 @@ pub(super) struct Worker {
     pub row: WorkerRow,
     /// Clients that have a slot, or have not given it back.
     pub clients: BTreeSet<ClientName>,
+    /// How many of them it is being asked for.
+    pub asked: u32,
     /// It is not asked before.
     pub quiet_until: Time,
     /// Calls in a row that it refused or did not answer. Those that were under way together count once.
@@ -107,7 +109,7 @@ pub(super) struct Site {
 impl Worker {
     pub fn new(row: WorkerRow, now: Time) -> Self {
         let clients = BTreeSet::new();
-        Self { row, clients, quiet_until: Time::ZERO, misses: 0, missed_at: Time::ZERO, send_at: now }
+        Self { row, clients, asked: 0, quiet_until: Time::ZERO, misses: 0, missed_at: Time::ZERO, send_at: now }
     }
 
     /// Slots that others use, as far as a fresh report tells.
@@ -214,7 +216,7 @@ impl State {
                 self.queue.remove(before.row.turn);
                 self.blocked.remove(client);
             }
-            self.asking -= usize::from(matches!(before.row.state, MatchState::Making(_)));
+            self.count_asking(&before.row, false);
             self.matched -= usize::from(matches!(before.row.state, MatchState::Matched { .. }));
             touched.extend(before.row.booked().map(|booking| booking.worker));
             for no in &touched {
@@ -236,7 +238,7 @@ impl State {
                 worker.clients.insert(client.clone());
             }
         }
-        self.asking += usize::from(matches!(known.row.state, MatchState::Making(_)));
+        self.count_asking(&known.row, true);
         self.matched += usize::from(matches!(known.row.state, MatchState::Matched { .. }));
         if let MatchState::Queued { not_before } = known.row.state {
             self.queue.insert(known.row.turn, client.clone());
@@ -245,6 +247,15 @@ impl State {
         known.timer = known.next_look(self.now);
         self.timers.insert((known.timer, client.clone()));
         self.matches.insert(client, known);
+    }
+
+    /// Counts a request for which a worker is being asked, or no longer is.
+    fn count_asking(&mut self, row: &MatchRow, more: bool) {
+        let MatchState::Making(booking) = &row.state else { return };
+        self.asking = if more { self.asking + 1 } else { self.asking - 1 };
+        if let Some(worker) = self.workers.get_mut(&booking.worker) {
+            worker.asked = if more { worker.asked + 1 } else { worker.asked - 1 };
+        }
     }
 
     fn note_idleness(&mut self, no: WorkerNo) {
@@ -323,10 +334,7 @@ impl State {
         let free = worker.row.slots.saturating_sub(used);
         let Some(most) = self.pool.settings.uses_max else { return free };
         // Clients for which it is being asked may become uses.
-        let asked = |client: &&ClientName| {
-            self.matches.get(*client).is_some_and(|known| matches!(known.row.state, MatchState::Making(_)))
-        };
-        let uses = worker.row.uses + worker.clients.iter().filter(asked).count() as u64;
+        let uses = worker.row.uses + u64::from(worker.asked);
         free.min(u32::try_from(most.saturating_sub(uses)).unwrap_or(u32::MAX))
     }
 
