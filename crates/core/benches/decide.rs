@@ -92,12 +92,19 @@ fn visits(c: &mut Criterion) {
     });
 }
 
-/// A pool of a hundred warm workers with ten slots each.
-fn warm_pool() -> matches::State {
-    use matches::{Effect, Input, Instance, PoolWish, RuntimeKind};
-    let (hundred, command) = (Some(100), vec!["worker".into()]);
-    let wish =
-        PoolWish { command, slots: Some(10), min: hundred, max: hundred, makers_max: Some(200), ..PoolWish::default() };
+/// A pool of warm workers with ten slots each, of which half are taken if they may be used only so often.
+fn warm_pool(workers: u64, uses_max: Option<u64>) -> matches::State {
+    use matches::{Asker, Effect, Input, Instance, PoolWish, RuntimeKind, Verdict};
+    let (count, command) = (Some(workers), vec!["worker".into()]);
+    let wish = PoolWish {
+        command,
+        slots: Some(10),
+        min: count,
+        max: count,
+        makers_max: Some(1_000),
+        uses_max,
+        ..PoolWish::default()
+    };
     let Ok(settings) = wish.check() else { panic!("the settings are valid") };
     let mut state = matches::State::create(ShardId(0), "pool".into(), "bench".into(), settings, 1, NOW);
     let random: Vec<u128> = (0..200).collect();
@@ -114,23 +121,31 @@ fn warm_pool() -> matches::State {
             });
         }
     }
-    assert_eq!(state.pool_view().free, 1_000);
+    assert_eq!(state.pool_view().free, workers * 10);
+    for taken in 0..uses_max.map_or(0, |_| workers * 5) {
+        let asker = Asker { client: format!("taken {taken}").into(), principal: None };
+        let reserve = ask(state.apply(Input::Put(asker), NOW, &[(1 << 100) + (u128::from(taken) << 8), 1]).effects);
+        state.apply(reserve.reserved(Verdict::Yes), NOW, &[]);
+    }
     state
+}
+
+/// The call to a worker among the effects.
+fn ask(effects: Vec<matches::Effect>) -> matches::Ask {
+    use matches::Effect;
+    let found = effects.into_iter().find_map(|effect| match effect {
+        Effect::Reserve(ask) | Effect::Release(ask) => Some(ask),
+        _ => None,
+    });
+    let Some(ask) = found else { panic!("a worker is asked") };
+    ask
 }
 
 /// A client's whole life in a pool: it asks, a worker reserves, it leaves, the worker releases.
 fn match_and_leave(state: &mut matches::State, number: u128) {
-    use matches::{Asker, Effect, Input, Verdict};
+    use matches::{Asker, Input, Verdict};
     let asker = Asker { client: format!("client {number}").into(), principal: None };
     let random = [number << 8, number];
-    let ask = |effects: Vec<Effect>| {
-        let found = effects.into_iter().find_map(|effect| match effect {
-            Effect::Reserve(ask) | Effect::Release(ask) => Some(ask),
-            _ => None,
-        });
-        let Some(ask) = found else { panic!("a worker is asked") };
-        ask
-    };
     let reserve = ask(state.apply(Input::Put(asker.clone()), NOW, &random).effects);
     state.apply(reserve.reserved(Verdict::Yes), NOW, &random);
     let release = ask(state.apply(Input::Cancel { asker, token: None }, NOW, &random).effects);
@@ -138,15 +153,25 @@ fn match_and_leave(state: &mut matches::State, number: u128) {
 }
 
 fn matches_of_warm_workers(c: &mut Criterion) {
-    c.bench_function("match and release 1,000 clients, 100 warm workers", |b| {
-        let (mut state, mut number) = (warm_pool(), 0);
-        b.iter(|| {
-            for _ in 0..1_000 {
-                number += 1;
-                match_and_leave(&mut state, number);
-            }
+    let mut group = c.benchmark_group("match and release 100 clients");
+    group.sample_size(10);
+    let cases = [
+        ("100 warm workers", 100, None),
+        ("1,000 warm workers", 1_000, None),
+        ("100 half full workers with uses_max", 100, Some(1 << 40)),
+    ];
+    for (name, workers, uses_max) in cases {
+        group.bench_function(name, |b| {
+            let (mut state, mut number) = (warm_pool(workers, uses_max), 0);
+            b.iter(|| {
+                for _ in 0..100 {
+                    number += 1;
+                    match_and_leave(&mut state, number);
+                }
+            });
         });
-    });
+    }
+    group.finish();
 }
 
 criterion_group!(benches, puts, visits, matches_of_warm_workers);

@@ -28,20 +28,17 @@ enum Pick {
 impl State {
     /// Books slots for those that wait, first come, first served.
     pub(super) fn assign(&mut self, chance: &mut Chance<'_>) {
-        let open = self.with_room();
         // Those that are blocked are tried again only if another worker has room than when they were tried: otherwise a
         // long row of them at the head would be tried for ever, and nobody behind it.
-        if !open.is_subset(&self.open) {
+        if !self.blocked.is_empty() && !self.with_room().is_subset(&self.open) {
             for client in std::mem::take(&mut self.blocked) {
                 if let Some(known) = self.matches.get(&client) {
                     self.queue.set_ready(known.row.turn, true);
                 }
             }
         }
-        if !open.is_empty() {
-            self.assign_some(chance);
-        }
-        self.open = self.with_room();
+        self.assign_some(chance);
+        self.open = if self.blocked.is_empty() { BTreeSet::new() } else { self.with_room() };
     }
 
     fn with_room(&self) -> BTreeSet<WorkerNo> {
@@ -50,10 +47,10 @@ impl State {
 
     fn assign_some(&mut self, chance: &mut Chance<'_>) {
         for _ in 0..MATCHES_AT_ONCE_MAX {
+            let Some((turn, client)) = self.queue.first_ready() else { return };
             if self.jobs() >= self.pool.settings.makers_max as usize {
                 return;
             }
-            let Some((turn, client)) = self.queue.first_ready() else { return };
             let Some(known) = self.matches.get(&client) else { return };
             match self.choose(&known.row, chance) {
                 Pick::Nobody => return,
@@ -77,12 +74,16 @@ impl State {
     /// runtime is silent comes last.
     fn choose(&self, row: &MatchRow, chance: &mut Chance<'_>) -> Pick {
         let (mut best, mut equals, mut blocked) = (None, 0, false);
-        for (no, worker) in self.workers.iter().filter(|(_, worker)| self.room(worker) > 0) {
+        for (no, worker) in &self.workers {
+            let room = self.room(worker);
+            if room == 0 {
+                continue;
+            }
             if row.leftovers.len() >= LEFTOVERS_MAX || row.booked().any(|booking| booking.worker == *no) {
                 blocked = true;
                 continue;
             }
-            let rank = (self.silence(&worker.row.site) >= SITE_SILENT_AFTER, self.room(worker));
+            let rank = (self.silence(&worker.row.site) >= SITE_SILENT_AFTER, room);
             match best {
                 Some((least, _)) if least < rank => {}
                 Some((least, _)) if least == rank => {

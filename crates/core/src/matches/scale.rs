@@ -74,7 +74,7 @@ impl State {
                 () if self.pool.closing => "the pool is being deleted",
                 () if row.recipe_no != self.pool.recipe_no => "the pool starts its workers in another way now",
                 () if row.phase.is_making() => continue,
-                () if !self.may_run_again(*no) => "it has reached its maximum of age or uses",
+                () if !self.may_run(row) => "it has reached its maximum of age or uses",
                 () if row.phase == Phase::Running && self.silence(&row.site) >= SITE_LOST_AFTER => {
                     "its site has not been heard of for a minute"
                 }
@@ -86,6 +86,9 @@ impl State {
             self.retire(no, why);
         }
         let most = self.pool.settings.max as usize;
+        if self.workers.len() <= most {
+            return;
+        }
         let exited = self.workers.iter().filter(|(_, worker)| worker.row.phase == Phase::Exited);
         let exited: Vec<WorkerNo> = exited.map(|(no, _)| *no).take(self.occupying().saturating_sub(most)).collect();
         exited.into_iter().for_each(|no| self.retire(no, "the pool has more workers than `max`"));
@@ -110,15 +113,18 @@ impl State {
     }
 
     fn stop_idle(&mut self) {
-        let idle = self.idle();
+        let mut idle: Vec<_> = self.idle().filter(|(at, _)| *at <= self.now).collect();
+        if idle.is_empty() || !self.queue.is_empty() {
+            return;
+        }
+        idle.sort_unstable();
         let mut supply = self.supply();
-        let now = self.now;
-        for (_, no) in idle.into_iter().take_while(|(at, _)| *at <= now) {
+        for (_, no) in idle {
             let Some(worker) = self.workers.get(&no) else { continue };
             let slots = u64::from(self.room(worker));
             let kept = supply.free.saturating_sub(slots) >= u64::from(self.pool.settings.buffer);
             let spare = supply.good > self.pool.settings.min as usize;
-            if self.queue.is_empty() && kept && spare {
+            if kept && spare {
                 self.enter_phase(no, Phase::Stopping, "it was idle");
                 supply.free -= slots;
                 supply.good -= 1;
@@ -127,15 +133,15 @@ impl State {
     }
 
     /// Workers without clients, and when their idle time ends, first that.
-    pub(super) fn idle(&self) -> Vec<(Time, WorkerNo)> {
-        let ends = |(no, worker): (&WorkerNo, &Worker)| {
-            let idle = worker.row.phase == Phase::Running && !worker.is_busy(self.now);
-            let since = worker.row.idle_since.filter(|_| idle)?;
-            Some((since.after(self.pool.settings.idle), *no))
-        };
-        let mut idle: Vec<_> = self.workers.iter().filter_map(ends).collect();
-        idle.sort_unstable();
-        idle
+    fn idle(&self) -> impl Iterator<Item = (Time, WorkerNo)> {
+        self.workers.iter().filter_map(|(no, worker)| Some((self.idle_until(worker)?, *no)))
+    }
+
+    /// When the idle time of a worker without clients ends.
+    pub(super) fn idle_until(&self, worker: &Worker) -> Option<Time> {
+        let idle = worker.row.phase == Phase::Running && !worker.is_busy(self.now);
+        let since = worker.row.idle_since.filter(|_| idle)?;
+        Some(since.after(self.pool.settings.idle))
     }
 
     /// A drained worker stops once it has no clients, never before.

@@ -20,7 +20,7 @@ use super::apply::Reply;
 use super::chance::Chance;
 use super::decision::{Effect, Make};
 use super::input::{Exit, StepId};
-use super::row::{Instance, MatchState, Phase, WorkerNo};
+use super::row::{Instance, MatchState, Phase, WorkerNo, WorkerRow};
 use super::state::State;
 use crate::limits::{EARLY_EXIT, MAKING_STABLE, ORDER_RESENT, RECONCILE_INTERVAL, SITE_SILENT_AFTER, STOP_TIME};
 use crate::time::{Millis, Time};
@@ -177,12 +177,15 @@ impl State {
 
     /// Whether age, uses and recipe allow another run or another client.
     pub(super) fn may_run_again(&self, no: WorkerNo) -> bool {
+        self.workers.get(&no).is_some_and(|worker| self.may_run(&worker.row))
+    }
+
+    /// The same of a row.
+    pub(super) fn may_run(&self, row: &WorkerRow) -> bool {
         let settings = &self.pool.settings;
-        self.workers.get(&no).map(|worker| &worker.row).is_some_and(|row| {
-            let young = settings.age_max.is_none_or(|max| self.now < row.created_at.after(max));
-            let fresh = settings.uses_max.is_none_or(|max| row.uses < max);
-            young && fresh && row.recipe_no == self.pool.recipe_no && !self.pool.closing
-        })
+        let young = settings.age_max.is_none_or(|max| self.now < row.created_at.after(max));
+        let fresh = settings.uses_max.is_none_or(|max| row.uses < max);
+        young && fresh && row.recipe_no == self.pool.recipe_no && !self.pool.closing
     }
 
     /// Takes the slots of a worker that is gone from all its clients. Calls to it may still be on their way: it is not

@@ -280,28 +280,40 @@ impl State {
     pub fn next_wake(&self) -> Option<Time> {
         use crate::limits::{MAKING_STABLE, OWED_KEPT, SITE_LOST_AFTER, SITE_SILENT_AFTER};
         let settings = &self.pool.settings;
-        let mut times: Vec<Time> = self.timers.first().map(|(at, _)| *at).into_iter().collect();
+        let (now, mut wake) = (self.now, Time::NEVER);
+        let mut at = |time: Time| {
+            if time > now {
+                wake = wake.min(time);
+            }
+        };
+        self.timers.first().into_iter().for_each(|(time, _)| at(*time));
+        let mut site_before = None;
         for worker in self.workers.values() {
             let row = &worker.row;
-            times.extend([row.deadline, worker.send_at, worker.quiet_until]);
-            times.push(row.reported_at.after(SITE_LOST_AFTER));
+            [row.deadline, worker.send_at, worker.quiet_until].into_iter().for_each(&mut at);
+            at(row.reported_at.after(SITE_LOST_AFTER));
             if row.phase == Phase::Exited {
-                times.push(row.restart_at);
+                at(row.restart_at);
             }
-            times.extend(settings.age_max.map(|max| row.created_at.after(max)));
+            settings.age_max.into_iter().for_each(|max| at(row.created_at.after(max)));
             if row.phase == Phase::Running && !row.proven {
-                times.push(row.since.after(MAKING_STABLE));
+                at(row.since.after(MAKING_STABLE));
             }
-            let heard = self.now.before(self.silence(&row.site));
-            times.extend([heard.after(SITE_SILENT_AFTER), heard.after(SITE_LOST_AFTER)]);
+            self.idle_until(worker).into_iter().for_each(&mut at);
+            // Neighbours are often of one site: what it brings is looked up once.
+            if site_before != Some(&row.site) {
+                let heard = now.before(self.silence(&row.site));
+                [heard.after(SITE_SILENT_AFTER), heard.after(SITE_LOST_AFTER)].into_iter().for_each(&mut at);
+                site_before = Some(&row.site);
+            }
         }
-        times.extend(self.idle().into_iter().map(|(at, _)| at));
-        times.extend(self.pool.trouble.iter().chain(self.pool.site_trouble.values()).map(|trouble| trouble.until));
+        let troubles = self.pool.trouble.iter().chain(self.pool.site_trouble.values());
+        troubles.for_each(|trouble| at(trouble.until));
         if self.pool.closing {
-            times.extend(self.pool.owed.values().map(|since| since.after(OWED_KEPT)));
+            self.pool.owed.values().for_each(|since| at(since.after(OWED_KEPT)));
         }
-        let alive = self.sites.values().filter(|site| self.now < site.heard.after(SITE_SILENT_AFTER));
-        times.extend(alive.map(|site| site.list_at));
-        times.into_iter().filter(|at| *at > self.now && *at < Time::NEVER).min()
+        let alive = self.sites.values().filter(|site| now < site.heard.after(SITE_SILENT_AFTER));
+        alive.for_each(|site| at(site.list_at));
+        (wake < Time::NEVER).then_some(wake)
     }
 }
