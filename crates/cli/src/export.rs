@@ -37,8 +37,8 @@ One JSON object per line: the settings of crawls, groups, hosts and roles, the m
 chunk with its links and copies. A file gets its name only when it is complete. The server keeps running: each line is from the
 moment when it was read.
 
-An export is for moving to another kind of store or another number of shards. It cannot carry leases and visit results:
-if a store has any, the command refuses with the list of what would be left out (code 4), unless --partial accepts that. For a
+An export is for moving to another kind of store or another number of shards. It cannot carry leases, visit results and pools of
+workers: if a store has any, the command refuses with the list of what would be left out (code 4), unless --partial accepts that. For a
 complete backup use `wayleave snapshot`.
 
 URLs are written with their credentials, such as http://user:password@host/, which other commands do not show: protect the file
@@ -57,7 +57,7 @@ pub struct Args {
     /// Only this crawl and its chunks, without groups, hosts, roles and machines
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
-    /// Accept that leases and visit results are left out
+    /// Accept that leases, visit results and pools are left out
     #[arg(long)]
     partial: bool,
 }
@@ -98,6 +98,10 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
                 writer.write(&Record::Map(MapVersion { version: map.version }))?;
             }
             machines.into_iter().try_for_each(|machine| writer.write(&Record::Machine(Box::new(machine))))?;
+            let mut pools = std::pin::pin!(client.all_pools());
+            while let Some(pool) = pools.next().await.transpose()? {
+                left_out.pool(&pool);
+            }
             total(&client.stats().await?.urls)
         }
     };

@@ -10,6 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use wayleave_api::carry::{ExportedChunk, ExportedLinkState};
 use wayleave_api::chunks::ChunkState;
 use wayleave_api::groups::Group;
+use wayleave_api::pools::PoolSummary;
 use wayleave_api::roles::Role;
 use wayleave_api::urls::{Url, UrlState};
 
@@ -27,6 +28,8 @@ pub struct LeftOut {
     standbys: u64,
     /// Chunks that someone works on.
     leases: u64,
+    pools: u64,
+    clients: u64,
 }
 
 impl LeftOut {
@@ -50,6 +53,12 @@ impl LeftOut {
         self.standbys += role.standbys.len() as u64;
     }
 
+    /// Counts a pool, of which nothing is exported: its environment is secret, and its workers belong to this store.
+    pub const fn pool(&mut self, pool: &PoolSummary) {
+        self.pools += 1;
+        self.clients += pool.matched + pool.waiting;
+    }
+
     /// Counts a chunk that is exported.
     pub fn chunk(&mut self, chunk: &ExportedChunk) {
         self.leases += u64::from(chunk.worker.is_some());
@@ -63,7 +72,7 @@ impl LeftOut {
     /// Descriptions of what is left out; empty if nothing is.
     #[must_use]
     pub fn list(&self) -> Vec<String> {
-        let Self { held, outcomes, results, visited, primaries, standbys, leases } = self;
+        let Self { held, outcomes, results, visited, primaries, standbys, leases, pools, clients } = self;
         let lines = [
             ("the reservations and holds of", held.len() as u64, "URL", ", to be queued again"),
             ("the outcome, gone or failed, of", *outcomes, "URL", ", to count as fetched"),
@@ -72,6 +81,8 @@ impl LeftOut {
             ("the primaries of", *primaries, "role", ""),
             ("the registration of", *standbys, "standby", " of a role"),
             ("the leases of", *leases, "chunk", ", to be offered again"),
+            ("the settings and workers of", *pools, "pool", ", to be set up again"),
+            ("the matches of", *clients, "client", ""),
         ];
         let named = lines.into_iter().filter(|(_, count, ..)| *count > 0);
         named.map(|(what, count, one, then)| format!("{what} {}{then}", counted(count, one))).collect()
@@ -158,5 +169,18 @@ mod tests {
         assert!(left_out.list()[0].contains("holds of 1 URL"), "{:?}", left_out.list());
         left_out.chunk(&chunk(vec![link("http://a/", ExportedLinkState::Crawled)]));
         assert!(left_out.list().is_empty(), "{:?}", left_out.list());
+    }
+
+    /// What went wrong once: pools were left out without a word.
+    #[test]
+    fn pools_are_left_out_by_name() {
+        let mut left_out = LeftOut::default();
+        let pool = serde_json::json!({
+            "pool": "p", "runtime": "process", "reason": "", "closing": false, "min": 0, "max": 1, "workers": 1,
+            "waiting": 1, "matched": 2, "free": 0,
+        });
+        left_out.pool(&serde_json::from_value(pool).unwrap());
+        let list = left_out.list();
+        assert_eq!(list, ["the settings and workers of 1 pool, to be set up again", "the matches of 3 clients"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Parsers of argument values: spans and points in time.
 
 use wayleave_api::Timestamp;
+use wayleave_core::names;
 use wayleave_core::time::Millis;
 
 use crate::output::now;
@@ -36,6 +37,17 @@ pub fn factor(text: &str) -> Result<f64, String> {
 /// If nothing was written.
 pub fn name(text: &str) -> Result<String, String> {
     if text.trim().is_empty() { Err("a name is needed".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// The name of a client of a pool. A name that means another path never reaches the server.
+///
+/// # Errors
+/// If it is empty, too long, has control characters, or is `.` or `..`.
+pub fn client(text: &str) -> Result<String, String> {
+    match text {
+        "." | ".." => Err("it cannot be the name of a client, because it means another path".to_owned()),
+        _ => names::client(text).map(|_| text.to_owned()).map_err(|bad| bad.to_string()),
+    }
 }
 
 /// The id of a chunk.
@@ -91,5 +103,13 @@ mod tests {
         let soon = when("10m").unwrap().0.0 - now().0.0;
         assert!((590_000..=600_000).contains(&soon), "{soon}");
         assert!(when("yesterday").is_err());
+    }
+
+    #[test]
+    fn a_client_that_would_be_another_one_on_the_way_is_refused() {
+        for bad in ["", ".", "..", "a\tb", "a\nb"] {
+            assert!(client(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(client("a/b c%é"), Ok("a/b c%é".to_owned()));
     }
 }

@@ -5,10 +5,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use reqwest::{Response, StatusCode, Url, header};
 use wayleave_api::{Code, Problem};
 
 use crate::error::{Error, root_cause};
+
+/// What must be encoded in a part of a path.
+const IN_A_PATH: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'\\')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}');
 
 /// How much of a response that is not a problem is shown.
 const TEXT_SHOWN: usize = 200;
@@ -45,11 +61,10 @@ impl Servers {
 
     /// The URL of a call before its server is chosen; parts are percent-encoded as needed.
     pub fn url(&self, parts: &[&str]) -> Url {
+        // `Url` would encode the parts by itself, but it drops tabs and line breaks first: another name would be asked for.
+        let encoded: Vec<String> = parts.iter().map(|part| utf8_percent_encode(part, IN_A_PATH).to_string()).collect();
         let mut url = self.first.clone();
-        url.set_path("");
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().push("v1").extend(parts);
-        }
+        url.set_path(&format!("/v1/{}", encoded.join("/")));
         url
     }
 }
@@ -199,5 +214,14 @@ mod tests {
         Here::now(&servers).failed(lost());
         Here::now(&servers).failed(lost());
         assert_eq!(servers.current(), "http://a:1", "after the last comes the first");
+    }
+
+    #[test]
+    fn a_part_of_a_path_arrives_as_it_is() {
+        let servers = Servers::parse("127.0.0.1:7071").unwrap();
+        let url = |part: &str| servers.url(&["matches", part]).to_string();
+        assert_eq!(url("a\tb\n"), "http://127.0.0.1:7071/v1/matches/a%09b%0A");
+        assert_eq!(url("a/b?c#d%2F e"), "http://127.0.0.1:7071/v1/matches/a%2Fb%3Fc%23d%252F%20e");
+        assert_eq!(url("h.example:80"), "http://127.0.0.1:7071/v1/matches/h.example:80");
     }
 }

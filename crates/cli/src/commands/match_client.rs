@@ -27,8 +27,8 @@ server cannot be reached.";
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Who the worker is for: any name up to 255 bytes; one match per client and pool
-    #[arg(value_parser = values::name)]
+    /// Who the worker is for: 1 to 255 bytes without control characters, not . or ..; one match per client and pool
+    #[arg(value_parser = values::client)]
     client: String,
     /// The pool
     #[arg(long, value_name = "POOL", value_parser = values::name)]

@@ -55,7 +55,7 @@ enum Command {
 #[derive(Clone, Debug, clap::Args)]
 struct ClientArgs {
     /// The client
-    #[arg(value_parser = values::name)]
+    #[arg(value_parser = values::client)]
     client: String,
     /// The pool
     #[arg(long, value_name = "POOL", value_parser = values::name)]

@@ -164,7 +164,15 @@ async fn logs(remote: &Remote, args: LogsArgs) -> anyhow::Result<()> {
         return if remote.json { output::json(&found) } else { output::line(found.log.trim_end_matches('\n')) };
     }
     let mut failed = None;
-    for worker in remote.client.workers(&args.pool).await? {
+    let workers = remote.client.workers(&args.pool).await?;
+    if workers.is_empty() {
+        // Not on stdout, which is for logs alone.
+        eprintln!(
+            "pool '{0}' has no workers, and what removed ones wrote is not shown; `wayleave why --pool {0}` says why",
+            args.pool
+        );
+    }
+    for worker in workers {
         match remote.client.worker_log(&args.pool, &worker.worker, &query).await {
             Ok(found) if remote.json => output::json(&found)?,
             Ok(found) => output::line(format!("==> {} <==\n{}", worker.worker, found.log.trim_end_matches('\n')))?,

@@ -37,7 +37,10 @@ pub struct Args {
 /// If it is not known or the server does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     match (args.name, args.pool) {
-        (Some(client), Some(pool)) => why_match::client(remote, &client, &pool).await,
+        (Some(client), Some(pool)) => {
+            let client = values::client(&client).map_err(|bad| Usage(format!("'{}': {bad}", client.escape_debug())))?;
+            why_match::client(remote, &client, &pool).await
+        }
         (None, Some(pool)) => why_match::pool(remote, &pool).await,
         (Some(host), None) => host_or_group(remote, &host).await,
         (None, None) => Err(Usage("name a host or alias, or a pool with --pool".to_owned()).into()),
