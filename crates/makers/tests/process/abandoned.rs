@@ -47,7 +47,7 @@ async fn without_descriptors() {
     .await;
     let mut events = runtime.events();
     let before = getrlimit(Resource::Nofile);
-    let mut none = before.clone();
+    let mut none = before;
     none.current = Some(0);
     setrlimit(Resource::Nofile, none).unwrap();
     kill_process(Pid::from_raw(instance.id.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
