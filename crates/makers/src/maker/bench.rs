@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -28,7 +29,12 @@ pub struct Bench {
     pub stopping: CancellationToken,
     tasks: TaskTracker,
     under_way: Mutex<UnderWay>,
+    /// When it was last logged that orders cannot be fetched.
+    complained: Mutex<Option<Instant>>,
 }
+
+/// All polls fail for the same reason, such as a full disk: it is logged this often, for all of them.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct UnderWay {
@@ -71,8 +77,18 @@ impl Drop for Accepted {
 impl Bench {
     pub fn new(site: Site, pools: Arc<dyn Pools>, stopping: CancellationToken, tasks: TaskTracker) -> Arc<Self> {
         let tells = Arc::new(Tells::new(Arc::clone(&pools), tasks.clone(), stopping.clone()));
-        let (calls, under_way) = (Calls::default(), Mutex::default());
-        Arc::new(Self { site, pools, calls, tells, stopping, tasks, under_way })
+        let (calls, under_way, complained) = (Calls::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { site, pools, calls, tells, stopping, tasks, under_way, complained })
+    }
+
+    /// Whether it is time to log again that orders cannot be fetched.
+    pub fn may_complain(&self) -> bool {
+        let (now, mut last) = (Instant::now(), self.complained.lock().unwrap_or_else(PoisonError::into_inner));
+        let due = last.is_none_or(|last| now.duration_since(last) >= COMPLAIN_EVERY);
+        if due {
+            *last = Some(now);
+        }
+        due
     }
 
     fn lock(&self) -> MutexGuard<'_, UnderWay> {

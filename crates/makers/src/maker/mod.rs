@@ -152,7 +152,9 @@ async fn poll(bench: Arc<Bench>, shard: ShardId) {
             }
             Err(why) => {
                 let shard = shard.0;
-                tracing::warn!(shard, %why, pause_ms = pause.as_millis(), "cannot fetch the orders of pools");
+                if bench.may_complain() {
+                    tracing::warn!(shard, %why, "cannot fetch the orders of pools; trying again");
+                }
                 let rest = pause;
                 pause = (pause * 2).min(PAUSE_MAX);
                 rest
