@@ -2,7 +2,7 @@
 //! hosts. Every crawl has a virtual time, its pass, which each visit advances by 1 / weight; the lowest pass is served
 //! first. A returning crawl does not catch up for the time it was absent. A crawl closed by a limit is not scheduled.
 //!
-//! This module knows neither groups nor hosts: the schedule reports how many slots of a crawl are ready.
+//! This module knows neither groups nor hosts: the schedule reports how many entries of a crawl are ready.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(super) const STRIDE: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     pass: u64,
-    /// Since when its oldest slot was ready when it was last ordered; breaks ties.
+    /// Since when its oldest entry was ready when it was last ordered; breaks ties.
     since: Time,
     ready: usize,
     closed: bool,
@@ -28,7 +28,7 @@ struct Line {
 #[derive(Default)]
 pub(super) struct CrawlOrder {
     lines: HashMap<CrawlNo, Line>,
-    /// Open crawls with a ready slot.
+    /// Open crawls with a ready entry.
     order: BTreeSet<(u64, Time, CrawlNo)>,
     /// The pass of the crawl served last: returning crawls start here.
     now: u64,
@@ -37,7 +37,7 @@ pub(super) struct CrawlOrder {
 }
 
 impl CrawlOrder {
-    /// A slot of a crawl became ready.
+    /// An entry of a crawl became ready.
     pub fn add(&mut self, crawl: CrawlNo, since: Time) {
         let line = self.lines.entry(crawl).or_default();
         line.ready += 1;
@@ -50,7 +50,7 @@ impl CrawlOrder {
         }
     }
 
-    /// A slot of a crawl is no longer ready.
+    /// An entry of a crawl is no longer ready.
     pub fn remove(&mut self, crawl: CrawlNo) {
         if let Some(line) = self.lines.get_mut(&crawl) {
             line.ready = line.ready.saturating_sub(1);
@@ -60,7 +60,7 @@ impl CrawlOrder {
         }
     }
 
-    /// Charges a crawl for a planned visit. `since` is when its now oldest slot became ready.
+    /// Charges a crawl for a planned visit. `since` is when its now oldest entry became ready.
     pub fn charge(&mut self, crawl: CrawlNo, stride: u64, since: Time) {
         let line = self.lines.entry(crawl).or_default();
         let ordered = self.order.remove(&(line.pass, line.since, crawl));
@@ -91,7 +91,7 @@ impl CrawlOrder {
         std::mem::take(&mut self.charged)
     }
 
-    /// Closes or reopens a crawl. Returns the number of its ready slots if that is a change.
+    /// Closes or reopens a crawl. Returns the number of its ready entries if that is a change.
     pub fn set_closed(&mut self, crawl: CrawlNo, closed: bool) -> Option<usize> {
         if !closed && !self.is_closed(crawl) {
             return None;

@@ -77,7 +77,7 @@ impl State {
             self.settled.push(crawl.name.clone());
         }
         self.touch_host(ix);
-        self.drop_idle_slots(group);
+        self.drop_idle_entries(group);
         let empty = self.hosts[ix].queues.is_empty() && self.hosts[ix].queued_at == Time::NEVER;
         let forgotten = empty && matches!(self.groups[group].members, Members::One(_));
         if forgotten && self.groups[group].leases.is_empty() {
@@ -88,25 +88,25 @@ impl State {
         counts.total()
     }
 
-    /// Removes slots of crawls of which no host of the group has a queue.
-    pub(super) fn drop_idle_slots(&mut self, group: Ix) {
-        let (keep, drop): (Vec<Ix>, Vec<Ix>) = self.groups[group].slots.iter().partition(|slot| {
-            let crawl = self.schedule.slots[**slot].crawl;
+    /// Removes entries of crawls of which no host of the group has a queue.
+    pub(super) fn drop_idle_entries(&mut self, group: Ix) {
+        let (keep, drop): (Vec<Ix>, Vec<Ix>) = self.groups[group].entries.iter().partition(|entry| {
+            let crawl = self.schedule.entries[**entry].crawl;
             crawl == CrawlNo::NONE
                 || self.groups[group].hosts().iter().any(|h| self.hosts[*h].queues.iter().any(|q| q.crawl == crawl))
         });
-        for slot in drop {
-            self.schedule.remove(slot);
+        for entry in drop {
+            self.schedule.remove(entry);
         }
-        self.groups[group].slots = keep;
+        self.groups[group].entries = keep;
     }
 
     /// Forgets a host that is a group of its own, including its last visit.
     fn drop_host(&mut self, ix: Ix) {
         let group = self.hosts[ix].group;
         if let Some(group) = self.groups.remove(group) {
-            for slot in group.slots {
-                self.schedule.remove(slot);
+            for entry in group.entries {
+                self.schedule.remove(entry);
             }
         }
         if let Some(host) = self.hosts.remove(ix) {

@@ -32,8 +32,8 @@ impl State {
         let Some((host, group)) = place else { return };
         if let Some(at) = lease.queued_at {
             self.hosts[host].queued_at = self.hosts[host].queued_at.min(at);
-            // A shard that was opened, or took the host in, during the visit has no slot for it yet.
-            self.ensure_slot(group, crate::ids::CrawlNo::NONE);
+            // A shard that was opened, or took the host in, during the visit has no entry for it yet.
+            self.ensure_entry(group, crate::ids::CrawlNo::NONE);
             self.touch_host(host);
         }
         self.end_visit(group, lease.crawl, lease.expires_at, lease.expires_at.since(lease.granted_at));
@@ -67,8 +67,8 @@ impl State {
         self.holds = self.holds.saturating_sub(1);
         self.give_back(queue, &key, row, now, writes);
         let (group, crawl) = (self.hosts[host].group, self.queue(host, at).crawl);
-        let slot = self.ensure_slot(group, crawl);
-        self.reschedule_slot(group, slot, now);
+        let entry = self.ensure_entry(group, crawl);
+        self.reschedule_entry(group, entry, now);
     }
 
     /// Records a completed sweep: all holds up to `swept` are gone and none expires before `next`.

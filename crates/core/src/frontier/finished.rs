@@ -24,8 +24,8 @@ impl State {
         } else if queued == 0 || self.is_spent(no) {
             None
         } else {
-            let slot = self.schedule.some_of(no).map(|slot| self.schedule.slots[slot].group);
-            let group = slot.filter(|group| self.group_room(*group, no) != Some(0));
+            let entry = self.schedule.some_of(no).map(|entry| self.schedule.entries[entry].group);
+            let group = entry.filter(|group| self.group_room(*group, no) != Some(0));
             group.and_then(|group| {
                 self.groups[group].hosts().iter().find_map(|ix| self.open(&self.hosts[*ix], no, crawl))
             })

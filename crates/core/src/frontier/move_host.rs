@@ -168,11 +168,11 @@ impl State {
         }
         if let Members::Many(together) = &mut self.groups[group].members {
             together.hosts.retain(|h| *h != ix);
-            self.drop_idle_slots(group);
+            self.drop_idle_entries(group);
             self.reschedule(group, now);
         } else if let Some(group) = self.groups.remove(group) {
-            for slot in group.slots {
-                self.schedule.remove(slot);
+            for entry in group.entries {
+                self.schedule.remove(entry);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Politeness: the delay in force for a group, the earliest time of its next visit, and the placement of its slots in
+//! Politeness: the delay in force for a group, the earliest time of its next visit, and the placement of its entries in
 //! the schedule.
 
 use super::row::Pace;
@@ -160,42 +160,42 @@ impl State {
         self.schedule.set_closed(crawl, self.is_spent(crawl));
     }
 
-    /// Reschedules every slot of a group.
+    /// Reschedules every entry of a group.
     pub(super) fn reschedule(&mut self, group: Ix, now: Time) {
         let gate = self.open_from(group);
         let mut at = 0;
-        while let Some(slot) = self.groups[group].slots.get(at).copied() {
-            self.place_slot(gate, group, slot, now);
+        while let Some(entry) = self.groups[group].entries.get(at).copied() {
+            self.place_entry(gate, group, entry, now);
             at += 1;
         }
     }
 
-    /// Reschedules every slot of a group after a visit that ends at once. For slots not parked by it only the group's
+    /// Reschedules every entry of a group after a visit that ends at once. For entries not parked by it only the group's
     /// gate has moved, to a later time, so their queues need not be examined.
     pub(super) fn defer(&mut self, group: Ix, now: Time) {
         let gate = self.open_from(group);
         let mut at = 0;
-        while let Some(slot) = self.groups[group].slots.get(at).copied() {
-            if !gate.is_some_and(|gate| self.schedule.defer(slot, gate, now)) {
-                self.place_slot(gate, group, slot, now);
+        while let Some(entry) = self.groups[group].entries.get(at).copied() {
+            if !gate.is_some_and(|gate| self.schedule.defer(entry, gate, now)) {
+                self.place_entry(gate, group, entry, now);
             }
             at += 1;
         }
     }
 
-    pub(super) fn reschedule_slot(&mut self, group: Ix, slot: Ix, now: Time) {
-        self.place_slot(self.open_from(group), group, slot, now);
+    pub(super) fn reschedule_entry(&mut self, group: Ix, entry: Ix, now: Time) {
+        self.place_entry(self.open_from(group), group, entry, now);
     }
 
-    fn place_slot(&mut self, gate: Option<Time>, group: Ix, slot: Ix, now: Time) {
-        let chance = gate.and_then(|gate| self.chance_from(gate, group, self.schedule.slots[slot].crawl));
+    fn place_entry(&mut self, gate: Option<Time>, group: Ix, entry: Ix, now: Time) {
+        let chance = gate.and_then(|gate| self.chance_from(gate, group, self.schedule.entries[entry].crawl));
         match chance {
-            Some(chance) if chance.at != Time::NEVER => self.schedule.place(slot, chance.at, chance.held, now),
-            _ => self.schedule.park(slot),
+            Some(chance) if chance.at != Time::NEVER => self.schedule.place(entry, chance.at, chance.held, now),
+            _ => self.schedule.park(entry),
         }
     }
 
-    /// Reschedules every slot of the shard, after a change of a setting that all of them share.
+    /// Reschedules every entry of the shard, after a change of a setting that all of them share.
     pub fn reschedule_all(&mut self, now: Time) {
         for group in self.groups.numbers() {
             self.reschedule(group, now);

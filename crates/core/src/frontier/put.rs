@@ -98,7 +98,7 @@ impl State {
                 let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
                 let (host, at) = self.place_of(&put, place);
                 if self.queue(host, at).head() <= position.due {
-                    // Queued behind one that is due no later: the group's slot does not move.
+                    // Queued behind one that is due no later: the group's entry does not move.
                     let row = DueRow { created: now, whole: key.is_cut().then(|| put.url.clone()), details };
                     self.enqueue(host, at, key, position, row, writes);
                 } else {
@@ -237,8 +237,8 @@ impl State {
             None => self.finish(host, at, key, (created, whole), (End::Fetched, lane, details), writes),
         }
         let (group, crawl) = (self.hosts[host].group, self.queue(host, at).crawl);
-        let slot = self.ensure_slot(group, crawl);
-        self.reschedule_slot(group, slot, now);
+        let entry = self.ensure_entry(group, crawl);
+        self.reschedule_entry(group, entry, now);
     }
 
     /// Inserts a URL into its queue. The caller reschedules the group.

@@ -54,7 +54,7 @@ impl State {
         self.crawl_of(crawl).map(|row| &row.name)
     }
 
-    /// Number of slots that became ready since the last call.
+    /// Number of entries that became ready since the last call.
     pub const fn take_newly_ready(&mut self) -> usize {
         std::mem::replace(&mut self.schedule.newly_ready, 0)
     }

@@ -65,7 +65,7 @@ impl State {
         };
         if let Some(at) = release.ready_at {
             self.hosts[host].queued_at = at.max(now);
-            self.ensure_slot(group, CrawlNo::NONE);
+            self.ensure_entry(group, CrawlNo::NONE);
             self.touch_host(host);
         }
         let reported = release.results.iter().filter_map(|r| r.duration).max();

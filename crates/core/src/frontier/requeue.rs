@@ -167,8 +167,8 @@ impl State {
         self.take_out(host, at, &key, &status, writes);
         self.enqueue(host, at, key, position, DueRow { created, whole, details }, writes);
         let (group, crawl) = (self.hosts[host].group, self.queue(host, at).crawl);
-        let slot = self.ensure_slot(group, crawl);
-        self.reschedule_slot(group, slot, now);
+        let entry = self.ensure_entry(group, crawl);
+        self.reschedule_entry(group, entry, now);
     }
 
     /// Deletes a URL as if it had never been stored: its place under a limit is free again.

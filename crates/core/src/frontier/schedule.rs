@@ -1,4 +1,4 @@
-//! The schedule: one slot per (group, crawl), either ready, in the order in which it became ready, or waiting for a
+//! The schedule: one entry per (group, crawl), either ready, in the order in which it became ready, or waiting for a
 //! time. [`CrawlOrder`] decides which crawl is served next.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,37 +8,37 @@ use super::slab::{Ix, Slab};
 use crate::ids::CrawlNo;
 use crate::time::Time;
 
-/// One crawl's slot at one group.
+/// One crawl's entry at one group.
 #[derive(Clone, Debug)]
-pub(super) struct Slot {
+pub(super) struct ScheduleEntry {
     pub group: Ix,
     pub crawl: CrawlNo,
     /// Virtual time of the crawl within its group: the lowest is served first.
     pub pass: u64,
-    state: SlotState,
+    state: EntryState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotState {
+enum EntryState {
     Parked,
     Waiting(Time),
     /// Ready since, and the bucket of its number of URLs on hold.
     Ready(Time, u8),
 }
 
-/// All slots of a shard.
+/// All entries of a shard.
 #[derive(Default)]
 pub(super) struct Schedule {
-    pub slots: Slab<Slot>,
+    pub entries: Slab<ScheduleEntry>,
     waiting: BTreeSet<(Time, Ix)>,
     /// By crawl and on-hold bucket, so that a caller who only takes queues with few URLs on hold skips the others in
     /// bulk.
     ready: BTreeMap<(CrawlNo, u8), BTreeSet<(Time, Ix)>>,
-    /// Number of ready slots, excluding those of closed crawls.
+    /// Number of ready entries, excluding those of closed crawls.
     ready_len: usize,
     /// Which crawl is served next.
     pub crawl_order: CrawlOrder,
-    /// Slots that became ready since the last call.
+    /// Entries that became ready since the last call.
     pub newly_ready: usize,
     /// Crawls whose readiness changed since the last call; may contain duplicates.
     pub touched: Vec<CrawlNo>,
@@ -61,24 +61,24 @@ fn touch(touched: &mut Vec<CrawlNo>, crawl: CrawlNo) {
 
 impl Schedule {
     pub fn add(&mut self, group: Ix, crawl: CrawlNo, pass: u64) -> Ix {
-        self.slots.insert(Slot { group, crawl, pass, state: SlotState::Parked })
+        self.entries.insert(ScheduleEntry { group, crawl, pass, state: EntryState::Parked })
     }
 
-    pub fn remove(&mut self, slot: Ix) {
-        self.park(slot);
-        self.slots.remove(slot);
+    pub fn remove(&mut self, entry: Ix) {
+        self.park(entry);
+        self.entries.remove(entry);
     }
 
-    /// Removes a slot from all orders: it is busy, paused or empty.
+    /// Removes an entry from all orders: it is busy, paused or empty.
     pub fn park(&mut self, ix: Ix) {
-        let slot = &mut self.slots[ix];
-        match std::mem::replace(&mut slot.state, SlotState::Parked) {
-            SlotState::Parked => {}
-            SlotState::Waiting(at) => {
+        let entry = &mut self.entries[ix];
+        match std::mem::replace(&mut entry.state, EntryState::Parked) {
+            EntryState::Parked => {}
+            EntryState::Waiting(at) => {
                 self.waiting.remove(&(at, ix));
             }
-            SlotState::Ready(since, bucket) => {
-                let crawl = slot.crawl;
+            EntryState::Ready(since, bucket) => {
+                let crawl = entry.crawl;
                 touch(&mut self.touched, crawl);
                 if let Some(set) = self.ready.get_mut(&(crawl, bucket)) {
                     set.remove(&(since, ix));
@@ -92,78 +92,78 @@ impl Schedule {
         }
     }
 
-    /// Places a slot: ready since `at` if that has passed, otherwise waiting for it.
+    /// Places an entry: ready since `at` if that has passed, otherwise waiting for it.
     pub fn place(&mut self, ix: Ix, at: Time, held: u32, now: Time) {
         self.move_to(ix, at, bucket(held), now);
     }
 
     fn move_to(&mut self, ix: Ix, at: Time, bucket: u8, now: Time) {
         let ready = at <= now;
-        let want = if ready { SlotState::Ready(at, bucket) } else { SlotState::Waiting(at) };
-        let before = self.slots[ix].state;
+        let want = if ready { EntryState::Ready(at, bucket) } else { EntryState::Waiting(at) };
+        let before = self.entries[ix].state;
         if before == want {
             return;
         }
         self.park(ix);
-        let slot = &mut self.slots[ix];
-        slot.state = want;
+        let entry = &mut self.entries[ix];
+        entry.state = want;
         if ready {
-            touch(&mut self.touched, slot.crawl);
-            self.ready.entry((slot.crawl, bucket)).or_default().insert((at, ix));
-            self.crawl_order.add(slot.crawl, at);
-            if !self.crawl_order.is_closed(slot.crawl) {
+            touch(&mut self.touched, entry.crawl);
+            self.ready.entry((entry.crawl, bucket)).or_default().insert((at, ix));
+            self.crawl_order.add(entry.crawl, at);
+            if !self.crawl_order.is_closed(entry.crawl) {
                 self.ready_len += 1;
-                self.newly_ready += usize::from(!matches!(before, SlotState::Ready(..)));
+                self.newly_ready += usize::from(!matches!(before, EntryState::Ready(..)));
             }
         } else {
             self.waiting.insert((at, ix));
         }
     }
 
-    /// Moves a ready or waiting slot to `gate` at the earliest; false if that needs a full recalculation.
+    /// Moves a ready or waiting entry to `gate` at the earliest; false if that needs a full recalculation.
     pub fn defer(&mut self, ix: Ix, gate: Time, now: Time) -> bool {
-        match self.slots[ix].state {
-            SlotState::Ready(since, bucket) => {
+        match self.entries[ix].state {
+            EntryState::Ready(since, bucket) => {
                 self.move_to(ix, since.max(gate), bucket, now);
                 true
             }
-            SlotState::Waiting(at) if at.max(gate) > now => {
+            EntryState::Waiting(at) if at.max(gate) > now => {
                 self.move_to(ix, at.max(gate), 0, now);
                 true
             }
-            SlotState::Waiting(_) | SlotState::Parked => false,
+            EntryState::Waiting(_) | EntryState::Parked => false,
         }
     }
 
-    /// The time of a slot and whether it is ready; `None` if it is parked.
-    pub fn place_of(&self, ix: Ix) -> Option<(Time, bool)> {
-        match self.slots[ix].state {
-            SlotState::Parked => None,
-            SlotState::Waiting(at) => Some((at, false)),
-            SlotState::Ready(since, _) => Some((since, true)),
+    /// The time of an entry and whether it is ready; `None` if it is parked.
+    pub fn state_of(&self, ix: Ix) -> Option<(Time, bool)> {
+        match self.entries[ix].state {
+            EntryState::Parked => None,
+            EntryState::Waiting(at) => Some((at, false)),
+            EntryState::Ready(since, _) => Some((since, true)),
         }
     }
 
-    /// Upper bound of the URLs on hold for a ready slot.
+    /// Upper bound of the URLs on hold for a ready entry.
     pub fn held_most(&self, ix: Ix) -> u32 {
-        match self.slots[ix].state {
-            SlotState::Ready(_, bucket) => 1u32.checked_shl(bucket.into()).map_or(u32::MAX, |above| above - 1),
-            SlotState::Parked | SlotState::Waiting(_) => u32::MAX,
+        match self.entries[ix].state {
+            EntryState::Ready(_, bucket) => 1u32.checked_shl(bucket.into()).map_or(u32::MAX, |above| above - 1),
+            EntryState::Parked | EntryState::Waiting(_) => u32::MAX,
         }
     }
 
     pub fn is_ready(&self, ix: Ix) -> bool {
-        matches!(self.slots[ix].state, SlotState::Ready(..))
+        matches!(self.entries[ix].state, EntryState::Ready(..))
     }
 
-    /// Slots whose wait is over.
+    /// Entries whose wait is over.
     pub fn due(&self, now: Time, most: usize) -> Vec<Ix> {
-        self.waiting.range(..=(now, Ix::MAX)).take(most).map(|(_, slot)| *slot).collect()
+        self.waiting.range(..=(now, Ix::MAX)).take(most).map(|(_, entry)| *entry).collect()
     }
 
-    /// Whether a slot is still waiting for a time that has passed.
+    /// Whether an entry is still waiting for a time that has passed.
     pub fn is_due(&self, ix: Ix, now: Time) -> bool {
-        matches!(self.slots[ix].state, SlotState::Waiting(at) if at <= now)
+        matches!(self.entries[ix].state, EntryState::Waiting(at) if at <= now)
     }
 
     /// When the next wait ends.
@@ -171,13 +171,13 @@ impl Schedule {
         self.waiting.first().map(|(at, _)| *at)
     }
 
-    /// When the longest ready slot became ready.
+    /// When the longest ready entry became ready.
     pub fn oldest_ready(&self) -> Option<Time> {
         let open = self.ready.iter().filter(|((crawl, _), _)| !self.crawl_order.is_closed(*crawl));
         open.filter_map(|(_, set)| set.first()).map(|(since, _)| *since).min()
     }
 
-    /// Closes or reopens a crawl: its slots keep their positions and are skipped as a whole.
+    /// Closes or reopens a crawl: its entries keep their positions and are skipped as a whole.
     pub fn set_closed(&mut self, crawl: CrawlNo, closed: bool) {
         let Some(ready) = self.crawl_order.set_closed(crawl, closed) else { return };
         touch(&mut self.touched, crawl);
@@ -195,17 +195,17 @@ impl Schedule {
         self.crawl_order.charge(crawl, stride, since);
     }
 
-    /// Whether a slot of a crawl is ready, even if the crawl is closed.
+    /// Whether an entry of a crawl is ready, even if the crawl is closed.
     pub fn has_ready(&self, crawl: CrawlNo) -> bool {
         self.crawl_order.has_ready(crawl)
     }
 
-    /// Forgets a crawl that has no slots left.
+    /// Forgets a crawl that has no entries left.
     pub fn forget(&mut self, crawl: CrawlNo) {
         self.crawl_order.forget(crawl);
     }
 
-    /// When the longest ready slot of a crawl became ready.
+    /// When the longest ready entry of a crawl became ready.
     pub fn oldest_ready_of(&self, crawl: CrawlNo) -> Option<Time> {
         if self.crawl_order.is_closed(crawl) {
             return None;
@@ -214,17 +214,18 @@ impl Schedule {
         sets.filter_map(|(_, set)| set.first()).map(|(since, _)| *since).min()
     }
 
-    /// Some slot of a crawl that is ready or soon will be, if one is found without a scan.
+    /// Some entry of a crawl that is ready or soon will be, if one is found without a scan.
     pub fn some_of(&self, crawl: CrawlNo) -> Option<Ix> {
         const GLANCE: usize = 64;
         let mut ready = self.ready.range((crawl, 0)..=(crawl, u8::MAX));
-        let ready = ready.find_map(|(_, set)| set.first()).map(|(_, slot)| *slot);
-        let soon =
-            || self.waiting.iter().take(GLANCE).map(|(_, slot)| *slot).find(|slot| self.slots[*slot].crawl == crawl);
+        let ready = ready.find_map(|(_, set)| set.first()).map(|(_, entry)| *entry);
+        let soon = || {
+            self.waiting.iter().take(GLANCE).map(|(_, entry)| *entry).find(|entry| self.entries[*entry].crawl == crawl)
+        };
         ready.or_else(soon)
     }
 
-    /// The slot to visit next: the longest ready one of the given crawl, or of the crawl to be served next, with a
+    /// The entry to visit next: the longest ready one of the given crawl, or of the crawl to be served next, with a
     /// bucket of at most `bucket_max`, for which `skip` is false. `looks` bounds the number skipped. `bare` schedules
     /// hosts that are queued without URLs as if they were a crawl.
     pub fn first(
@@ -241,7 +242,7 @@ impl Schedule {
         crawls.find_map(|crawl| self.first_of(crawl, bucket_max, looks, &mut skip))
     }
 
-    /// How many slots are ready for a crawl, or for the crawl that is next.
+    /// How many entries are ready for a crawl, or for the crawl that is next.
     pub fn ready_groups(&self, crawl: Option<CrawlNo>) -> usize {
         let next = || self.crawl_order.in_order().find(|crawl| *crawl != CrawlNo::NONE);
         let Some(crawl) = crawl.or_else(next).filter(|crawl| !self.crawl_order.is_closed(*crawl)) else { return 0 };
@@ -260,19 +261,19 @@ impl Schedule {
         }
         let mut best: Option<(Time, Ix)> = None;
         for (_, set) in self.ready.range((crawl, 0)..=(crawl, bucket_max)) {
-            for &(since, slot) in set {
-                if best.is_some_and(|b| b <= (since, slot)) || *looks == 0 {
+            for &(since, entry) in set {
+                if best.is_some_and(|b| b <= (since, entry)) || *looks == 0 {
                     break;
                 }
-                if skip(slot) {
+                if skip(entry) {
                     *looks -= 1;
                 } else {
-                    best = Some((since, slot));
+                    best = Some((since, entry));
                     break;
                 }
             }
         }
-        best.map(|(_, slot)| slot)
+        best.map(|(_, entry)| entry)
     }
 
     pub fn ready_len(&self) -> usize {

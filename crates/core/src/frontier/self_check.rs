@@ -71,14 +71,14 @@ impl State {
     }
 
     fn misplaced(&self, now: Time) -> Vec<String> {
-        let slots = self.groups.iter().flat_map(|(ix, group)| group.slots.iter().map(move |slot| (ix, *slot)));
-        slots.filter_map(|(group, slot)| self.misplaced_slot(group, slot, now)).collect()
+        let entries = self.groups.iter().flat_map(|(ix, group)| group.entries.iter().map(move |entry| (ix, *entry)));
+        entries.filter_map(|(group, entry)| self.misplaced_entry(group, entry, now)).collect()
     }
 
-    fn misplaced_slot(&self, group: Ix, slot: Ix, now: Time) -> Option<String> {
-        let crawl = self.schedule.slots[slot].crawl;
+    fn misplaced_entry(&self, group: Ix, entry: Ix, now: Time) -> Option<String> {
+        let crawl = self.schedule.entries[entry].crawl;
         let want = self.chance(group, crawl).map(|chance| chance.at).filter(|at| *at != Time::NEVER);
-        let is = self.schedule.place_of(slot);
+        let is = self.schedule.state_of(entry);
         let fits = match (want, is) {
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,

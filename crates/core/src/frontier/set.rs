@@ -35,7 +35,7 @@ impl State {
         host.robots_delay = crawl_delay.unwrap_or_default();
         if let Some(at) = ready_at {
             host.queued_at = at.max(now);
-            self.ensure_slot(group, CrawlNo::NONE);
+            self.ensure_entry(group, CrawlNo::NONE);
         }
         if changes.blocked_until == Change::Clear {
             self.lift(group);
@@ -107,8 +107,8 @@ impl State {
         }
         self.group_by_alias.remove(alias);
         if let Some(group) = self.groups.remove(ix) {
-            for slot in group.slots {
-                self.schedule.remove(slot);
+            for entry in group.entries {
+                self.schedule.remove(entry);
             }
             if let Members::Many(together) = group.members {
                 self.changed.others.push(HotRow::AliasGone(together.id));

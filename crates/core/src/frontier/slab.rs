@@ -1,5 +1,5 @@
 //! Items by small index, with free indices reused: the `slab` crate with indices of four bytes, which hosts, groups and
-//! slots refer to each other by.
+//! schedule entries refer to each other by.
 
 use std::ops::{Index, IndexMut};
 

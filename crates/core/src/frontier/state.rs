@@ -52,7 +52,7 @@ pub(super) struct Group {
     pub settings: Option<Box<PaceSettings>>,
     pub pace: Pace,
     pub leases: Vec<Token>,
-    pub slots: Vec<Ix>,
+    pub entries: Vec<Ix>,
     /// Virtual time of the crawl served last.
     pub pass: u64,
 }
@@ -153,7 +153,7 @@ impl Group {
     }
 
     pub fn new(members: Members, pace: Pace) -> Self {
-        Self { members, settings: None, pace, leases: Vec::new(), slots: Vec::new(), pass: 0 }
+        Self { members, settings: None, pace, leases: Vec::new(), entries: Vec::new(), pass: 0 }
     }
 }
 
@@ -285,7 +285,7 @@ impl State {
             self.insert_queue(ix, queue);
         }
         if self.hosts[ix].queued_at != Time::NEVER {
-            self.ensure_slot(group, CrawlNo::NONE);
+            self.ensure_entry(group, CrawlNo::NONE);
         }
         ix
     }
@@ -305,7 +305,7 @@ impl State {
         let group = self.hosts[host].group;
         self.hosts[host].queues.reserve_exact(1);
         self.hosts[host].queues.push(queue);
-        self.ensure_slot(group, crawl);
+        self.ensure_entry(group, crawl);
     }
 
     /// Subtracts a queue from every count: it is deleted, or leaves with its host.
@@ -321,15 +321,15 @@ impl State {
         self.follow_limit(queue.crawl);
     }
 
-    pub(super) fn ensure_slot(&mut self, group: Ix, crawl: CrawlNo) -> Ix {
-        let found = self.groups[group].slots.iter().copied().find(|s| self.schedule.slots[*s].crawl == crawl);
+    pub(super) fn ensure_entry(&mut self, group: Ix, crawl: CrawlNo) -> Ix {
+        let found = self.groups[group].entries.iter().copied().find(|s| self.schedule.entries[*s].crawl == crawl);
         found.unwrap_or_else(|| {
             let pass = self.groups[group].pass;
-            let slot = self.schedule.add(group, crawl, pass);
-            let slots = &mut self.groups[group].slots;
-            slots.reserve_exact(1);
-            slots.push(slot);
-            slot
+            let entry = self.schedule.add(group, crawl, pass);
+            let entries = &mut self.groups[group].entries;
+            entries.reserve_exact(1);
+            entries.push(entry);
+            entry
         })
     }
 

@@ -417,9 +417,9 @@ pub struct Stats {
     pub reservations: u64,
     /// URLs on hold in the paced form.
     pub holds: u64,
-    /// (group, crawl) slots that may be visited now.
+    /// (group, crawl) entries that may be visited now.
     pub ready: u64,
-    /// (group, crawl) slots that wait for a time.
+    /// (group, crawl) entries that wait for a time.
     pub waiting: u64,
     /// URLs by state.
     pub urls: Counts,

@@ -27,7 +27,7 @@ pub struct Want {
     pub bare_hosts: bool,
 }
 
-/// A group about to be visited. Its slots are parked until the visit is served.
+/// A group about to be visited. Its entries are parked until the visit is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visit {
     pub(super) group: Ix,
@@ -84,14 +84,14 @@ pub(super) struct Taken {
 }
 
 impl State {
-    /// Moves slots whose time has come to the ready order. Call it before planning.
+    /// Moves entries whose time has come to the ready order. Call it before planning.
     pub fn wake(&mut self, now: Time) {
         while let Some(at) = self.schedule.next_due().filter(|at| *at <= now) {
             debug_assert!(at <= now);
-            for slot in self.schedule.due(now, crate::limits::SLICE_ROWS) {
-                // All slots of a group are rescheduled together, so most are no longer waiting.
-                if self.schedule.is_due(slot, now) {
-                    self.reschedule(self.schedule.slots[slot].group, now);
+            for entry in self.schedule.due(now, crate::limits::SLICE_ROWS) {
+                // All entries of a group are rescheduled together, so most are no longer waiting.
+                if self.schedule.is_due(entry, now) {
+                    self.reschedule(self.schedule.entries[entry].group, now);
                 }
             }
         }
@@ -103,8 +103,8 @@ impl State {
         let mut unfit = Vec::new();
         let mut looks = LOOKS_MAX;
         while visits.len() < most && looks > 0 {
-            let Some(slot) = self.next_slot(want, &mut looks) else { break };
-            let group = self.schedule.slots[slot].group;
+            let Some(entry) = self.next_entry(want, &mut looks) else { break };
+            let group = self.schedule.entries[entry].group;
             let visit = self.plan_visit(group, want, now);
             self.park_for(group, want);
             match visit {
@@ -138,52 +138,52 @@ impl State {
         Some(visit)
     }
 
-    /// Parks every slot that this call could find again.
+    /// Parks every entry that this call could find again.
     fn park_for(&mut self, group: Ix, want: &Want) {
-        for slot in &self.groups[group].slots {
-            if want.crawl.is_none_or(|crawl| self.schedule.slots[*slot].crawl == crawl) {
-                self.schedule.park(*slot);
+        for entry in &self.groups[group].entries {
+            if want.crawl.is_none_or(|crawl| self.schedule.entries[*entry].crawl == crawl) {
+                self.schedule.park(*entry);
             }
         }
     }
 
-    fn next_slot(&self, want: &Want, looks: &mut usize) -> Option<Ix> {
+    fn next_entry(&self, want: &Want, looks: &mut usize) -> Option<Ix> {
         let bucket_max = want.held_below.map_or(u8::MAX, |most| bucket(most.saturating_sub(1)));
         self.schedule.first((want.crawl, want.bare_hosts), bucket_max, looks, |ix| {
-            let slot = &self.schedule.slots[ix];
-            let held = || self.chance(slot.group, slot.crawl).map_or(u32::MAX, |c| c.held);
+            let entry = &self.schedule.entries[ix];
+            let held = || self.chance(entry.group, entry.crawl).map_or(u32::MAX, |c| c.held);
             want.held_below.is_some_and(|most| self.schedule.held_most(ix) >= most && held() >= most)
         })
     }
 
     /// Chooses within a group: the crawl by stride, then the host by its most overdue URL.
     fn plan_visit(&mut self, group: Ix, want: &Want, now: Time) -> Option<Visit> {
-        let fits = |slot: &Ix| {
-            let crawl = self.schedule.slots[*slot].crawl;
+        let fits = |entry: &Ix| {
+            let crawl = self.schedule.entries[*entry].crawl;
             let wanted = if crawl == CrawlNo::NONE {
                 want.bare_hosts && want.crawl.is_none()
             } else {
                 want.crawl.is_none_or(|w| w == crawl)
             };
-            let may = wanted && self.schedule.is_ready(*slot) && !self.schedule.crawl_order.is_closed(crawl);
+            let may = wanted && self.schedule.is_ready(*entry) && !self.schedule.crawl_order.is_closed(crawl);
             let host = may.then(|| self.choose_host(group, crawl, want, now)).flatten()?;
-            Some((self.schedule.slots[*slot].pass, crawl, *slot, host))
+            Some((self.schedule.entries[*entry].pass, crawl, *entry, host))
         };
-        let (_, crawl, slot, host) = self.groups[group].slots.iter().filter_map(fits).min()?;
-        self.charge(group, slot, want);
+        let (_, crawl, entry, host) = self.groups[group].entries.iter().filter_map(fits).min()?;
+        self.charge(group, entry, want);
         Some(self.visit(group, host, crawl, want, now))
     }
 
     /// Advances the virtual time of the crawl served, at this group and in the whole shard. A crawl that was absent
     /// catches up by at most one round.
-    fn charge(&mut self, group: Ix, slot: Ix, want: &Want) {
-        let crawl = self.schedule.slots[slot].crawl;
+    fn charge(&mut self, group: Ix, entry: Ix, want: &Want) {
+        let crawl = self.schedule.entries[entry].crawl;
         let stride = self.stride(crawl);
         let floor = self.groups[group].pass.saturating_sub(STRIDE);
-        let place = &mut self.schedule.slots[slot];
-        place.pass = place.pass.max(floor);
-        self.groups[group].pass = place.pass;
-        place.pass += stride;
+        let entry = &mut self.schedule.entries[entry];
+        entry.pass = entry.pass.max(floor);
+        self.groups[group].pass = entry.pass;
+        entry.pass += stride;
         if want.crawl.is_none() {
             // A caller who names a crawl does not consume the turn of the others.
             self.schedule.charge(crawl, stride);
@@ -216,10 +216,10 @@ impl State {
             return;
         }
         let last = pace.last_crawl;
-        for slot in self.groups[group].slots.clone() {
-            let crawl = self.schedule.slots[slot].crawl;
+        for entry in self.groups[group].entries.clone() {
+            let crawl = self.schedule.entries[entry].crawl;
             if crawl <= last {
-                self.schedule.slots[slot].pass = self.stride(crawl);
+                self.schedule.entries[entry].pass = self.stride(crawl);
             }
         }
     }
