@@ -1,4 +1,4 @@
-//! Other programs, several at a time: lanes run beside each other, the jobs of a lane one after the other. What a job prints is shown
+//! Other programs, several at a time: tracks run beside each other, the jobs of a track one after the other. What a job prints is shown
 //! only if it fails; every job runs, also after one that failed.
 
 use std::process::{Command, Output};
@@ -21,17 +21,19 @@ pub struct Done {
     pub succeeded: bool,
 }
 
-/// Runs every lane to its end.
+/// Runs every track to its end.
 ///
 /// # Errors
 /// If a job failed; its output has been shown.
-pub fn run(lanes: Vec<Vec<Job>>) -> Result<Vec<Done>> {
+pub fn run(tracks: Vec<Vec<Job>>) -> Result<Vec<Done>> {
     let done: Vec<Done> = std::thread::scope(|scope| {
-        let running: Vec<_> =
-            lanes.into_iter().map(|lane| scope.spawn(|| lane.into_iter().map(run_one).collect::<Vec<_>>())).collect();
+        let running: Vec<_> = tracks
+            .into_iter()
+            .map(|track| scope.spawn(|| track.into_iter().map(run_one).collect::<Vec<_>>()))
+            .collect();
         running
             .into_iter()
-            .flat_map(|lane| lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .flat_map(|track| track.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     });
     let failed: Vec<&str> = done.iter().filter(|done| !done.succeeded).map(|done| done.name.as_str()).collect();
@@ -57,7 +59,7 @@ fn run_one(mut job: Job) -> Done {
     if succeeded {
         println!("  {:<40} {seconds:>6.1} s", done.name);
     } else {
-        // In one piece: other lanes print too.
+        // In one piece: other tracks print too.
         println!("{}{err}  {} FAILED after {seconds:.1} s; see above", done.out, done.name);
     }
     done
@@ -90,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn lanes_run_beside_each_other_and_their_jobs_in_order() {
-        // Each lane waits for the other: one after the other they would never end.
+    fn tracks_run_beside_each_other_and_their_jobs_in_order() {
+        // Each track waits for the other: one after the other they would never end.
         let folder = std::env::temp_dir().join(format!("wayleave-jobs-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let meet = |mine: &str, other: &str| {

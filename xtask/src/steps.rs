@@ -30,13 +30,13 @@ pub fn verify(root: &Path, with_docker: bool) -> Result<()> {
         Ok(binaries)
     })?;
     let (ran, left_out) = step("tests, clippy and rustdoc", || {
-        let mut lanes = suite::plan(&binaries);
-        lanes.push(vec![
+        let mut tracks = suite::plan(&binaries);
+        tracks.push(vec![
             background("clippy", clippy(root)),
             background("rustdoc", rustdoc(root)),
             background("examples", examples(root)),
         ]);
-        suite::judge(&binaries, &jobs::run(lanes)?)
+        suite::judge(&binaries, &jobs::run(tracks)?)
     })?;
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
     let docker = if with_docker { "" } else { "; WITHOUT the tests that need Docker" };
@@ -99,8 +99,9 @@ fn background(name: &str, command: Command) -> Job {
 fn deny(root: &Path) -> Result<()> {
     let present = command(root, &["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !present.is_ok_and(|status| status.success()) {
-        println!("cargo-deny is missing and will be installed; this takes some minutes, once");
-        cargo(root, &["install", "cargo-deny", "--locked"])
+        println!("cargo-deny is missing and will be installed; this takes a minute or two, once");
+        // Its release profile spends minutes on link-time optimisation that a check of two seconds does not win back.
+        cargo(root, &["install", "cargo-deny", "--locked", "--debug", "--config", "profile.dev.debug=false"])
             .context("cannot install cargo-deny: install it by hand, then run this again")?;
     }
     cargo(root, &["deny", "check", "licenses", "bans", "sources"])

@@ -26,7 +26,7 @@ pub struct Binary {
 
 /// Who may run beside whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lane {
+enum Track {
     /// Nearly everything, one binary after the other.
     Rest,
     /// The command line and its servers: waits for leases, browsers and restarts.
@@ -37,16 +37,16 @@ enum Lane {
     Background,
 }
 
-const LANES: [Lane; 4] = [Lane::Nodes, Lane::Binary, Lane::Rest, Lane::Background];
+const TRACKS: [Track; 4] = [Track::Nodes, Track::Binary, Track::Rest, Track::Background];
 
-/// Tests that do not run with all others: their binary, what their paths contain (all, if empty), and their lane.
-const PARTS: &[(&str, &str, Lane)] = &[
-    ("sim proofs", "three_nodes::", Lane::Nodes),
-    ("sim proofs", "timed_model::", Lane::Background),
-    ("sim proofs", "seeds::", Lane::Background),
-    ("engine-fjall lib", "simulated::", Lane::Background),
-    ("testbed lib", "", Lane::Nodes),
-    ("cli binary", "", Lane::Binary),
+/// Tests that do not run with all others: their binary, what their paths contain (all, if empty), and their track.
+const PARTS: &[(&str, &str, Track)] = &[
+    ("sim proofs", "three_nodes::", Track::Nodes),
+    ("sim proofs", "timed_model::", Track::Background),
+    ("sim proofs", "seeds::", Track::Background),
+    ("engine-fjall lib", "simulated::", Track::Background),
+    ("testbed lib", "", Track::Nodes),
+    ("cli binary", "", Track::Binary),
 ];
 
 /// Binaries whose tests start a Docker engine of their own.
@@ -86,28 +86,28 @@ fn binary(message: &str) -> Option<Binary> {
     Some(Binary { name, path: path.into(), folder: folder.into() })
 }
 
-/// The processes that run all tests of these binaries, in lanes.
+/// The processes that run all tests of these binaries, in tracks.
 pub fn plan(binaries: &[Binary]) -> Vec<Vec<Job>> {
-    LANES.map(|lane| binaries.iter().flat_map(|binary| jobs(binary, lane)).collect()).into()
+    TRACKS.map(|track| binaries.iter().flat_map(|binary| jobs(binary, track)).collect()).into()
 }
 
-/// The part of a binary's tests that a lane runs.
-fn jobs(binary: &Binary, lane: Lane) -> Vec<Job> {
+/// The part of a binary's tests that a track runs.
+fn jobs(binary: &Binary, track: Track) -> Vec<Job> {
     let parts: Vec<_> = PARTS.iter().filter(|(name, ..)| *name == binary.name).collect();
-    let mine = parts.iter().filter(|(.., its)| *its == lane);
-    let mut jobs: Vec<Job> = mine.map(|(_, tests, _)| binary.job(tests, tests, lane)).collect();
-    if lane == Lane::Rest && parts.iter().all(|(_, tests, _)| !tests.is_empty()) {
+    let mine = parts.iter().filter(|(.., its)| *its == track);
+    let mut jobs: Vec<Job> = mine.map(|(_, tests, _)| binary.job(tests, tests, track)).collect();
+    if track == Track::Rest && parts.iter().all(|(_, tests, _)| !tests.is_empty()) {
         let skipped: Vec<String> = parts.iter().map(|(_, tests, _)| format!("--skip={tests}")).collect();
-        jobs.push(binary.job("", &skipped.join(" "), lane));
+        jobs.push(binary.job("", &skipped.join(" "), track));
     }
     jobs
 }
 
 impl Binary {
-    fn job(&self, part: &str, words: &str, lane: Lane) -> Job {
+    fn job(&self, part: &str, words: &str, track: Track) -> Job {
         let mut command = self.command();
         command.args(words.split_whitespace());
-        let command = if lane == Lane::Background { in_background(&command) } else { command };
+        let command = if track == Track::Background { in_background(&command) } else { command };
         let part = part.trim_end_matches(':');
         Job { name: format!("{} {part}", self.name).trim_end().to_owned(), command }
     }
@@ -196,12 +196,12 @@ mod tests {
     /// Whatever is run apart is left out of the rest, and nothing else is.
     #[test]
     fn every_test_of_a_binary_is_in_one_part_of_the_plan() {
-        let lanes = plan(&[named("sim proofs"), named("cli binary"), named("core lib")]);
+        let tracks = plan(&[named("sim proofs"), named("cli binary"), named("core lib")]);
         let words = |job: &Job| {
             let args = job.command.get_args().map(|arg| arg.to_string_lossy().into_owned());
             args.collect::<Vec<_>>().join(" ")
         };
-        let all: Vec<(&str, String)> = lanes.iter().flatten().map(|job| (job.name.as_str(), words(job))).collect();
+        let all: Vec<(&str, String)> = tracks.iter().flatten().map(|job| (job.name.as_str(), words(job))).collect();
         let expected = [
             ("sim proofs three_nodes", "three_nodes::"),
             ("cli binary", ""),

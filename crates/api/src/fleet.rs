@@ -211,8 +211,8 @@ impl std::fmt::Debug for ReportMachineResponse {
     }
 }
 
-impl From<core::Answer> for ReportMachineResponse {
-    fn from(answer: core::Answer) -> Self {
+impl From<core::ReportReply> for ReportMachineResponse {
+    fn from(answer: core::ReportReply) -> Self {
         Self {
             desired: answer.desired.into(),
             judged: answer.judged.into(),

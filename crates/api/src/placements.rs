@@ -32,7 +32,7 @@ words! {
 }
 words! {
     /// What a server says of its copy.
-    SaidOfCopy = core::Said {
+    SaidOfCopy = core::CopyReport {
         /// It has begun to fetch it.
         Fetching,
         /// It has it and serves it.

@@ -9,7 +9,7 @@ use wayleave_core::{fleet, matches, placement, roles};
 
 use crate::BadValue;
 use crate::bad_value::TooMany;
-use crate::wording::Said;
+use crate::wording::TextError;
 
 /// The content type of a problem.
 pub const CONTENT_TYPE: &str = "application/problem+json";
@@ -194,7 +194,7 @@ impl Problem {
     /// far.
     #[must_use]
     pub fn from_json_error(field: &str, error: &serde_json::Error, body: &[u8]) -> Self {
-        let said = Said::of_json("the body", field, error, body);
+        let said = TextError::of_json("the body", field, error, body);
         let code = if said.is_json { Code::BadValue } else { Code::BadJson };
         let problem = Self::new(code, said.sentence).with("line", error.line()).with("column", error.column());
         match said.field {

@@ -263,8 +263,8 @@ pub struct HeartbeatResponse {
     pub slot_run: Option<SlotRun>,
 }
 
-impl From<core::Answer> for HeartbeatResponse {
-    fn from(answer: core::Answer) -> Self {
+impl From<core::HeartbeatReply> for HeartbeatResponse {
+    fn from(answer: core::HeartbeatReply) -> Self {
         Self {
             primary: answer.outcome != core::Outcome::Standby,
             holder: answer.holder.map(|uuid| uuid.to_string()),

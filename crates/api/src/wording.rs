@@ -9,7 +9,7 @@ const SHOWN_MAX: usize = 100;
 
 /// What is wrong with a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct TextError {
     /// The field that it is about, if parsing came that far.
     pub field: Option<String>,
     /// The sentence; it begins with the field.
@@ -18,7 +18,7 @@ pub struct Said {
     pub is_json: bool,
 }
 
-impl Said {
+impl TextError {
     /// What is wrong with `text`, whose parsing ended at `path` with `error`; `whole` is what the text is called.
     #[must_use]
     pub fn of_json(whole: &str, path: &str, error: &serde_json::Error, text: &[u8]) -> Self {

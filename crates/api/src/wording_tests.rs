@@ -8,7 +8,7 @@ use crate::urls::{AddUrlsRequest, UrlToAdd};
 fn said<T: serde::de::DeserializeOwned>(text: &str) -> String {
     let mut reader = serde_json::Deserializer::from_str(text);
     let error = serde_path_to_error::deserialize::<_, Object<T>>(&mut reader).map(drop).expect_err(text);
-    Said::of_json("the body", &error.path().to_string(), error.inner(), text.as_bytes()).sentence
+    TextError::of_json("the body", &error.path().to_string(), error.inner(), text.as_bytes()).sentence
 }
 
 #[test]

@@ -24,7 +24,7 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(20);
 
 /// What was observed.
 #[derive(Clone, Debug, Serialize)]
-pub struct Seen {
+pub struct ChurnReport {
     seconds: f64,
     visits: u64,
     /// Calls that were refused or not answered; workers then try another node.
@@ -37,7 +37,7 @@ pub struct Seen {
     pause_ms_max: f64,
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for ChurnReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = self.visits as f64 / self.seconds.max(0.001);
         writeln!(f, "{} visits of {HOSTS} hosts in {:.1} s ({rate:.0}/s)", self.visits, self.seconds)?;
@@ -158,7 +158,7 @@ impl Worker {
 }
 
 /// Runs for the configured time.
-pub async fn run(args: &BenchArgs) -> Result<Seen> {
+pub async fn run(args: &BenchArgs) -> Result<ChurnReport> {
     let mut nodes = Vec::new();
     for address in &args.address {
         nodes.push(loopback(address).await?);
@@ -190,12 +190,12 @@ pub async fn run(args: &BenchArgs) -> Result<Seen> {
     Ok(seen(&log, &pauses, ended - started))
 }
 
-fn seen(log: &Log, pauses: &[Duration], took: Duration) -> Seen {
+fn seen(log: &Log, pauses: &[Duration], took: Duration) -> ChurnReport {
     let at = |share: f64| {
         let place = (pauses.len().saturating_sub(1) as f64 * share).round() as usize;
         pauses.get(place).map_or(0.0, |pause| pause.as_secs_f64() * 1_000.0)
     };
-    Seen {
+    ChurnReport {
         seconds: took.as_secs_f64(),
         visits: log.visits,
         refusals: log.refusals,

@@ -13,7 +13,7 @@ use crate::{Client, Error};
 /// The response to a request to requeue or delete URLs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum ReworkAnswer {
+pub enum ReworkResponse {
     /// The results of the named URLs.
     Urls(ReworkUrlsResponse),
     /// The job that processes them.
@@ -25,7 +25,7 @@ impl Client {
     ///
     /// # Errors
     /// If the request is refused or the server cannot answer.
-    pub async fn requeue_urls(&self, request: &ReworkUrlsRequest) -> Result<ReworkAnswer, Error> {
+    pub async fn requeue_urls(&self, request: &ReworkUrlsRequest) -> Result<ReworkResponse, Error> {
         self.rework("requeue", request).await
     }
 
@@ -33,11 +33,11 @@ impl Client {
     ///
     /// # Errors
     /// If the request is refused or the server cannot answer.
-    pub async fn delete_urls(&self, request: &ReworkUrlsRequest) -> Result<ReworkAnswer, Error> {
+    pub async fn delete_urls(&self, request: &ReworkUrlsRequest) -> Result<ReworkResponse, Error> {
         self.rework("delete", request).await
     }
 
-    async fn rework(&self, what: &str, request: &ReworkUrlsRequest) -> Result<ReworkAnswer, Error> {
+    async fn rework(&self, what: &str, request: &ReworkUrlsRequest) -> Result<ReworkResponse, Error> {
         let call = Call::new(Method::POST, self.url(&["urls", what])).body(request)?;
         // Not idempotent: a retry would start a second job.
         self.call(call.repeat(Repeat::IfNotDone).longer(DELETION_TIME)).await

@@ -36,7 +36,7 @@ pub use add_lines::Uploaded;
 pub use call::Repeat;
 pub use client::Client;
 pub use error::Error;
-pub use jobs::ReworkAnswer;
+pub use jobs::ReworkResponse;
 pub use put_items::{ItemStatus, PutItems};
 pub use retry::Retry;
 pub use waiting::Waiting;

@@ -17,7 +17,7 @@ use wayleave_registry::{batch, only, value};
 
 /// What one look has shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ClusterSnapshot {
     /// The store's time at which the rows lay there.
     pub now: Time,
     /// All nodes that have a row.
@@ -28,14 +28,14 @@ pub struct Seen {
     look: Look,
 }
 
-impl Seen {
+impl ClusterSnapshot {
     /// What to look at, in a store of so many shards.
     #[must_use]
     pub fn scans(shards: u16) -> [Scan; 2] {
         [node::all(NODES_MAX), seat::all(shards)]
     }
 
-    /// Reads what [`Seen::scans`] found.
+    /// Reads what [`ClusterSnapshot::scans`] found.
     ///
     /// # Errors
     /// If a row is not one of a node or of a seat.

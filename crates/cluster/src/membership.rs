@@ -82,7 +82,7 @@ pub(crate) struct Shared {
     /// The node that has taken this one's address, once there is one.
     replaced: watch::Sender<Option<NodeRow>>,
     /// What was last seen, and when.
-    pub seen: Mutex<(Vec<NodeView>, Option<Instant>)>,
+    pub nodes: Mutex<(Vec<NodeView>, Option<Instant>)>,
     /// Counts the times that the rows were looked at and acted upon.
     pub passes: watch::Sender<u64>,
 }
@@ -151,7 +151,7 @@ impl Membership {
             leaving: watch::Sender::new(false),
             lapses: Lapses::new(deadline),
             replaced: watch::Sender::new(None),
-            seen: Mutex::default(),
+            nodes: Mutex::default(),
             passes: watch::Sender::new(0),
         });
         let others = Arc::downgrade(&shared);
@@ -176,7 +176,7 @@ impl Membership {
     /// All nodes, as they were last seen; none if that is too long ago to say anything of now.
     #[must_use]
     pub fn nodes(&self) -> Option<Vec<NodeView>> {
-        let (nodes, at) = self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (nodes, at) = self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let fresh = at.is_some_and(|at| at.elapsed() < Duration::from_millis(self.shared.options.ttl.0));
         fresh.then_some(nodes)
     }
@@ -236,8 +236,8 @@ impl Shared {
     }
 
     fn tell_others(&self, keys: &[Key]) {
-        let (seen, _) = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for node in seen.iter().filter(|node| !node.here && node.state != NodeState::Lost) {
+        let (nodes, _) = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for node in nodes.iter().filter(|node| !node.here && node.state != NodeState::Lost) {
             self.network.hint(node.row.id, keys);
         }
     }

@@ -23,7 +23,7 @@ use wayleave_engine::rows::{Kind, key as keys};
 use wayleave_registry::{Listener, News};
 use wayleave_shard::{Frontier, NodeReadiness};
 
-use crate::claims::{self, Seen, mine};
+use crate::claims::{self, ClusterSnapshot, mine};
 use crate::membership::{NodeState, NodeView, Shared};
 
 /// Shards that are handed over at once: those that follow wait, but each waits shorter.
@@ -102,25 +102,26 @@ impl Seats {
 
     /// Looks, and does what follows from it. Returns when to look again.
     async fn pass(&mut self) -> Result<Duration, Error> {
-        let seen = self.look().await?;
+        let snapshot = self.look().await?;
         let me = self.shared.options.id;
-        self.meet(&seen);
-        self.settle(&seen).await;
+        self.meet(&snapshot);
+        self.settle(&snapshot).await;
         let interval = self.shared.options.interval();
         let calm = Millis(u64::try_from(interval.as_millis()).unwrap_or(u64::MAX));
-        let steps = cluster::plan(&View { me, now: seen.now, calm, nodes: &seen.nodes, seats: &seen.seats });
+        let steps =
+            cluster::plan(&View { me, now: snapshot.now, calm, nodes: &snapshot.nodes, seats: &snapshot.seats });
         let waiting = lock(&self.one_by_one).clone();
         let takes: Vec<ShardId> = steps.iter().filter_map(take).filter(|shard| !waiting.contains(shard)).collect();
         let gives: Vec<(ShardId, Option<NodeId>)> = steps.iter().filter_map(give).collect();
         if !takes.is_empty() {
-            match self.take(&seen, &takes).await {
+            match self.take(&snapshot, &takes).await {
                 Err(Error::Unavailable(why)) => {
                     tracing::warn!(
                         why,
                         shards = takes.len(),
                         "shards cannot be taken over at once; taking them one by one"
                     );
-                    self.take_one_by_one(&seen, &takes);
+                    self.take_one_by_one(&snapshot, &takes);
                 }
                 taken => taken?,
             }
@@ -128,22 +129,23 @@ impl Seats {
         for some in gives.chunks(GIVEN_AT_ONCE) {
             self.give(some).await?;
         }
-        self.forget(&seen).await?;
+        self.forget(&snapshot).await?;
         // The deadlines of others are looked at when they come: a dead node is replaced on time.
-        let deadlines = seen.nodes.iter().filter(|node| node.id != me && node.is_alive(seen.now));
-        let next = deadlines.map(|node| node.expires_at.since(seen.now).0 + 1).min();
+        let deadlines = snapshot.nodes.iter().filter(|node| node.id != me && node.is_alive(snapshot.now));
+        let next = deadlines.map(|node| node.expires_at.since(snapshot.now).0 + 1).min();
         Ok(next.map_or(interval, |ms| interval.min(Duration::from_millis(ms))))
     }
 
-    async fn look(&self) -> Result<Seen, Error> {
+    async fn look(&self) -> Result<ClusterSnapshot, Error> {
         let shards = self.shared.frontier.shards();
-        Seen::read(self.shared.registry.look(&Seen::scans(shards)).await?, shards)
+        ClusterSnapshot::read(self.shared.registry.look(&ClusterSnapshot::scans(shards)).await?, shards)
     }
 
     /// Learns where the others are, and listens to those that live.
-    fn meet(&mut self, seen: &Seen) {
+    fn meet(&mut self, snapshot: &ClusterSnapshot) {
         let me = self.shared.options.id;
-        let others: Vec<&NodeRow> = seen.nodes.iter().filter(|node| node.id != me && node.is_alive(seen.now)).collect();
+        let others: Vec<&NodeRow> =
+            snapshot.nodes.iter().filter(|node| node.id != me && node.is_alive(snapshot.now)).collect();
         let places: Vec<(NodeId, Box<str>)> = others.iter().map(|node| (node.id, node.address.clone())).collect();
         self.shared.network.meet(&places);
         self.listeners.retain(|id, listener| {
@@ -159,17 +161,17 @@ impl Seats {
             self.listeners.entry(node.id).or_insert_with(|| tokio::spawn(listen(shared.clone(), node.id)));
         }
         let now = tokio::time::Instant::now();
-        *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner) = (views(seen, me), Some(now));
+        *self.shared.nodes.lock().unwrap_or_else(PoisonError::into_inner) = (views(snapshot, me), Some(now));
     }
 
     /// Opens what belongs to this node, closes what does not, and learns where the rest is.
-    async fn settle(&self, seen: &Seen) {
+    async fn settle(&self, snapshot: &ClusterSnapshot) {
         let frontier = &self.shared.frontier;
         let me = self.shared.options.id;
-        for (shard, seat) in (0u16..).map(ShardId).zip(&seen.seats) {
-            if !seen.belongs_to(shard, me) {
+        for (shard, seat) in (0u16..).map(ShardId).zip(&snapshot.seats) {
+            if !snapshot.belongs_to(shard, me) {
                 frontier.close_shard(shard).await;
-                frontier.set_owner(shard, seat.filter(|node| seen.lives(*node)));
+                frontier.set_owner(shard, seat.filter(|node| snapshot.lives(*node)));
             } else if !frontier.owns(shard) {
                 frontier.open_shard(shard, vec![mine(shard, me)]);
             }
@@ -177,9 +179,9 @@ impl Seats {
     }
 
     /// Makes free shards this node's own, all or none.
-    async fn take(&self, seen: &Seen, shards: &[ShardId]) -> Result<(), Error> {
+    async fn take(&self, snapshot: &ClusterSnapshot, shards: &[ShardId]) -> Result<(), Error> {
         let me = self.shared.options.id;
-        self.shared.registry.write(seen.take(shards, me), News::OTHERS).await?;
+        self.shared.registry.write(snapshot.take(shards, me), News::OTHERS).await?;
         tracing::info!(shards = shards.len(), "this node takes shards over");
         for shard in shards {
             self.shared.frontier.open_shard(*shard, vec![mine(*shard, me)]);
@@ -188,13 +190,13 @@ impl Seats {
     }
 
     /// Makes free shards this node's own, each by itself. The next pass opens what it finds to be this node's.
-    fn take_one_by_one(&self, seen: &Seen, shards: &[ShardId]) {
+    fn take_one_by_one(&self, snapshot: &ClusterSnapshot, shards: &[ShardId]) {
         let me = self.shared.options.id;
         lock(&self.one_by_one).extend(shards);
         let mut takes: FuturesUnordered<_> = shards
             .iter()
             .map(|shard| {
-                let (shard, registry, batch) = (*shard, self.shared.registry.clone(), seen.take(&[*shard], me));
+                let (shard, registry, batch) = (*shard, self.shared.registry.clone(), snapshot.take(&[*shard], me));
                 async move { (shard, registry.write(batch, News::EVERYWHERE).await) }
             })
             .collect();
@@ -227,10 +229,10 @@ impl Seats {
     /// Learns where the shards of others are. An owner that is to stop may have to reach one that moves at the same time.
     async fn learn_owners(&self) {
         // Where the store does not answer, the next pass looks again.
-        let Ok(seen) = self.look().await else { return };
+        let Ok(snapshot) = self.look().await else { return };
         let (frontier, me) = (&self.shared.frontier, self.shared.options.id);
-        for (shard, seat) in (0u16..).map(ShardId).zip(&seen.seats) {
-            if let Some(node) = seat.filter(|node| *node != me && seen.lives(*node))
+        for (shard, seat) in (0u16..).map(ShardId).zip(&snapshot.seats) {
+            if let Some(node) = seat.filter(|node| *node != me && snapshot.lives(*node))
                 && !frontier.owns(shard)
             {
                 frontier.set_owner(shard, Some(node));
@@ -246,14 +248,15 @@ impl Seats {
     }
 
     /// Removes the rows of nodes that have long been dead and own nothing.
-    async fn forget(&self, seen: &Seen) -> Result<(), Error> {
-        let gone =
-            |node: &&NodeRow| node.expires_at.after(REMEMBERED) <= seen.now && !seen.seats.contains(&Some(node.id));
-        let gone: Vec<NodeId> = seen.nodes.iter().filter(gone).map(|node| node.id).collect();
+    async fn forget(&self, snapshot: &ClusterSnapshot) -> Result<(), Error> {
+        let gone = |node: &&NodeRow| {
+            node.expires_at.after(REMEMBERED) <= snapshot.now && !snapshot.seats.contains(&Some(node.id))
+        };
+        let gone: Vec<NodeId> = snapshot.nodes.iter().filter(gone).map(|node| node.id).collect();
         if gone.is_empty() {
             return Ok(());
         }
-        self.shared.registry.write(seen.forget(&gone), News::NOBODY).await
+        self.shared.registry.write(snapshot.forget(&gone), News::NOBODY).await
     }
 }
 
@@ -281,18 +284,18 @@ const fn give(step: &Step) -> Option<(ShardId, Option<NodeId>)> {
     }
 }
 
-fn views(seen: &Seen, me: NodeId) -> Vec<NodeView> {
+fn views(snapshot: &ClusterSnapshot, me: NodeId) -> Vec<NodeView> {
     let view = |row: &NodeRow| NodeView {
-        state: match (row.is_alive(seen.now), row.leaving) {
+        state: match (row.is_alive(snapshot.now), row.leaving) {
             (false, _) => NodeState::Lost,
             (true, true) => NodeState::Leaving,
             (true, false) => NodeState::Alive,
         },
-        shards: seen.seats.iter().filter(|seat| **seat == Some(row.id)).count(),
+        shards: snapshot.seats.iter().filter(|seat| **seat == Some(row.id)).count(),
         here: row.id == me,
         row: row.clone(),
     };
-    seen.nodes.iter().map(view).collect()
+    snapshot.nodes.iter().map(view).collect()
 }
 
 /// Listens to another node for as long as it lives.

@@ -18,7 +18,7 @@ use wayleave_shard::{Frontier, Service};
 use crate::dial::{PROTOCOL, SECRET, TO};
 use crate::readiness_stream::readiness_stream;
 
-struct Answering {
+struct NodeService {
     frontier: Frontier,
     hints: Hints,
 }
@@ -26,7 +26,7 @@ struct Answering {
 /// Admits callers that have the store's secret, speak our version of the service that they call, and mean this node. Checked before a body is
 /// read, so a stranger cannot make this node buffer large ones.
 #[derive(Clone)]
-pub struct Doorkeeper {
+pub struct CallerCheck {
     me: NodeId,
     secret: Arc<str>,
 }
@@ -37,14 +37,14 @@ pub fn service(
     me: NodeId,
     secret: u128,
     hints: Hints,
-) -> InterceptedService<NodeServer<impl Node>, Doorkeeper> {
-    let service = NodeServer::new(Answering { frontier, hints })
+) -> InterceptedService<NodeServer<impl Node>, CallerCheck> {
+    let service = NodeServer::new(NodeService { frontier, hints })
         .max_decoding_message_size(NODE_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(NODE_MESSAGE_BYTES_MAX);
-    InterceptedService::new(service, Doorkeeper { me, secret: format!("{secret:032x}").into() })
+    InterceptedService::new(service, CallerCheck { me, secret: format!("{secret:032x}").into() })
 }
 
-impl Interceptor for Doorkeeper {
+impl Interceptor for CallerCheck {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         let said = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         if !bool::from(said(SECRET).as_bytes().ct_eq(self.secret.as_bytes())) {
@@ -66,7 +66,7 @@ fn admitted<T>(request: &Request<T>, wanted: Option<Service>) -> Result<Service,
 }
 
 #[tonic::async_trait]
-impl Node for Answering {
+impl Node for NodeService {
     type ListenStream = BoxStream<'static, Result<Letter, Status>>;
 
     async fn call(&self, request: Request<Letter>) -> Result<Response<Letter>, Status> {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn knock(secret: &str, protocol: &str, to: &str) -> Result<(), Code> {
-        let mut keeper = Doorkeeper { me: NodeId(7), secret: "s3cret".into() };
+        let mut keeper = CallerCheck { me: NodeId(7), secret: "s3cret".into() };
         let mut request = Request::new(());
         for (name, value) in [(SECRET, secret), (PROTOCOL, protocol), (TO, to)] {
             request.metadata_mut().insert(name, value.parse().unwrap());

@@ -1,4 +1,6 @@
-//! Every limit, in one place. Beyond each of them the caller gets a clear refusal.
+//! The limits of the API and of the core's decisions, with their defaults: whatever exceeds one is refused or capped, as its comment
+//! says. Timings and buffer sizes that no caller can meet are beside the code that uses them; those of the reference workers are in
+//! `workers/src/limits.rs`.
 
 use crate::time::Millis;
 

@@ -9,7 +9,7 @@ use resident::resident_bytes;
 use wayleave_core::fleet::{Desired, Judged, RowNo, ServerView};
 use wayleave_core::ids::ChunkId;
 use wayleave_core::pipeline::row::Artifact;
-use wayleave_core::placement::{Config, Said, State};
+use wayleave_core::placement::{Config, CopyReport, State};
 use wayleave_core::time::Time;
 
 const CHUNKS: u64 = 200_000;
@@ -52,7 +52,7 @@ fn a_chunk_costs_no_more_memory_than_it_may() {
     for chunk in (0..CHUNKS).map(ChunkId) {
         writes.clear();
         for view in state.copies_of(chunk, Time(0)).unwrap() {
-            state.report(chunk, &view.server, Said::Ready, Time(0), &mut writes).unwrap();
+            state.report(chunk, &view.server, CopyReport::Ready, Time(0), &mut writes).unwrap();
         }
     }
     let each = (resident_bytes() - before) / CHUNKS / ROWS;

@@ -26,7 +26,7 @@ mod term;
 mod watchdog;
 
 pub use alarm::Alarm;
-pub use candidate::{Answer, Call, Candidate, Decline, Effect, Heartbeat, Question, Reason, Then};
+pub use candidate::{Call, Candidate, Decline, Effect, Heartbeat, HeartbeatReply, Question, Reason, Then};
 pub use clock::{BootClock, Clock, Moment};
 pub use election::{Election, Error, State, Stopper};
 pub use fenced::Fenced;

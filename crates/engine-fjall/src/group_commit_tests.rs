@@ -4,14 +4,14 @@ use futures::FutureExt;
 
 use super::*;
 
-type Answer = oneshot::Receiver<Result<(), Error>>;
+type Durable = oneshot::Receiver<Result<(), Error>>;
 
 fn queue() -> GroupCommit {
     GroupCommit::new(4, 0)
 }
 
 /// The result that has arrived so far.
-fn told(answer: &mut Answer) -> Option<Result<(), Error>> {
+fn told(answer: &mut Durable) -> Option<Result<(), Error>> {
     answer.now_or_never().map(|told| told.unwrap_or(Err(Error::Conflict)))
 }
 

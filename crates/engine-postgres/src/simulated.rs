@@ -203,7 +203,7 @@ impl Node {
 }
 
 /// The pending answer of a batch.
-type Answer = tokio::task::JoinHandle<Result<(), Error>>;
+type CommitTask = tokio::task::JoinHandle<Result<(), Error>>;
 
 /// One run of a seed.
 struct Run {
@@ -211,7 +211,7 @@ struct Run {
     nodes: Vec<Node>,
     /// Fences that were issued earlier, as a host move carries them: most are stale by the time they are used.
     old: Vec<(u16, FenceState)>,
-    sent: Vec<(Vec<u8>, Answer)>,
+    sent: Vec<(Vec<u8>, CommitTask)>,
     values: u64,
 }
 

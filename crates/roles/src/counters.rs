@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wayleave_core::roles::{Answer, Outcome, Refusal};
+use wayleave_core::roles::{HeartbeatReply, Outcome, Refusal};
 
 /// Counts of calls by result, since the start of the process.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn on_heartbeat(&self, answer: &Result<Answer, Refusal>) {
+    pub(crate) fn on_heartbeat(&self, answer: &Result<HeartbeatReply, Refusal>) {
         let counter = match answer {
             Ok(answer) => match answer.outcome {
                 Outcome::Acquired => &self.acquired,

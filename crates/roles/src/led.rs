@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::{self, RoleName, Uuid};
-use wayleave_core::roles::{Answer, Ask, Candidate, Refusal};
+use wayleave_core::roles::{Ask, Candidate, HeartbeatReply, Refusal};
 use wayleave_core::time::Millis;
 use wayleave_engine::rows::role;
 use wayleave_engine::{Error, Look};
@@ -108,11 +108,11 @@ where
 
 /// Until when a term lasts by this process's clock: counted from before the store was asked, less a margin for clocks that
 /// run at different rates.
-fn sure_until(sent: Instant, answer: &Answer) -> Instant {
+fn sure_until(sent: Instant, answer: &HeartbeatReply) -> Instant {
     sent + Duration::from_millis(answer.remaining.0.saturating_sub(answer.ttl.0 / 50))
 }
 
-async fn stand_by(roles: &Roles, role: &RoleName, answer: &Answer) {
+async fn stand_by(roles: &Roles, role: &RoleName, answer: &HeartbeatReply) {
     let vacancy = Wait { what: WaitFor::Vacancy(None), time: STAND_BY };
     // Without a holder the role is granted to nobody yet, as after a failover of the store.
     if answer.holder.is_none() || roles.primary(role, vacancy).await.is_err() {

@@ -9,7 +9,8 @@ use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::invariants::lawful_step;
 use wayleave_core::names::{RoleName, Slot, Uuid};
 use wayleave_core::roles::{
-    self as core, Answer, Ask, Decided, Facts, Outcome, Refusal, Released, RoleChanges, RoleRow, RoleView, Was, Writes,
+    self as core, Ask, Decided, Facts, HeartbeatReply, Outcome, Refusal, Released, RoleChanges, RoleRow, RoleView, Was,
+    Writes,
 };
 use wayleave_core::settings::Change;
 use wayleave_core::time::Millis;
@@ -110,7 +111,7 @@ impl Roles {
     ///
     /// # Errors
     /// As the core refuses it, or if the store cannot serve it.
-    pub async fn heartbeat(&self, role: RoleName, ask: Ask) -> Result<Answer, Refusal> {
+    pub async fn heartbeat(&self, role: RoleName, ask: Ask) -> Result<HeartbeatReply, Refusal> {
         let entropy = (self.0.entropy)();
         let minted = Token(entropy.to_be_bytes());
         let answer = self.change(role, move |facts, _| {

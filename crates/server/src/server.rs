@@ -20,7 +20,7 @@ use tower::ServiceExt;
 
 use crate::coalescing_stream::CoalescingStream;
 use crate::config::{BadConfig, Config};
-use crate::connection_slots::{ConnectionSlot, ConnectionSlots};
+use crate::connection_limit::{ConnectionLimit, ConnectionPermit};
 use crate::http::{self, App, ClientAddress};
 use crate::repeated::Repeated;
 use crate::{Metrics, Services};
@@ -151,7 +151,7 @@ impl Server {
         let router = http::router(&app);
         let builders = [CONNECTION_WINDOW, SMALL_WINDOW].map(|window| Arc::new(connection_builder(&config, window)));
         let [roomy, tight] = builders;
-        let places = Arc::new(ConnectionSlots::new(config.connections_max));
+        let limit = Arc::new(ConnectionLimit::new(config.connections_max));
         let graceful = GracefulShutdown::new();
         let told_tls = Arc::<AtomicBool>::default();
         let mut connections = JoinSet::new();
@@ -160,7 +160,7 @@ impl Server {
         tokio::pin!(shutdown);
         tracing::info!(listen.address = %address, "listening");
         loop {
-            let place = tokio::select! {
+            let permit = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
                 // Reap ended tasks, or the set would grow with every connection.
@@ -169,13 +169,13 @@ impl Server {
                     accepted = Some(stream);
                     continue;
                 }
-                place = place(&places, &app.repeated), if accepted.is_some() => place,
+                permit = admit(&limit, &app.repeated), if accepted.is_some() => permit,
             };
             let Some(stream) = accepted.take() else { continue };
             let few = app.metrics.connections.load(Ordering::Relaxed) < ROOMY_CONNECTIONS;
             let builder = if few { roomy.clone() } else { tight.clone() };
             let (router, app) = (router.clone(), app.clone());
-            let serving = Connection { builder, router, app, place, told_tls: told_tls.clone() };
+            let serving = Connection { builder, router, app, permit, told_tls: told_tls.clone() };
             connections.spawn(serving.run(stream, graceful.watcher()));
         }
         drop(listener);
@@ -224,25 +224,25 @@ async fn accept(listener: &TcpListener, repeated: &Repeated) -> TcpStream {
     }
 }
 
-/// Waits for a slot for an accepted connection. Meanwhile further ones wait in the kernel's accept queue instead of our
+/// Waits for a permit for an accepted connection. Meanwhile further ones wait in the kernel's accept queue instead of our
 /// memory, and use none of the file descriptors that the store needs.
-async fn place(places: &Arc<ConnectionSlots>, repeated: &Repeated) -> ConnectionSlot {
-    if let Some(place) = places.free() {
-        return place;
+async fn admit(limit: &Arc<ConnectionLimit>, repeated: &Repeated) -> ConnectionPermit {
+    if let Some(permit) = limit.free() {
+        return permit;
     }
     if let Some(left_out) = repeated.due("connections", Instant::now()) {
         let text = "all connections are taken; those without a request end for new ones, which wait while there are none: a \
                     higher limit of file descriptors (ulimit -n, LimitNOFILE) may allow more";
         tracing::warn!(log.left_out = left_out, "{text}");
     }
-    places.wait().await
+    limit.wait().await
 }
 
 struct Connection {
     builder: Arc<auto::Builder<TokioExecutor>>,
     router: Router,
     app: App,
-    place: ConnectionSlot,
+    permit: ConnectionPermit,
     /// Whether TLS clients were already logged.
     told_tls: Arc<AtomicBool>,
 }
@@ -250,18 +250,18 @@ struct Connection {
 impl Connection {
     async fn run(self, stream: TcpStream, watcher: Watcher) {
         self.app.metrics.connections.fetch_add(1, Ordering::Relaxed);
-        let answers = Arc::clone(&self.place.answers);
+        let responses = Arc::clone(&self.permit.responses);
         tokio::select! {
             () = self.serve(stream, watcher) => {}
-            () = self.place.needed.cancelled() => tracing::debug!("evicted an idle connection for a new one"),
-            () = answers.stalled(self.app.config.answer_timeout) => {
+            () = self.permit.needed.cancelled() => tracing::debug!("evicted an idle connection for a new one"),
+            () = responses.stalled(self.app.config.answer_timeout) => {
                 if let Some(left_out) = self.app.repeated.due("unread", Instant::now()) {
                     tracing::warn!(log.left_out = left_out, "closed a connection whose client does not read its responses");
                 }
             }
         }
         self.app.metrics.connections.fetch_sub(1, Ordering::Relaxed);
-        drop(self.place);
+        drop(self.permit);
     }
 
     async fn serve(&self, mut stream: TcpStream, watcher: Watcher) {
@@ -285,11 +285,11 @@ impl Connection {
             return;
         }
         let router = self.router.clone();
-        let (answers, budget) = (Arc::clone(&self.place.answers), Arc::clone(&self.app.budget));
+        let (responses, budget) = (Arc::clone(&self.permit.responses), Arc::clone(&self.app.budget));
         let client = stream.peer_addr().ok().map(|address| ClientAddress(address.ip().to_canonical()));
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
             let router = router.clone();
-            request.extensions_mut().insert(answers.begin(&budget));
+            request.extensions_mut().insert(responses.begin(&budget));
             client.map(|client| request.extensions_mut().insert(client));
             async move { Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|never| match never {})) }
         });

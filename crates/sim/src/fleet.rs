@@ -13,7 +13,7 @@ use wayleave_registry::Registry;
 use wayleave_shard::Frontier;
 
 use crate::chance::Chance;
-use crate::door::{Door, Life, Readiness};
+use crate::node_client::{NodeClient, ProcessHandle, ProcessState};
 use crate::process::Process;
 use crate::store_link::StoreLink;
 use crate::switchboard::Switchboard;
@@ -35,8 +35,8 @@ const DRAIN_MS: u64 = 3_000;
 pub struct Node {
     pub id: NodeId,
     pub address: String,
-    pub door: Door,
-    pub life: Readiness,
+    pub node_client: NodeClient,
+    pub life: ProcessHandle,
     pub member: Arc<Membership>,
     /// The tasks of the member, and those of the shard owners.
     tasks: Process,
@@ -45,11 +45,11 @@ pub struct Node {
 
 impl Node {
     pub fn is_gone(&self) -> bool {
-        self.life.now() == Life::Gone
+        self.life.now() == ProcessState::Dead
     }
 
     fn owns(&self, shard: u16) -> bool {
-        self.door.frontier.owns(ShardId(shard))
+        self.node_client.frontier.owns(ShardId(shard))
     }
 }
 
@@ -59,7 +59,7 @@ pub struct Fleet {
     pub board: Switchboard,
     slots: RefCell<[Option<Rc<Node>>; NODES]>,
     /// Nodes that are joining: a power cut ends them too.
-    joining: RefCell<Vec<Readiness>>,
+    joining: RefCell<Vec<ProcessHandle>>,
     ids: Cell<u64>,
     /// The number of node faults in progress.
     pub faults: Cell<usize>,
@@ -86,7 +86,7 @@ impl Fleet {
             self.ids.set(self.ids.get() + 1);
             let id = NodeId(self.ids.get());
             let address = address.clone().unwrap_or_else(|| format!("http://node-{}", id.0));
-            let life = Readiness::new();
+            let life = ProcessHandle::new();
             self.joining.borrow_mut().push(life.clone());
             let joined = self.join(world, id, address, &life).await;
             self.joining.borrow_mut().retain(|joining| !joining.is_same(&life));
@@ -100,7 +100,7 @@ impl Fleet {
                 Ok(node) => self.end(&node),
                 Err(error) => {
                     world.tell("join", &format!("{slot} {id} {error}"));
-                    life.change(Life::Gone);
+                    life.change(ProcessState::Dead);
                     self.board.remove(id);
                 }
             }
@@ -113,7 +113,7 @@ impl Fleet {
         world: &World,
         id: NodeId,
         address: String,
-        life: &Readiness,
+        life: &ProcessHandle,
     ) -> Result<Node, wayleave_cluster::JoinError> {
         let chance = Chance::new(world.seed, 1_000 + id.0);
         let engine: Arc<dyn Engine> = StoreLink::new(world.store.clone(), life.clone(), chance);
@@ -126,12 +126,12 @@ impl Fleet {
         self.board.answer(id, frontier.clone(), registry.hints().clone());
         let options = Options { id, address: address.clone(), name: format!("n{}", id.0), ttl: TTL };
         let member = Arc::new(Membership::join(registry, frontier.clone(), line, options, &tasks).await?);
-        let door = Door::of_node(frontier, life.clone());
-        Ok(Node { id, address, door, life: life.clone(), member, tasks, owners })
+        let node_client = NodeClient::of_node(frontier, life.clone());
+        Ok(Node { id, address, node_client, life: life.clone(), member, tasks, owners })
     }
 
     fn end(&self, node: &Node) {
-        node.life.change(Life::Gone);
+        node.life.change(ProcessState::Dead);
         self.board.remove(node.id);
         node.tasks.kill();
         node.owners.kill();
@@ -169,19 +169,19 @@ impl Fleet {
         world.tell("still", &format!("{} whole: {whole}", node.id));
         node.tasks.stand_still(true);
         if whole {
-            node.life.change(Life::Still);
+            node.life.change(ProcessState::Paused);
             self.board.stand_still(node.id, true);
         }
         pass(ms).await;
         world.tell("goes on", &node.id.to_string());
         node.tasks.stand_still(false);
         self.board.stand_still(node.id, false);
-        node.life.change(Life::Goes);
+        node.life.change(ProcessState::Running);
     }
 
     /// Ends all nodes and the store, as a power cut would; the store restarts at once.
     pub fn power_cut(&self, world: &World) {
-        self.joining.borrow().iter().for_each(|life| life.change(Life::Gone));
+        self.joining.borrow().iter().for_each(|life| life.change(ProcessState::Dead));
         let slots = self.slots.borrow().clone();
         for (slot, node) in (0..).zip(slots) {
             if let Some(node) = node {
@@ -226,7 +226,7 @@ impl Fleet {
             return Some(format!("{counts:?} shards"));
         }
         for (node, owned) in nodes.iter().zip(counts) {
-            if let Err(trouble) = node.door.frontier.readiness() {
+            if let Err(trouble) = node.node_client.frontier.readiness() {
                 return Some(format!("node {}: {trouble}", node.id));
             }
             let seen = node.member.nodes().unwrap_or_default();

@@ -8,7 +8,7 @@ use wayleave_core::fleet::{Kind, Report, Reported};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::names::MachineId;
-use wayleave_core::placement::{Filter, PlacementState, PlacementView, Said};
+use wayleave_core::placement::{CopyReport, Filter, PlacementState, PlacementView};
 use wayleave_core::time::Millis;
 use wayleave_shard::fleet::Fleet;
 
@@ -107,7 +107,7 @@ impl Server {
             }
             match state {
                 PlacementState::Assigned | PlacementState::Fetching => {
-                    if chance.once_in(2) && self.say(world, chunk, Said::Fetching).await.is_err() {
+                    if chance.once_in(2) && self.say(world, chunk, CopyReport::Fetching).await.is_err() {
                         continue;
                     }
                     pass(chance.below(300)).await;
@@ -117,7 +117,7 @@ impl Server {
                     }
                     self.files.insert(chunk);
                     world.oracle.borrow_mut().copies.ready(&self.id, chunk);
-                    _ = self.say(world, chunk, Said::Ready).await;
+                    _ = self.say(world, chunk, CopyReport::Ready).await;
                 }
                 PlacementState::Ready if !self.files.contains(&chunk) => self.let_go(world, chunk).await,
                 PlacementState::Draining if chance.once_in(2) => {
@@ -130,12 +130,12 @@ impl Server {
     }
 
     async fn let_go(&self, world: &World, chunk: ChunkId) {
-        if self.say(world, chunk, Said::Gone).await.is_ok() {
+        if self.say(world, chunk, CopyReport::Gone).await.is_ok() {
             world.oracle.borrow_mut().copies.gone(&self.id, chunk, world.clock.elapsed());
         }
     }
 
-    async fn say(&self, world: &World, chunk: ChunkId, said: Said) -> Result<(), Refusal> {
+    async fn say(&self, world: &World, chunk: ChunkId, said: CopyReport) -> Result<(), Refusal> {
         let (server, token) = (self.id.clone(), self.token);
         let call = async |frontier| Fleet::new(frontier).report_copy(chunk, server, (said, Some([7; 32])), token).await;
         let answer = world.ask(call).await;

@@ -287,9 +287,9 @@ async fn chunks(world: &World) -> Vec<(ChunkId, ChunkState, Option<Artifact>, Op
 /// The known URLs: the same at every process.
 async fn known_everywhere(world: &World) -> BTreeSet<Id> {
     let mut all: Option<BTreeSet<Id>> = None;
-    for door in world.doors() {
-        let known = known(world, &door.frontier).await;
-        let stats = door.frontier.stats().await;
+    for node_client in world.node_clients() {
+        let known = known(world, &node_client.frontier).await;
+        let stats = node_client.frontier.stats().await;
         let total = stats.map(|stats| stats.urls.total());
         if total != Ok(known.len() as u64) {
             fail(world, &format!("the totals say {total:?}, the pages show {}", known.len()));

@@ -13,7 +13,7 @@ use wayleave_core::time::Time;
 use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Key, Look, Memory, Pending, Row, Scan, Value};
 
 use crate::chance::Chance;
-use crate::door::{Life, Readiness};
+use crate::node_client::{ProcessHandle, ProcessState};
 
 /// The current store.
 pub type Store = Arc<Mutex<Arc<Memory>>>;
@@ -29,7 +29,7 @@ pub struct StoreLink(Arc<Inner>);
 
 struct Inner {
     store: Store,
-    life: Readiness,
+    life: ProcessHandle,
     chance: Mutex<Chance>,
     flights: Mutex<Flights>,
     more: Notify,
@@ -58,7 +58,7 @@ fn lost() -> Error {
 }
 
 impl StoreLink {
-    pub fn new(store: Store, life: Readiness, chance: Chance) -> Arc<Self> {
+    pub fn new(store: Store, life: ProcessHandle, chance: Chance) -> Arc<Self> {
         let (chance, flights) = (Mutex::new(chance), Mutex::default());
         let inner = Arc::new(Inner { store, life, chance, flights, more: Notify::new() });
         tokio::spawn(send_in_a_row(inner.clone()));
@@ -74,7 +74,7 @@ async fn send_in_a_row(link: Arc<Inner>) {
             tokio::select! {
                 biased;
                 () = link.more.notified() => continue,
-                () = link.life.until(|life| life == Life::Gone) => return,
+                () = link.life.until(|life| life == ProcessState::Dead) => return,
             }
         };
         if link.travel().await.is_err() {

@@ -14,9 +14,9 @@ use wayleave_shard::{Config, Frontier};
 
 use crate::chance::Chance;
 use crate::clock::SteppedClock;
-use crate::door::Door;
 use crate::embedded::{Embedded, End};
 use crate::fleet::Fleet;
+use crate::node_client::NodeClient;
 use crate::oracle::Oracle;
 use crate::site::Site;
 use crate::store_link::Store;
@@ -46,7 +46,7 @@ pub struct World {
     pub clock: SteppedClock,
     pub store: Store,
     /// The processes that can be called now.
-    one: RefCell<Option<Door>>,
+    one: RefCell<Option<NodeClient>>,
     /// `None` if one process owns everything.
     pub fleet: Option<Fleet>,
     /// `None` if the store is the memory engine.
@@ -123,28 +123,28 @@ impl World {
     }
 
     /// Any process that can be called; waits while there is none.
-    async fn door(&self) -> Door {
+    async fn node_client(&self) -> NodeClient {
         loop {
-            let doors = self.doors();
-            let at = self.choice.below(doors.len() as u64) as usize;
-            if let Some(door) = doors.into_iter().nth(at) {
-                return door;
+            let node_clients = self.node_clients();
+            let at = self.choice.below(node_clients.len() as u64) as usize;
+            if let Some(node_client) = node_clients.into_iter().nth(at) {
+                return node_client;
             }
             pass(10).await;
         }
     }
 
     /// All processes that can be called.
-    pub fn doors(&self) -> Vec<Door> {
+    pub fn node_clients(&self) -> Vec<NodeClient> {
         match &self.fleet {
-            Some(fleet) => fleet.nodes().iter().map(|node| node.door.clone()).collect(),
+            Some(fleet) => fleet.nodes().iter().map(|node| node.node_client.clone()).collect(),
             None => self.one.borrow().iter().cloned().collect(),
         }
     }
 
     /// Calls any process.
     pub async fn ask<T>(&self, call: impl AsyncFnOnce(Frontier) -> Result<T, Refusal>) -> Result<T, Refusal> {
-        self.door().await.ask(call).await
+        self.node_client().await.ask(call).await
     }
 
     /// Whether the store's clock steps in this run.
@@ -170,7 +170,7 @@ impl World {
             match Frontier::open(self.any_engine(), self.config.clone(), &runtime).await {
                 Ok(frontier) => {
                     self.tell("open", "");
-                    *self.one.borrow_mut() = Some(Door::of_one(frontier));
+                    *self.one.borrow_mut() = Some(NodeClient::of_one(frontier));
                     return;
                 }
                 Err(refusal) => self.tell("not open", &refusal.to_string()),
@@ -204,8 +204,8 @@ impl World {
     /// Ends the process on the embedded store in some way, and restarts it.
     pub async fn end_embedded(&self, end: End) {
         let before = self.one.borrow_mut().take();
-        if let Some(door) = before.filter(|_| end == End::Stop) {
-            door.frontier.stop().await;
+        if let Some(node_client) = before.filter(|_| end == End::Stop) {
+            node_client.frontier.stop().await;
         }
         if let Some(embedded) = &self.embedded {
             embedded.reopen(self, end);
@@ -220,8 +220,8 @@ impl World {
             return self.restart_store();
         }
         let before = self.one.borrow_mut().take();
-        if let Some(door) = before {
-            door.frontier.stop().await;
+        if let Some(node_client) = before {
+            node_client.frontier.stop().await;
         }
         self.tell("restart", "");
         self.open().await;

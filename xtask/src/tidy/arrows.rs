@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("engine", &["core"]),
     ("engine-*", &["engine", "core"]),
     ("shard", &["engine", "core"]),
+    ("shard-tests", &[]),
     ("registry", &["engine", "core"]),
     ("roles", &["registry", "engine", "core"]),
     ("api", &["core"]),

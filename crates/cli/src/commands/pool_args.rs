@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use wayleave_api::pools::{Pull, Runtime, SetPoolRequest};
-use wayleave_api::wording::Said;
+use wayleave_api::wording::TextError;
 
 use crate::exit::Usage;
 use crate::values;
@@ -166,7 +166,7 @@ fn read_file(path: &Path) -> anyhow::Result<SetPoolRequest> {
 fn parse(text: &str, path: &Path) -> Result<SetPoolRequest, Usage> {
     // Values are not repeated: they may be secrets.
     let wrong = |line: usize, why: &str| {
-        let said = Said::of("the file", "", why).sentence;
+        let said = TextError::of("the file", "", why).sentence;
         Usage(format!("{}, line {line}: {said}", path.display()))
     };
     if text.trim_start().starts_with('{') {

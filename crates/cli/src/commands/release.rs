@@ -7,7 +7,7 @@ use wayleave_api::Timestamp;
 use wayleave_api::object;
 use wayleave_api::reservations::{ReleaseReservationRequest, RenewReservationRequest};
 use wayleave_api::urls::{AddCounts, AddStatus, AddUrlsResponse};
-use wayleave_api::wording::Said;
+use wayleave_api::wording::TextError;
 
 use super::outcomes::OutcomeArgs;
 use crate::exit::{Ended, UNAVAILABLE, Usage};
@@ -90,7 +90,7 @@ fn tell_found(found: &AddUrlsResponse) -> anyhow::Result<()> {
 }
 
 fn not_a_request(path: &Path, text: &str, field: &str, error: &serde_json::Error) -> Usage {
-    let said = Said::of_json("the request", field, error, text.as_bytes());
+    let said = TextError::of_json("the request", field, error, text.as_bytes());
     let (line, column) = (error.line(), error.column());
     Usage(format!(
         "{} is not a release request: line {line}, column {column}: {}\nexample: {BODY_EXAMPLE}",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use wayleave_api::jobs::{Job, JobState, ReworkUrlsRequest, ReworkUrlsResponse, StartedJob};
 use wayleave_api::urls::UrlState;
-use wayleave_client::ReworkAnswer;
+use wayleave_client::ReworkResponse;
 
 use super::urls::UrlStateArg;
 use crate::exit::{Ended, NOT_FOUND, Usage};
@@ -95,15 +95,15 @@ pub async fn run(remote: &Remote, args: ReworkArgs, what: What) -> anyhow::Resul
         What::Delete { .. } => remote.client.delete_urls(&request).await?,
     };
     match answer {
-        ReworkAnswer::Urls(told) => tell(remote, told, what),
-        ReworkAnswer::Job(StartedJob { job }) if no_wait => {
+        ReworkResponse::Urls(told) => tell(remote, told, what),
+        ReworkResponse::Job(StartedJob { job }) if no_wait => {
             if remote.json {
                 output::json(&StartedJob { job })
             } else {
                 output::line(format_args!("job {job}"))
             }
         }
-        ReworkAnswer::Job(StartedJob { job }) => {
+        ReworkResponse::Job(StartedJob { job }) => {
             let job = follow(remote, &job).await?;
             if remote.json { output::json(&job) } else { output::line(format_args!("job {}: {}", job.id, job.reason)) }
         }

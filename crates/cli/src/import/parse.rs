@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use wayleave_api::urlfrontier::{DiscoveredUrlItem, UrlInfo, UrlItem, url_item};
-use wayleave_api::wording::Said;
+use wayleave_api::wording::TextError;
 
 use super::dump;
 use crate::input::Input;
@@ -66,7 +66,7 @@ fn parse(text: &str, crawl: Option<&str>) -> Line {
     }
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
-        Err(error) => return Line::Bad(Said::of_json("the line", "", &error, text.as_bytes()).sentence),
+        Err(error) => return Line::Bad(TextError::of_json("the line", "", &error, text.as_bytes()).sentence),
     };
     if value.get("known").is_some() || value.get("discovered").is_some() {
         return dump::item(value).map_or_else(|error| Line::Bad(wrong(&error)), |item| Line::Item(Box::new(item)));
@@ -87,7 +87,7 @@ fn is_url(text: &str) -> bool {
 }
 
 fn wrong(error: &serde_json::Error) -> String {
-    Said::of("the line", "", &error.to_string()).sentence
+    TextError::of("the line", "", &error.to_string()).sentence
 }
 
 fn bare(url: &str, crawl: Option<&str>) -> UrlItem {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use anyhow::Context;
 use serde::Deserialize;
 use wayleave_api::pools::SetPoolRequest;
-use wayleave_api::wording::Said;
+use wayleave_api::wording::TextError;
 use wayleave_core::names;
 
 use super::probes::Range;
@@ -413,7 +413,7 @@ fn parse_file(text: &str, path: &Path) -> anyhow::Result<File> {
     let wrong = |error: toml::de::Error| {
         let line =
             error.span().map_or(1, |span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);
-        let said = Said::of("the file", "", error.message()).sentence;
+        let said = TextError::of("the file", "", error.message()).sentence;
         Usage(format!("settings file {}, line {line}: {said}", path.display()))
     };
     Ok(toml::from_str(text).map_err(wrong)?)

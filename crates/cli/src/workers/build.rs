@@ -7,9 +7,9 @@ use wayleave_api::fleet::MachineType;
 use wayleave_workers::builder::{Builder, Config, Counts};
 use wayleave_workers::crawler::Until;
 
-use super::place::{PlaceArgs, check_refused};
 use super::progress::Progress;
 use super::stopped;
+use super::worker_args::{WorkerArgs, check_refused};
 use crate::exit::{self, Ended};
 use crate::output::{self, counted, size, span};
 use crate::remote::Remote;
@@ -33,7 +33,7 @@ The first Ctrl-C finishes the chunks in hand. Exits with 3 if --once found nothi
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     #[command(flatten)]
-    place: PlaceArgs,
+    worker: WorkerArgs,
     /// Only chunks of this crawl; of any by default
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
@@ -62,19 +62,19 @@ pub struct Args {
 /// # Errors
 /// If the settings are wrong, or the builder cannot go on.
 pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
-    start_logging(LogForm::Text, &args.place.log_level)?;
+    start_logging(LogForm::Text, &args.worker.log_level)?;
     let stop = stopped("finishing the chunks in hand")?;
     let client = remote.patient().await?;
-    let (store, address) = args.place.open(&args.store).await?;
+    let (store, address) = args.worker.open(&args.store).await?;
     let (registration, pause) =
-        args.place.register(&client, MachineType::Builder, address, store.folder(), &stop).await?;
+        args.worker.register(&client, MachineType::Builder, address, store.folder(), &stop).await?;
     let until = match (args.once, args.until_idle) {
         (true, _) => Until::Once,
         (_, true) => Until::Idle,
         _ => Until::Stopped,
     };
     let config = Config {
-        id: args.place.id(),
+        id: args.worker.id(),
         crawl: args.crawl.clone(),
         chunks: args.chunks,
         lease_ms: args.lease,

@@ -12,9 +12,9 @@ use wayleave_workers::robots;
 use wayleave_workers::scope::Reach;
 use wayleave_workers::store::Store;
 
-use super::place::{PlaceArgs, check_refused};
 use super::progress::{Progress, rate};
 use super::stopped;
+use super::worker_args::{WorkerArgs, check_refused};
 use crate::exit::{self, Ended, Usage};
 use crate::output::{self, counted, size, span};
 use crate::remote::Remote;
@@ -40,7 +40,7 @@ host off loopback is to be fetched and there is no --contact.";
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     #[command(flatten)]
-    place: PlaceArgs,
+    worker: WorkerArgs,
     /// A URL or a mail address for the User-Agent, under which owners of hosts reach you; needed off loopback
     #[arg(long, env = "WAYLEAVE_CONTACT", value_name = "CONTACT")]
     contact: Option<Contact>,
@@ -84,7 +84,7 @@ pub struct Args {
 /// # Errors
 /// If the settings are wrong, or the crawler cannot go on.
 pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
-    start_logging(LogForm::Text, &args.place.log_level)?;
+    start_logging(LogForm::Text, &args.worker.log_level)?;
     if let Some(seed) = args.seed.iter().find(|seed| !matches!(seed.scheme(), "http" | "https")) {
         return Err(Usage(format!("{seed} cannot be fetched: a seed begins with http:// or https://")).into());
     }
@@ -96,14 +96,14 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let setting = args.store.clone().or_else(|| (!args.single).then(|| "wayleave-pages".to_owned()));
     let (store, address) = match &setting {
         Some(setting) => {
-            let (store, address) = args.place.open(setting).await?;
+            let (store, address) = args.worker.open(setting).await?;
             (Some(store), address)
         }
-        None => (None, args.place.open_without_store().await?),
+        None => (None, args.worker.open_without_store().await?),
     };
     seed(&remote, &args).await?;
     let folder = store.as_ref().and_then(Store::folder);
-    let (registration, pause) = args.place.register(&client, MachineType::Crawler, address, folder, &stop).await?;
+    let (registration, pause) = args.worker.register(&client, MachineType::Crawler, address, folder, &stop).await?;
     let crawler = Crawler::new(client, args.config(), store, stop, pause)?;
     let (tally, begun) = (crawler.tally(), Instant::now());
     let shown = tally.clone();
@@ -138,7 +138,7 @@ impl Args {
             _ => Until::Stopped,
         };
         Config {
-            id: self.place.id(),
+            id: self.worker.id(),
             crawl: self.crawl.clone(),
             single: self.single,
             tasks: usize::try_from(self.tasks).unwrap_or(1),

@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 use wayleave_api::fleet::MachineType;
 use wayleave_workers::fleet::{self, Orders, Registration};
 use wayleave_workers::pause;
-use wayleave_workers::server::{self, Config, Shelves};
+use wayleave_workers::server::{self, ChunkFiles, Config};
 use wayleave_workers::store::Store;
 
-use super::place::{PlaceArgs, check_refused, token_file};
 use super::progress::Progress;
 use super::stopped;
+use super::worker_args::{WorkerArgs, check_refused, token_file};
 use crate::output::counted;
 use crate::remote::Remote;
 use crate::serve::{LogForm, start_logging};
@@ -36,7 +36,7 @@ docs/workers.md explains more.";
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     #[command(flatten)]
-    place: PlaceArgs,
+    worker: WorkerArgs,
     /// Folder for the chunks
     #[arg(long, default_value = "wayleave-index", value_name = "FOLDER")]
     data: PathBuf,
@@ -62,18 +62,18 @@ pub struct Args {
 /// # Errors
 /// If the settings are wrong, or the server refuses it.
 pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
-    start_logging(LogForm::Text, &args.place.log_level)?;
+    start_logging(LogForm::Text, &args.worker.log_level)?;
     let stop = stopped("stopping")?;
     let client = remote.patient().await?;
-    let id = args.place.id_of(&args.data)?;
-    let listening = args.place.listen(Some(&args.data)).await?;
+    let id = args.worker.id_of(&args.data)?;
+    let listening = args.worker.listen(Some(&args.data)).await?;
     let address = listening.address();
     let folder = args.data.clone();
-    let shelves = tokio::task::spawn_blocking(move || Shelves::open(&folder)).await?;
-    let shelves = Arc::new(shelves.with_context(|| format!("cannot use {}", args.data.display()))?);
+    let chunk_files = tokio::task::spawn_blocking(move || ChunkFiles::open(&folder)).await?;
+    let chunk_files = Arc::new(chunk_files.with_context(|| format!("cannot use {}", args.data.display()))?);
     let setting = args.store.clone().unwrap_or_else(|| args.data.join("store").to_string_lossy().into_owned());
     let store = Store::open(&setting, Some(listening.base())).context("cannot open the store")?;
-    listening.serve(server::router(&shelves));
+    listening.serve(server::router(&chunk_files));
     // An operator who drains it waits until its chunks are elsewhere: it goes on.
     let (switch, _) = pause::switch();
     let orders = Orders { pause: switch, drain: CancellationToken::new(), stop: stop.clone() };
@@ -86,16 +86,16 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
         token_file: Some(token_file(&args.data, &id)),
     };
     let registration = Registration::start(client.clone(), registered, orders).await?;
-    eprintln!("index server {id} of row {} ready on http://{address}/, {}", args.row, line(&shelves));
-    let shown = Arc::clone(&shelves);
+    eprintln!("index server {id} of row {} ready on http://{address}/, {}", args.row, line(&chunk_files));
+    let shown = Arc::clone(&chunk_files);
     let progress = Progress::start(move || line(&shown));
     let config = Config { id, poll: Duration::from_millis(args.poll.max(1)), grace: Duration::from_millis(args.grace) };
-    let ended = server::run(client, config, registration.token(), Arc::clone(&shelves), store, stop).await;
+    let ended = server::run(client, config, registration.token(), Arc::clone(&chunk_files), store, stop).await;
     drop(progress);
     check_refused(&registration)?;
     Ok(ended?)
 }
 
-fn line(shelves: &Shelves) -> String {
-    format!("{}, {}", counted(shelves.chunks().len() as u64, "chunk"), counted(shelves.pages(), "page"))
+fn line(chunk_files: &ChunkFiles) -> String {
+    format!("{}, {}", counted(chunk_files.chunks().len() as u64, "chunk"), counted(chunk_files.pages(), "page"))
 }

@@ -4,9 +4,9 @@ pub mod build;
 pub mod crawl;
 pub mod demo;
 pub mod index;
-mod place;
 mod progress;
 pub mod search;
+mod worker_args;
 
 use std::future::Future;
 use std::time::Duration;

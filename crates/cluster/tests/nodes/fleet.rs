@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use wayleave_core::fleet::{Answer, Filter, Judged, Kind, Report, Reported};
+use wayleave_core::fleet::{Filter, Judged, Kind, Report, ReportReply, Reported};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, UrlResult};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::pipeline::request::{Claim, EndChunk, ReportLinks, Stage};
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
-use wayleave_core::placement::{self, Map, PlacementState, Said};
+use wayleave_core::placement::{self, CopyReport, Map, PlacementState};
 use wayleave_core::time::Millis;
 use wayleave_shard::fleet::Fleet;
 use wayleave_shard::pipeline::Pipeline;
@@ -61,7 +61,7 @@ struct Servers {
 }
 
 impl Servers {
-    async fn report(&mut self, fleet: &Fleet, id: &'static str, row: u64) -> Result<Answer, Refusal> {
+    async fn report(&mut self, fleet: &Fleet, id: &'static str, row: u64) -> Result<ReportReply, Refusal> {
         let report = Report {
             kind: Kind::Server,
             address: format!("{id}:80").into(),
@@ -85,7 +85,7 @@ impl Servers {
             for copy in fleet.placements(filter, None, 1_000).await?.placements {
                 if matches!(copy.state, PlacementState::Assigned | PlacementState::Fetching) {
                     let token = self.tokens.get(id).copied();
-                    fleet.report_copy(copy.chunk, id.into(), (Said::Ready, None), token).await?;
+                    fleet.report_copy(copy.chunk, id.into(), (CopyReport::Ready, None), token).await?;
                 }
             }
         }

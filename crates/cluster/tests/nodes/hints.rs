@@ -13,7 +13,7 @@ use wayleave_cluster::{Dial, Hints, Membership, Network, Options, service};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::RoleName;
-use wayleave_core::roles::{Answer, Ask, Candidate, Refusal, RoleView};
+use wayleave_core::roles::{Ask, Candidate, HeartbeatReply, Refusal, RoleView};
 use wayleave_core::time::Millis;
 use wayleave_engine::{Engine, Look, Memory, Pending, Scan};
 use wayleave_registry::Registry;
@@ -33,7 +33,7 @@ fn unpolled(engine: Arc<dyn Engine>, hints: Hints) -> Roles {
     Roles::with(engine, wayleave_roles::Config { registry, ..wayleave_roles::Config::default() })
 }
 
-async fn acquire(roles: &Roles) -> Result<Answer, Refusal> {
+async fn acquire(roles: &Roles) -> Result<HeartbeatReply, Refusal> {
     let candidate = Candidate {
         uuid: "a".into(),
         address: None,

@@ -59,7 +59,7 @@ pub use judge::Ticked;
 pub use listing::{Filter, Page};
 pub use probe::{Probe, ProbeOutcome};
 pub use refusal::Refusal;
-pub use report::{Answer, Report};
+pub use report::{Report, ReportReply};
 pub use restore::CarriedMachine;
 pub use row::{Cause, Desired, Judged, Kind, MachineRow, Reported, RowNo, Write};
 pub use state::State;

@@ -36,7 +36,7 @@ pub struct Report {
 
 /// The answer to a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct ReportReply {
     /// What the operator wants of it.
     pub desired: Desired,
     /// How Wayleave judges it.
@@ -69,7 +69,7 @@ impl State {
         (shard, entropy): (ShardId, u128),
         now: Time,
         out: &mut Vec<Write>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<ReportReply, Refusal> {
         let facts = check(report)?;
         let registered = match self.machines.get(id) {
             None => {
@@ -97,7 +97,7 @@ impl State {
         };
         self.judge(id, now, out);
         let Some(machine) = self.machines.get(id) else { return Err(Refusal::UnknownMachine(id.to_string())) };
-        Ok(Answer {
+        Ok(ReportReply {
             desired: machine.row.desired,
             judged: machine.row.judged,
             interval: limits::REPORT_INTERVAL,

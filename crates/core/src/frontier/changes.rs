@@ -3,7 +3,7 @@
 
 use super::row::{AliasRow, HostRef, HotRow};
 use super::slab::Ix;
-use super::state::{Members, State};
+use super::state::{Grouping, State};
 use crate::ids::{HostId, QueueId};
 
 /// What changed in a host since changes were last taken. Later variants include earlier ones.
@@ -83,12 +83,12 @@ impl State {
 
     /// Marks the pace or settings of an alias as changed, or the pace of a host that is a group of its own.
     pub(super) fn touch_group(&mut self, group: Ix) {
-        match &mut self.groups[group].members {
-            Members::One(host) => {
+        match &mut self.groups[group].grouping {
+            Grouping::One(host) => {
                 let host = *host;
                 self.touch(host, |before| if before == Touched::Nothing { Touched::Pace } else { before });
             }
-            Members::Many(together) => {
+            Grouping::Many(together) => {
                 if !together.dirty {
                     together.dirty = true;
                     self.changed.aliases.push(group);
@@ -146,7 +146,7 @@ impl State {
     fn alias_row(&mut self, ix: Ix) -> Option<AliasRow> {
         self.groups.find(ix)?;
         let group = &mut self.groups[ix];
-        let Members::Many(together) = &mut group.members else { return None };
+        let Grouping::Many(together) = &mut group.grouping else { return None };
         if !std::mem::take(&mut together.dirty) {
             return None;
         }

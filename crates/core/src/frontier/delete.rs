@@ -3,7 +3,7 @@
 
 use super::row::{HotRow, UrlRow, UrlStatus, Write};
 use super::slab::Ix;
-use super::state::{Members, State};
+use super::state::{Grouping, State};
 use super::url_key::UrlKey;
 use crate::ids::{CrawlNo, QueueId};
 use crate::names::{CrawlName, HostName};
@@ -79,7 +79,7 @@ impl State {
         self.touch_host(ix);
         self.drop_idle_entries(group);
         let empty = self.hosts[ix].queues.is_empty() && self.hosts[ix].queued_at == Time::NEVER;
-        let forgotten = empty && matches!(self.groups[group].members, Members::One(_));
+        let forgotten = empty && matches!(self.groups[group].grouping, Grouping::One(_));
         if forgotten && self.groups[group].leases.is_empty() {
             self.drop_host(ix);
         } else {

@@ -124,12 +124,12 @@ impl State {
                     let paused = self.crawl_of(*no).is_some_and(|c| c.settings.paused);
                     !paused && !self.is_spent(*no) && !full.contains(no)
                 });
-                let chance = move |no| {
-                    let (due, _) = self.host_chance(h, no)?;
+                let opportunity = move |no| {
+                    let (due, _) = self.host_opportunity(h, no)?;
                     let blocked = Some(h).filter(|host| host.blocked_until() > due.max(now));
                     Some((due.max(h.blocked_until()), no == CrawlNo::NONE, blocked))
                 };
-                running.filter_map(chance)
+                running.filter_map(opportunity)
             })
             .min_by_key(|(due, bare, blocked)| (*due, *bare, blocked.is_some()));
         let Some((due, bare, blocked)) = due else { return self.idle(&hosts) };

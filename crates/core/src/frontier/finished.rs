@@ -69,7 +69,7 @@ impl State {
     /// Why a crawl is not finished at a host whose group is not at its limit. A pause does not finish a crawl, because
     /// it will end; a limit does.
     fn open(&self, host: &Host, no: CrawlNo, crawl: &Crawl) -> Option<String> {
-        self.host_chance(host, no)?;
+        self.host_opportunity(host, no)?;
         let paused = host.is_paused() || self.groups[host.group].is_paused() || crawl.settings.paused;
         let state = if paused { "and paused" } else { "and not done" };
         Some(format!("URLs are queued {state}, among others at host '{}'", host.name))

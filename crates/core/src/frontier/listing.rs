@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::row::LeaseRow;
 use super::slab::Ix;
-use super::state::{Host, Members, State};
+use super::state::{Grouping, Host, State};
 use super::view::{CrawlView, GroupView, HostFilter, HostView, ReservationView, UrlFilter, UrlView};
 use crate::ids::{CrawlNo, HostId, QueueId, Token};
 use crate::limits::LISTING_LOOKS;
@@ -219,7 +219,7 @@ impl State {
         };
         let next = self.walk(hosts_after, |_, host, looks| {
             *looks = looks.saturating_sub(host.queues.len() / PARTS_A_LOOK);
-            if matches!(self.groups[host.group].members, Members::One(_)) {
+            if matches!(self.groups[host.group].grouping, Grouping::One(_)) {
                 show(host.group, &mut room);
             }
             room.is_full()

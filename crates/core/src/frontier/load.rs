@@ -15,7 +15,7 @@ pub struct Loader {
     /// In order of arrival, which is mostly the order of ids; `None` in place of a removed host.
     hosts: Vec<Option<HostRow>>,
     host_at: hashbrown::HashMap<HostId, usize>,
-    members: hashbrown::HashMap<HostName, Alias>,
+    host_aliases: hashbrown::HashMap<HostName, Alias>,
     clock_step: Millis,
 }
 
@@ -36,8 +36,8 @@ impl Loader {
             HotRow::AliasGone(id) => _ = self.aliases.remove(&id),
             HotRow::Host(row) => self.take_host(row),
             HotRow::HostGone(id) => self.host_at.remove(&id).into_iter().for_each(|at| self.set_host(at, None)),
-            HotRow::Member { host, alias: Some(alias) } => _ = self.members.insert(host, alias),
-            HotRow::Member { host, alias: None } => _ = self.members.remove(&host),
+            HotRow::HostAlias { host, alias: Some(alias) } => _ = self.host_aliases.insert(host, alias),
+            HotRow::HostAlias { host, alias: None } => _ = self.host_aliases.remove(&host),
         }
     }
 
@@ -88,7 +88,7 @@ impl Loader {
             let group = row.group.and_then(|id| groups.get(&id).copied());
             state.insert_host(row, group);
         }
-        state.moved = self.members.into_iter().collect();
+        state.moved = self.host_aliases.into_iter().collect();
         leases.into_iter().for_each(|lease| state.insert_lease(lease));
         // A queue that was deleted while reserved is not counted.
         let known = |lease: &&LeaseRow| lease.queue().is_some_and(|queue| state.find_queue(queue).is_some());

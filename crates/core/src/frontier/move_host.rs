@@ -4,7 +4,7 @@
 use super::refusal::Refusal;
 use super::row::{HostRow, HotRow, LeaseRow, Pace, QueueRow, Write};
 use super::slab::Ix;
-use super::state::{Members, State};
+use super::state::{Grouping, State};
 use super::url_key::UrlKey;
 use crate::ids::{CrawlNo, HostId, QueueId};
 use crate::names::{Alias, CrawlName, HostName};
@@ -166,7 +166,7 @@ impl State {
         if let Some(host) = self.hosts.remove(ix) {
             self.changed.others.push(HotRow::HostGone(host.id));
         }
-        if let Members::Many(together) = &mut self.groups[group].members {
+        if let Grouping::Many(together) = &mut self.groups[group].grouping {
             together.hosts.retain(|h| *h != ix);
             self.drop_idle_entries(group);
             self.reschedule(group, now);
@@ -237,7 +237,7 @@ impl State {
         let ix = self.ensure_host(name);
         let own = std::mem::replace(&mut self.hosts[ix].group, group);
         self.groups.remove(own);
-        if let Members::Many(together) = &mut self.groups[group].members {
+        if let Grouping::Many(together) = &mut self.groups[group].grouping {
             together.hosts.push(ix);
         }
     }
@@ -248,7 +248,7 @@ impl State {
             Some(alias) => self.moved.insert(host.clone(), alias.clone()),
             None => self.moved.remove(host),
         };
-        self.changed.others.push(HotRow::Member { host: host.clone(), alias: alias.cloned() });
+        self.changed.others.push(HotRow::HostAlias { host: host.clone(), alias: alias.cloned() });
     }
 }
 

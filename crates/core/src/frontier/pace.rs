@@ -11,7 +11,7 @@ use crate::time::{Millis, Time};
 
 /// The next opportunity of a crawl at a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Chance {
+pub(super) struct Opportunity {
     /// From this time on a URL is due and its host may be visited.
     pub at: Time,
     /// Number of URLs on hold at the least loaded host.
@@ -75,8 +75,8 @@ impl State {
 
     /// The next opportunity of a crawl at a group; `None` while the group is busy or paused or has no URL that will be
     /// due.
-    pub(super) fn chance(&self, group: Ix, crawl: CrawlNo) -> Option<Chance> {
-        self.chance_from(self.open_from(group)?, group, crawl)
+    pub(super) fn opportunity(&self, group: Ix, crawl: CrawlNo) -> Option<Opportunity> {
+        self.opportunity_from(self.open_from(group)?, group, crawl)
     }
 
     /// From this time on the group as a whole may be visited; `None` while it is busy or paused.
@@ -86,29 +86,33 @@ impl State {
     }
 
     /// The next opportunity of a crawl at a group that is open from `gate` on.
-    fn chance_from(&self, gate: Time, group: Ix, crawl: CrawlNo) -> Option<Chance> {
+    fn opportunity_from(&self, gate: Time, group: Ix, crawl: CrawlNo) -> Option<Opportunity> {
         if self.crawl_of(crawl).is_some_and(|c| c.settings.paused) {
             return None;
         }
         if self.group_room(group, crawl) == Some(0) {
             return None;
         }
-        let mut best: Option<Chance> = None;
+        let mut best: Option<Opportunity> = None;
         for host in self.groups[group].hosts() {
             let host = &self.hosts[*host];
             if host.is_paused() {
                 continue;
             }
-            if let Some((due, held)) = self.host_chance(host, crawl) {
+            if let Some((due, held)) = self.host_opportunity(host, crawl) {
                 let at = due.max(host.blocked_until());
-                best = Some(best.map_or(Chance { at, held }, |b| Chance { at: b.at.min(at), held: b.held.min(held) }));
+                best =
+                    Some(best.map_or(Opportunity { at, held }, |b| Opportunity {
+                        at: b.at.min(at),
+                        held: b.held.min(held),
+                    }));
             }
         }
-        best.map(|chance| Chance { at: chance.at.max(gate), ..chance })
+        best.map(|opportunity| Opportunity { at: opportunity.at.max(gate), ..opportunity })
     }
 
     /// When the host's next URL of a crawl (or the host itself) is due, and how many URLs it has on hold.
-    pub(super) fn host_chance(&self, host: &Host, crawl: CrawlNo) -> Option<(Time, u32)> {
+    pub(super) fn host_opportunity(&self, host: &Host, crawl: CrawlNo) -> Option<(Time, u32)> {
         if crawl == CrawlNo::NONE {
             return (host.queued_at != Time::NEVER).then_some((host.queued_at, 0));
         }
@@ -188,9 +192,11 @@ impl State {
     }
 
     fn place_entry(&mut self, gate: Option<Time>, group: Ix, entry: Ix, now: Time) {
-        let chance = gate.and_then(|gate| self.chance_from(gate, group, self.schedule.entries[entry].crawl));
-        match chance {
-            Some(chance) if chance.at != Time::NEVER => self.schedule.place(entry, chance.at, chance.held, now),
+        let opportunity = gate.and_then(|gate| self.opportunity_from(gate, group, self.schedule.entries[entry].crawl));
+        match opportunity {
+            Some(opportunity) if opportunity.at != Time::NEVER => {
+                self.schedule.place(entry, opportunity.at, opportunity.held, now)
+            }
             _ => self.schedule.park(entry),
         }
     }

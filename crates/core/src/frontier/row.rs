@@ -371,7 +371,7 @@ pub enum HotRow {
     /// A host was removed.
     HostGone(HostId),
     /// A host whose home is this shard lives with an alias elsewhere.
-    Member {
+    HostAlias {
         /// The host.
         host: HostName,
         /// Its alias; `None` if it has returned home.

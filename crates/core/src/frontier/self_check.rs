@@ -77,7 +77,7 @@ impl State {
 
     fn misplaced_entry(&self, group: Ix, entry: Ix, now: Time) -> Option<String> {
         let crawl = self.schedule.entries[entry].crawl;
-        let want = self.chance(group, crawl).map(|chance| chance.at).filter(|at| *at != Time::NEVER);
+        let want = self.opportunity(group, crawl).map(|opportunity| opportunity.at).filter(|at| *at != Time::NEVER);
         let is = self.schedule.state_of(entry);
         let fits = match (want, is) {
             (None, None) => true,

@@ -3,7 +3,7 @@
 use super::refusal::Refusal;
 use super::row::{CrawlRow, HotRow};
 use super::slab::Ix;
-use super::state::{Group, Members, State, Together, boxed};
+use super::state::{Group, Grouping, State, Together, boxed};
 use crate::ids::{CrawlNo, GroupId};
 use crate::limits;
 use crate::names::{Alias, CrawlName, HostName};
@@ -89,8 +89,8 @@ impl State {
     }
 
     pub(super) fn insert_group(&mut self, id: GroupId, alias: Alias, pace: super::row::Pace) -> Ix {
-        let members = Members::Many(Box::new(Together { id, alias: alias.clone(), hosts: Vec::new(), dirty: false }));
-        let ix = self.groups.insert(Group::new(members, pace));
+        let grouping = Grouping::Many(Box::new(Together { id, alias: alias.clone(), hosts: Vec::new(), dirty: false }));
+        let ix = self.groups.insert(Group::new(grouping, pace));
         self.group_by_alias.insert(alias, ix);
         ix
     }
@@ -110,7 +110,7 @@ impl State {
             for entry in group.entries {
                 self.schedule.remove(entry);
             }
-            if let Members::Many(together) = group.members {
+            if let Grouping::Many(together) = group.grouping {
                 self.changed.others.push(HotRow::AliasGone(together.id));
             }
         }

@@ -32,7 +32,7 @@ pub(super) struct Host {
     pub touched: Touched,
 }
 
-pub(super) enum Members {
+pub(super) enum Grouping {
     One(Ix),
     /// Boxed, because most groups have a single host.
     Many(Box<Together>),
@@ -47,7 +47,7 @@ pub(super) struct Together {
 }
 
 pub(super) struct Group {
-    pub members: Members,
+    pub grouping: Grouping,
     /// Settings of the alias; a single host carries its own.
     pub settings: Option<Box<PaceSettings>>,
     pub pace: Pace,
@@ -139,21 +139,21 @@ pub struct State {
 
 impl Group {
     pub fn hosts(&self) -> &[Ix] {
-        match &self.members {
-            Members::One(host) => std::slice::from_ref(host),
-            Members::Many(together) => &together.hosts,
+        match &self.grouping {
+            Grouping::One(host) => std::slice::from_ref(host),
+            Grouping::Many(together) => &together.hosts,
         }
     }
 
     pub fn alias(&self) -> Option<&Alias> {
-        match &self.members {
-            Members::One(_) => None,
-            Members::Many(together) => Some(&together.alias),
+        match &self.grouping {
+            Grouping::One(_) => None,
+            Grouping::Many(together) => Some(&together.alias),
         }
     }
 
-    pub fn new(members: Members, pace: Pace) -> Self {
-        Self { members, settings: None, pace, leases: Vec::new(), entries: Vec::new(), pass: 0 }
+    pub fn new(grouping: Grouping, pace: Pace) -> Self {
+        Self { grouping, settings: None, pace, leases: Vec::new(), entries: Vec::new(), pass: 0 }
     }
 }
 
@@ -276,9 +276,9 @@ impl State {
             touched: Touched::Nothing,
         };
         let ix = self.hosts.insert(host);
-        let group = group.unwrap_or_else(|| self.groups.insert(Group::new(Members::One(ix), row.pace)));
+        let group = group.unwrap_or_else(|| self.groups.insert(Group::new(Grouping::One(ix), row.pace)));
         self.hosts[ix].group = group;
-        if let Members::Many(together) = &mut self.groups[group].members {
+        if let Grouping::Many(together) = &mut self.groups[group].grouping {
             together.hosts.push(ix);
         }
         for queue in row.queues {
@@ -435,9 +435,9 @@ impl State {
     pub(super) fn host_ref(&self, ix: Ix) -> HostRef<'_> {
         let host = &self.hosts[ix];
         let group = &self.groups[host.group];
-        let (id, pace) = match &group.members {
-            Members::One(_) => (None, &group.pace),
-            Members::Many(together) => (Some(together.id), &NO_PACE),
+        let (id, pace) = match &group.grouping {
+            Grouping::One(_) => (None, &group.pace),
+            Grouping::Many(together) => (Some(together.id), &NO_PACE),
         };
         HostRef {
             id: host.id,

@@ -127,9 +127,9 @@ impl State {
         let host = self.host_ix(host)?;
         let crawl = want.crawl?;
         let group = self.hosts[host].group;
-        let chance = self.chance(group, crawl).filter(|_| !self.is_spent(crawl))?;
-        let (due, held) = self.host_chance(&self.hosts[host], crawl)?;
-        let open = chance.at.max(due).max(self.hosts[host].blocked_until()) <= now;
+        let opportunity = self.opportunity(group, crawl).filter(|_| !self.is_spent(crawl))?;
+        let (due, held) = self.host_opportunity(&self.hosts[host], crawl)?;
+        let open = opportunity.at.max(due).max(self.hosts[host].blocked_until()) <= now;
         if !open || self.hosts[host].is_paused() || want.held_below.is_some_and(|most| held >= most) {
             return None;
         }
@@ -151,7 +151,7 @@ impl State {
         let bucket_max = want.held_below.map_or(u8::MAX, |most| bucket(most.saturating_sub(1)));
         self.schedule.first((want.crawl, want.bare_hosts), bucket_max, looks, |ix| {
             let entry = &self.schedule.entries[ix];
-            let held = || self.chance(entry.group, entry.crawl).map_or(u32::MAX, |c| c.held);
+            let held = || self.opportunity(entry.group, entry.crawl).map_or(u32::MAX, |c| c.held);
             want.held_below.is_some_and(|most| self.schedule.held_most(ix) >= most && held() >= most)
         })
     }
@@ -227,7 +227,7 @@ impl State {
     fn choose_host(&self, group: Ix, crawl: CrawlNo, want: &Want, now: Time) -> Option<Ix> {
         let due = |host: &Ix| {
             let place = &self.hosts[*host];
-            let (due, held) = self.host_chance(place, crawl)?;
+            let (due, held) = self.host_opportunity(place, crawl)?;
             let open = due <= now && place.blocked_until() <= now && !place.is_paused();
             (open && want.held_below.is_none_or(|most| held < most)).then_some((due, *host))
         };

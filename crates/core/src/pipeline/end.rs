@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use super::claim::Writes;
 use super::refusal::ChunkRefusal;
-use super::request::{Decision, EndChunk};
+use super::request::{EndChunk, OperatorAction};
 use super::row::{Artifact, ChunkRow, ChunkState, Ended, LinkState};
 use super::state::State;
 use crate::frontier::State as Frontier;
@@ -180,7 +180,7 @@ impl State {
     pub fn decide(
         &mut self,
         before: &ChunkRow,
-        decision: Decision,
+        decision: OperatorAction,
         facts: &Facts<'_>,
         frontier: &mut Frontier,
         writes: &mut Writes,
@@ -193,21 +193,21 @@ impl State {
         };
         let mut after = ChunkRow { attempts: 0, inputs_lost: 0, indexes_lost: 0, ended: [None; 2], ..before.clone() };
         match (decision, before.state) {
-            (Decision::Retry, ChunkState::SetAside | ChunkState::Skipped) if before.crawled.is_some() => {
+            (OperatorAction::Retry, ChunkState::SetAside | ChunkState::Skipped) if before.crawled.is_some() => {
                 after.move_on(ChunkState::Crawled, facts.now);
             }
-            (Decision::Retry, ChunkState::SetAside | ChunkState::Skipped) => {
+            (OperatorAction::Retry, ChunkState::SetAside | ChunkState::Skipped) => {
                 after.crawl_again(facts, frontier, writes);
             }
-            (Decision::Retry, ChunkState::Built) => {
+            (OperatorAction::Retry, ChunkState::Built) => {
                 return Err(wrong("retried", "it is built and about to be placed; try again in a moment"));
             }
-            (Decision::Retry, _) => return Err(wrong("retried", "it is in progress, wait for its lease to end")),
-            (Decision::Skip, ChunkState::Built) => {
+            (OperatorAction::Retry, _) => return Err(wrong("retried", "it is in progress, wait for its lease to end")),
+            (OperatorAction::Skip, ChunkState::Built) => {
                 return Err(wrong("skipped", "it is built, and nothing is left to do"));
             }
-            (Decision::Skip, ChunkState::Skipped) => return Ok(ChunkState::Skipped),
-            (Decision::Skip, _) => {
+            (OperatorAction::Skip, ChunkState::Skipped) => return Ok(ChunkState::Skipped),
+            (OperatorAction::Skip, _) => {
                 after.fail_links(facts, frontier, writes);
                 let said = before.last_error.as_deref().filter(|error| !error.starts_with(SKIPPED));
                 after.last_error =

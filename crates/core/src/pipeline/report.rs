@@ -67,8 +67,8 @@ impl State {
     #[must_use]
     pub fn named<'a>(&self, id: ChunkId, urls: impl Iterator<Item = &'a str>) -> Vec<usize> {
         let Some(chunk) = self.active.get(&id) else { return Vec::new() };
-        let places = chunk.places();
-        urls.flat_map(|url| places.find(url).to_vec()).collect()
+        let link_index = chunk.link_index();
+        urls.flat_map(|url| link_index.find(url).to_vec()).collect()
     }
 
     /// What links found on pages of a chunk inherit; `None` for a page that is no longer part of it.
@@ -84,9 +84,9 @@ impl State {
         frontier: &Frontier,
     ) -> Result<Vec<Option<Parent>>, ChunkRefusal> {
         let chunk = self.reported(id, token, now)?;
-        let (places, here) = (chunk.places(), chunk.present(frontier));
+        let (link_index, here) = (chunk.link_index(), chunk.present(frontier));
         let parent = |page: &str| {
-            let at = chunk.position(page, (&places, &here), rows)?;
+            let at = chunk.position(page, (&link_index, &here), rows)?;
             let link = at.and_then(|at| chunk.links.get(at).zip(rows.get(at)));
             Ok(link.and_then(|(link, row)| frontier.link_parent(link.lease?, &link.url, row.as_ref()?, now)))
         };
@@ -205,13 +205,13 @@ fn digest(result: &UrlResult) -> u64 {
 }
 
 /// Where URLs are among the links of a chunk.
-struct Places<'a> {
+struct LinkIndex<'a> {
     by_text: HashMap<Box<str>, Vec<usize>>,
     /// Links with cut keys, whose text their rows have.
     cut: Vec<(usize, &'a super::row::LinkRow)>,
 }
 
-impl Places<'_> {
+impl LinkIndex<'_> {
     /// The links that a URL may be, in order.
     fn find(&self, url: &str) -> Vec<usize> {
         let mut found = self.by_text.get(url).cloned().unwrap_or_default();
@@ -233,16 +233,16 @@ impl ChunkRow {
         self.links.iter().filter(|link| matches!(link.state, LinkState::Error(_))).count()
     }
 
-    fn places(&self) -> Places<'_> {
-        let mut places = Places { by_text: HashMap::new(), cut: Vec::new() };
+    fn link_index(&self) -> LinkIndex<'_> {
+        let mut link_index = LinkIndex { by_text: HashMap::new(), cut: Vec::new() };
         for (at, link) in self.links.iter().enumerate() {
             if link.url.1.is_cut() {
-                places.cut.push((at, link));
+                link_index.cut.push((at, link));
             } else {
-                places.by_text.entry(link.text()).or_default().push(at);
+                link_index.by_text.entry(link.text()).or_default().push(at);
             }
         }
-        places
+        link_index
     }
 
     fn open_links(&self, frontier: &Frontier) -> u64 {
@@ -265,13 +265,13 @@ impl ChunkRow {
     fn position(
         &self,
         url: &str,
-        (places, here): (&Places<'_>, &[bool]),
+        (link_index, here): (&LinkIndex<'_>, &[bool]),
         rows: &[Option<UrlRow>],
     ) -> Result<Option<usize>, ChunkRefusal> {
         // A truncated key may belong to another URL.
         let whole = |at: usize| rows.get(at).and_then(|row| row.as_ref()?.whole.as_deref());
         // The latest one: a link that failed may have come back.
-        let known = places.find(url).into_iter().rfind(|at| whole(*at).is_none_or(|whole| whole == url));
+        let known = link_index.find(url).into_iter().rfind(|at| whole(*at).is_none_or(|whole| whole == url));
         let Some((at, link)) = known.and_then(|at| Some((at, self.links.get(at)?))) else {
             return Err(ChunkRefusal::ForeignLink { chunk: self.id, url: crate::redact::url(url) });
         };
@@ -289,10 +289,10 @@ impl ChunkRow {
         frontier: &Frontier,
     ) -> Result<(Vec<(usize, &'a UrlResult)>, LinksReported), ChunkRefusal> {
         let (mut fresh, mut answer): (Vec<(usize, &UrlResult)>, _) = (Vec::new(), LinksReported::default());
-        let (places, here, mut once) = (self.places(), self.present(frontier), HashSet::new());
+        let (link_index, here, mut once) = (self.link_index(), self.present(frontier), HashSet::new());
         for result in &report.results {
             let reported = || ChunkRefusal::Reported { chunk: self.id, url: crate::redact::url(&result.url) };
-            let Some(at) = self.position(&result.url, (&places, &here), rows)? else {
+            let Some(at) = self.position(&result.url, (&link_index, &here), rows)? else {
                 answer.ended.push(result.url.clone());
                 continue;
             };
@@ -312,10 +312,10 @@ impl ChunkRow {
     /// The replacements that a repeated report is answered with, by position.
     #[must_use]
     pub fn replacements(&self, report: &ReportLinks, frontier: &Frontier) -> Vec<usize> {
-        let (places, here) = (self.places(), self.present(frontier));
+        let (link_index, here) = (self.link_index(), self.present(frontier));
         let failed = report.results.iter().filter(|result| result.outcome != Outcome::Fetched);
         let replaced = |result: &UrlResult| {
-            let at = places.find(&result.url).into_iter().find_map(|at| self.links.get(at)?.replaced_by)?;
+            let at = link_index.find(&result.url).into_iter().find_map(|at| self.links.get(at)?.replaced_by)?;
             let open = self.links.get(at as usize).is_some_and(|link| link.state == LinkState::Crawling);
             Some(at as usize).filter(|at| open && here.get(*at) == Some(&true))
         };

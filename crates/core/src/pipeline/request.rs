@@ -130,7 +130,7 @@ pub enum EndChunk {
 
 /// An operator's decision about a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Decision {
+pub enum OperatorAction {
     /// Try a chunk again that was set aside or skipped.
     Retry,
     /// Give a chunk up.

@@ -1,7 +1,7 @@
 //! A chunk is built.
 
 use super::chunk::Chunk;
-use super::give_up::Mark;
+use super::give_up::IndexAttempt;
 use super::refusal::Refusal;
 use super::row::Write;
 use super::state::State;
@@ -69,7 +69,7 @@ impl State {
             None => {}
         }
         self.chunks.insert(chunk.0, Chunk::new(artifact, self.rows.len()));
-        self.set_mark(chunk.0, Mark { index, unfetched: 0 }, out);
+        self.set_mark(chunk.0, IndexAttempt { index, unfetched: 0 }, out);
         Ok(Built::New)
     }
 

@@ -1,6 +1,6 @@
-//! A built chunk in memory: a packed artifact, and a cell per row.
+//! A built chunk in memory: a packed artifact, and an assignment per row.
 
-use super::cell::Cell;
+use super::assignment::Assignment;
 use crate::pipeline::row::Artifact;
 
 /// A built chunk.
@@ -10,14 +10,14 @@ pub(super) struct Chunk {
     /// The location, and after it the checksum.
     packed: Box<[u8]>,
     /// By row; a row without a copy has none.
-    pub cells: Vec<Cell>,
+    pub assignments: Vec<Assignment>,
 }
 
 impl Chunk {
     /// A chunk without copies.
     pub fn new(artifact: &Artifact, rows: usize) -> Self {
         let packed = [artifact.location.as_bytes(), &artifact.checksum].concat().into();
-        Self { bytes: artifact.bytes, packed, cells: Vec::with_capacity(rows) }
+        Self { bytes: artifact.bytes, packed, assignments: Vec::with_capacity(rows) }
     }
 
     pub fn artifact(&self) -> Artifact {

@@ -8,7 +8,7 @@
 //! number grows when it takes the fact, so a repeated one changes nothing, and an announcement with a greater number shows
 //! that it was taken. The row stays for a while longer, so that a late announcement of the old index is recognised.
 
-use super::cell::Layout;
+use super::assignment::Copies;
 use super::refusal::Refusal;
 use super::row::{BuiltRow, ReturnRow, Write};
 use super::state::{Ix, State};
@@ -22,7 +22,7 @@ pub type Returned = (ChunkId, u32, Option<Box<str>>);
 
 /// What is rare to know of a chunk: see [`BuiltRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct IndexAttempt {
     pub index: u32,
     pub unfetched: u32,
 }
@@ -85,9 +85,9 @@ impl State {
     pub(super) fn count_unfetched(&mut self, (id, server): (u64, Ix), now: Time, out: &mut Vec<Write>) -> bool {
         self.refusers.entry(id).or_default().insert(server);
         let hopeful = |state: &Self, row: RowNo| {
-            let layout = state.layout(id, row);
+            let copies = state.copies_in(id, row);
             let refused = |ix: &Ix| state.refusers.get(&id).is_some_and(|known| known.contains(ix));
-            layout.holder().is_some() || layout.chosen.is_some_and(|(ix, _)| state.is_alive(ix) && !refused(&ix))
+            copies.holder().is_some() || copies.chosen.is_some_and(|(ix, _)| state.is_alive(ix) && !refused(&ix))
         };
         let hope = self.rows.keys().any(|row| hopeful(self, *row));
         let mark = self.mark(id);
@@ -97,7 +97,7 @@ impl State {
             self.let_go(id, Some(&why), false, now, out);
             return true;
         }
-        self.set_mark(id, Mark { unfetched, ..mark }, out);
+        self.set_mark(id, IndexAttempt { unfetched, ..mark }, out);
         false
     }
 
@@ -106,23 +106,23 @@ impl State {
         self.refusers.remove(&id);
         let mark = self.mark(id);
         if mark.unfetched > 0 {
-            self.set_mark(id, Mark { unfetched: 0, ..mark }, out);
+            self.set_mark(id, IndexAttempt { unfetched: 0, ..mark }, out);
         }
     }
 
-    pub(super) fn mark(&self, id: u64) -> Mark {
+    pub(super) fn mark(&self, id: u64) -> IndexAttempt {
         self.marks.get(&id).copied().unwrap_or_default()
     }
 
     /// The row of a built chunk.
     pub(super) fn built_row(&self, id: u64) -> Option<BuiltRow> {
-        let Mark { index, unfetched } = self.mark(id);
+        let IndexAttempt { index, unfetched } = self.mark(id);
         Some(BuiltRow { artifact: self.chunks.get(&id)?.artifact(), index, unfetched })
     }
 
     /// Sets what is rare, and writes the chunk.
-    pub(super) fn set_mark(&mut self, id: u64, mark: Mark, out: &mut Vec<Write>) {
-        if mark == Mark::default() {
+    pub(super) fn set_mark(&mut self, id: u64, mark: IndexAttempt, out: &mut Vec<Write>) {
+        if mark == IndexAttempt::default() {
             self.marks.remove(&id);
         } else {
             self.marks.insert(id, mark);
@@ -136,7 +136,7 @@ impl State {
     fn let_go(&mut self, id: u64, why: Option<&str>, taken: bool, now: Time, out: &mut Vec<Write>) {
         let rows: Vec<RowNo> = self.rows.keys().copied().collect();
         for no in rows {
-            self.lay(id, no, Layout::default(), None, now, out);
+            self.lay(id, no, Copies::default(), None, now, out);
             if let Some(row) = self.rows.get_mut(&no) {
                 row.unplaced.remove(&id);
                 row.blocked.remove(&id);

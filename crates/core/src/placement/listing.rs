@@ -134,9 +134,9 @@ impl State {
 
     /// Why a copy is in its state, and when that changes by time alone.
     fn explain(&self, chunk: u64, ix: Ix, server: &Server, state: PlacementState, now: Time) -> (String, Option<Time>) {
-        let layout = self.layout(chunk, server.facts.row);
+        let copies = self.copies_in(chunk, server.facts.row);
         let name = |ix: Ix| self.servers.get(&ix).map(|server| server.id.to_string()).unwrap_or_default();
-        let waits = match layout.former.filter(|former| *former != ix) {
+        let waits = match copies.former.filter(|former| *former != ix) {
             Some(former) if self.is_alive(former) => format!("; '{}' serves it until then", name(former)),
             Some(former) => format!("; it was lost with '{}'", name(former)),
             None => String::new(),
@@ -155,8 +155,8 @@ impl State {
             PlacementState::Draining => {
                 return ("no longer wanted here: the server deletes it and reports it gone".into(), None);
             }
-            PlacementState::Ready if layout.former == Some(ix) => {
-                let to = layout.chosen.map(|(ix, _)| name(ix)).unwrap_or_default();
+            PlacementState::Ready if copies.former == Some(ix) => {
+                let to = copies.chosen.map(|(ix, _)| name(ix)).unwrap_or_default();
                 return (format!("being replaced by a copy on '{to}'; drained when that is ready"), None);
             }
             PlacementState::Assigned => format!("the server has not begun to fetch it{waits}{fate}"),

@@ -1,9 +1,9 @@
 //! A state from its rows.
 
-use super::cell::Cell;
+use super::assignment::Assignment;
 use super::chunk::Chunk;
-use super::give_up::Mark;
-use super::row::{BuiltRow, LedgerRow, Part, PlacementRow, PlacementState, ReturnRow, ServerRow, Write};
+use super::give_up::IndexAttempt;
+use super::row::{BuiltRow, CopyRole, LedgerRow, PlacementRow, PlacementState, ReturnRow, ServerRow, Write};
 use super::state::{Config, Copy, Ix, State, is_unready};
 use crate::ids::ChunkId;
 use crate::names::MachineId;
@@ -41,7 +41,7 @@ impl State {
         for (id, BuiltRow { artifact, index, unfetched }) in chunks {
             state.chunks.insert(id.0, Chunk::new(&artifact, rows));
             if (index, unfetched) != (0, 0) {
-                state.marks.insert(id.0, Mark { index, unfetched });
+                state.marks.insert(id.0, IndexAttempt { index, unfetched });
             }
         }
         for (id, row) in returns {
@@ -73,20 +73,21 @@ impl State {
         let Some(chunk) = self.chunks.get_mut(&id) else {
             return Err(Damaged(format!("chunk {id} is placed on server '{name}' and has no row")));
         };
-        let (row, empty) = (copy.row, Cell { row: copy.row, lost: false, chosen: None, former: None });
-        let at = chunk.cells.iter().position(|cell| cell.row == row).unwrap_or(chunk.cells.len());
-        if at == chunk.cells.len() {
-            chunk.cells.push(empty);
+        let (row, empty) = (copy.row, Assignment { row: copy.row, lost: false, chosen: None, former: None });
+        let at =
+            chunk.assignments.iter().position(|assignment| assignment.row == row).unwrap_or(chunk.assignments.len());
+        if at == chunk.assignments.len() {
+            chunk.assignments.push(empty);
             self.rows.entry(row).and_modify(|row| row.placed += 1);
         }
-        let Some(cell) = chunk.cells.get_mut(at) else { return Ok(()) };
-        let place = if copy.part == Part::Chosen { &mut cell.chosen } else { &mut cell.former };
+        let Some(assignment) = chunk.assignments.get_mut(at) else { return Ok(()) };
+        let place = if copy.part == CopyRole::Chosen { &mut assignment.chosen } else { &mut assignment.former };
         if place.replace(ix).is_some() {
             return Err(Damaged(format!("chunk {id} has two copies for one place in row {}", row.0)));
         }
-        cell.lost |= copy.part == Part::Lost;
+        assignment.lost |= copy.part == CopyRole::Lost;
         self.time_fetch(id, ix, copy.since);
-        if copy.part == Part::Chosen {
+        if copy.part == CopyRole::Chosen {
             self.weigh(id, Some(ix), true);
         } else {
             self.start_sweep(ix);
@@ -100,7 +101,7 @@ impl State {
         for ix in numbers {
             let Some(server) = self.servers.get(&ix) else { continue };
             let (no, alive) = (server.facts.row, server.is_alive());
-            let serves = |chunk: &&u64| self.layout(**chunk, no).holder() == Some(ix);
+            let serves = |chunk: &&u64| self.copies_in(**chunk, no).holder() == Some(ix);
             let held = server.copies.keys().filter(serves).count();
             let keeps_back = server.keeps_work_back();
             self.servers.entry(ix).and_modify(|server| server.held = held);
@@ -126,8 +127,10 @@ impl State {
         let copies = copies.flat_map(|(ix, server)| {
             server.copies.iter().map(move |(chunk, held)| {
                 let row = server.facts.row;
-                let cell = self.cell(*chunk, row).filter(|cell| cell.former == Some(ix));
-                let part = cell.map_or(Part::Chosen, |cell| if cell.lost { Part::Lost } else { Part::Leaving });
+                let assignment = self.assignment(*chunk, row).filter(|assignment| assignment.former == Some(ix));
+                let part = assignment.map_or(CopyRole::Chosen, |assignment| {
+                    if assignment.lost { CopyRole::Lost } else { CopyRole::Leaving }
+                });
                 let copy = PlacementRow { row, state: held.state, part, since: held.since() };
                 Write::Placement(ChunkId(*chunk), server.id.clone(), Some(copy))
             })

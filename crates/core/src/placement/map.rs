@@ -134,14 +134,14 @@ impl State {
 
     /// The server that serves a chunk in a row.
     pub(super) fn holder(&self, chunk: u64, row: RowNo) -> Option<Ix> {
-        self.layout(chunk, row).holder().filter(|ix| self.is_alive(*ix))
+        self.copies_in(chunk, row).holder().filter(|ix| self.is_alive(*ix))
     }
 
     /// The addresses of servers that hold a chunk ready.
     #[must_use]
     pub fn sources(&self, chunk: ChunkId) -> Vec<Arc<str>> {
-        let cells = self.chunks.get(&chunk.0).map(|chunk| chunk.cells.as_slice()).unwrap_or_default();
-        let mut rows: Vec<RowNo> = cells.iter().map(|cell| cell.row).collect();
+        let assignments = self.chunks.get(&chunk.0).map(|chunk| chunk.assignments.as_slice()).unwrap_or_default();
+        let mut rows: Vec<RowNo> = assignments.iter().map(|assignment| assignment.row).collect();
         rows.sort_unstable();
         let holders = rows.into_iter().filter_map(|row| self.servers.get(&self.holder(chunk.0, row)?));
         holders.map(|server| server.facts.address.clone()).collect()
@@ -193,7 +193,7 @@ impl State {
         let wanted = server.copies.iter().filter(|(_, copy)| copy.state != PlacementState::Draining);
         let (serves, later): (Vec<ChunkId>, Vec<ChunkId>) = wanted
             .map(|(chunk, _)| ChunkId(*chunk))
-            .partition(|chunk| self.layout(chunk.0, server.facts.row).holder() == Some(ix));
+            .partition(|chunk| self.copies_in(chunk.0, server.facts.row).holder() == Some(ix));
         Listed { serves: serves.into(), later: later.into() }
     }
 }

@@ -4,8 +4,8 @@
 //! command and *now*. Out: an answer, and row writes in the caller's list. A refusal comes before the first change. If
 //! a commit fails, the state must be dropped and loaded again.
 //!
-//! **Rows and cells.** Index servers belong to rows; every row holds one copy of every built chunk. The place of a
-//! chunk in a row is a *cell*: the *chosen* copy, and while that is not ready the *former* one, which serves until
+//! **Rows and assignments.** Index servers belong to rows; every row holds one copy of every built chunk. The place of a
+//! chunk in a row is an *assignment*: the *chosen* copy, and while that is not ready the *former* one, which serves until
 //! then. Copies go assigned → fetching → ready → draining → gone; gone is no row. A server deletes a draining copy and
 //! reports it gone; until then the chunk is not placed there again. Servers should serve a draining copy for a grace
 //! period, because readers may still have an older map.
@@ -36,8 +36,8 @@
 //! **The owner** passes the fleet's servers after a load and whenever they changed, and ticks while there is more and
 //! at [`State::next_tick`].
 
+mod assignment;
 mod build;
-mod cell;
 mod chunk;
 mod give_up;
 mod listing;
@@ -61,8 +61,8 @@ pub use listing::{Cursor, Filter, Page, PlacementView};
 pub use load::Damaged;
 pub use map::{Map, MapRow, MapServer, Missing};
 pub use refusal::Refusal;
-pub use report::Said;
+pub use report::CopyReport;
 pub use restore::{CarriedCopies, CarriedCopy};
-pub use row::{BuiltRow, LedgerRow, Part, PlacementRow, PlacementState, ReturnRow, ServerRow, Write};
+pub use row::{BuiltRow, CopyRole, LedgerRow, PlacementRow, PlacementState, ReturnRow, ServerRow, Write};
 pub use state::{Config, State};
 pub use tick::Ticked;

@@ -1,8 +1,8 @@
-//! What a cell should look like, given the health of its servers.
+//! What an assignment should look like, given the health of its servers.
 
 use std::collections::BTreeSet;
 
-use super::cell::Layout;
+use super::assignment::Copies;
 use super::row::{PlacementState, Write};
 use super::state::{Ix, State};
 use crate::fleet::{Judged, RowNo};
@@ -13,7 +13,7 @@ use crate::time::Time;
 const COMPARED: usize = 8;
 
 impl State {
-    /// Brings a cell to what its servers allow now. `avoid` is a server that has just lost its copy: it is chosen only
+    /// Brings an assignment to what its servers allow now. `avoid` is a server that has just lost its copy: it is chosen only
     /// if there is no other. A chunk that finds no server waits in its row.
     pub(super) fn reconcile(&mut self, chunk: u64, row: RowNo, avoid: Option<Ix>, now: Time, out: &mut Vec<Write>) {
         if !self.chunks.contains_key(&chunk) {
@@ -33,15 +33,15 @@ impl State {
         }
     }
 
-    fn plan(&self, chunk: u64, row: RowNo, avoid: Option<Ix>, now: Time) -> Layout {
-        let now_is = self.layout(chunk, row);
+    fn plan(&self, chunk: u64, row: RowNo, avoid: Option<Ix>, now: Time) -> Copies {
+        let now_is = self.copies_in(chunk, row);
         let is_here = |ix: &Ix| self.servers.get(ix).is_some_and(|server| !server.facts.removed);
         let chosen = now_is.chosen.filter(|(ix, _)| is_here(ix));
         let former = now_is.former.filter(is_here);
         match (chosen, former) {
             (None, None) => {
                 let target = self.pick_first(chunk, row, avoid);
-                target.map_or_else(Layout::default, |ix| Layout::only(ix, PlacementState::Assigned))
+                target.map_or_else(Copies::default, |ix| Copies::only(ix, PlacementState::Assigned))
             }
             (Some((ix, state)), None) => self.plan_only(chunk, row, (ix, state), avoid, now),
             (None, Some(ix)) => self.plan_only(chunk, row, (ix, PlacementState::Ready), avoid, now),
@@ -49,7 +49,7 @@ impl State {
                 let instead = || self.plan_only(chunk, row, (from, PlacementState::Ready), avoid, now);
                 let from_stays = self.servers.get(&from).is_some_and(|s| s.is_alive() && !s.is_drained());
                 match to {
-                    (ix, PlacementState::Ready) if self.is_alive(ix) => Layout::only(ix, PlacementState::Ready),
+                    (ix, PlacementState::Ready) if self.is_alive(ix) => Copies::only(ix, PlacementState::Ready),
                     // Ready, but readers cannot reach it, while the former copy is well.
                     (_, PlacementState::Ready) if from_stays => instead(),
                     // The lost server is back before its chunk was fetched by another.
@@ -58,17 +58,17 @@ impl State {
                     // A move that does not come to its end. The former copy stays if it can; else another server tries.
                     (ix, state) if state != PlacementState::Ready && self.is_overdue(chunk, ix, now) => {
                         let other =
-                            || self.pick(chunk, row, avoid).map(|other| Layout::moving(other, from, now_is.lost));
-                        let stays = Layout { chosen: Some(to), former: Some(from), lost: now_is.lost };
-                        if from_stays { Layout::only(from, PlacementState::Ready) } else { other().unwrap_or(stays) }
+                            || self.pick(chunk, row, avoid).map(|other| Copies::moving(other, from, now_is.lost));
+                        let stays = Copies { chosen: Some(to), former: Some(from), lost: now_is.lost };
+                        if from_stays { Copies::only(from, PlacementState::Ready) } else { other().unwrap_or(stays) }
                     }
-                    _ => Layout { chosen: Some(to), former: Some(from), lost: now_is.lost },
+                    _ => Copies { chosen: Some(to), former: Some(from), lost: now_is.lost },
                 }
             }
         }
     }
 
-    /// A cell with one copy: it stays, or a new one is begun elsewhere.
+    /// An assignment with one copy: it stays, or a new one is begun elsewhere.
     fn plan_only(
         &self,
         chunk: u64,
@@ -76,7 +76,7 @@ impl State {
         (ix, state): (Ix, PlacementState),
         avoid: Option<Ix>,
         now: Time,
-    ) -> Layout {
+    ) -> Copies {
         let target = if state == PlacementState::Ready {
             self.must_leave(ix, now).then(|| self.pick(chunk, row, avoid)).flatten()
         } else if self.is_overdue(chunk, ix, now) {
@@ -89,12 +89,12 @@ impl State {
             None
         };
         match target {
-            None => Layout::only(ix, state),
+            None => Copies::only(ix, state),
             Some(to) if state == PlacementState::Ready => {
                 let lost = self.servers.get(&ix).is_some_and(|server| server.facts.judged == Judged::Failed);
-                Layout::moving(to, ix, lost)
+                Copies::moving(to, ix, lost)
             }
-            Some(to) => Layout::only(to, PlacementState::Assigned),
+            Some(to) => Copies::only(to, PlacementState::Assigned),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Each move takes a chunk from the fullest eligible server of a row to the emptiest and never overshoots: afterwards
 //! the target is no fuller than the source. So the spread only shrinks, and moves end.
 
-use super::cell::Layout;
+use super::assignment::Copies;
 use super::row::{PlacementState, Write};
 use super::state::{Ix, State};
 use crate::fleet::RowNo;
@@ -28,7 +28,7 @@ impl State {
         for no in rows {
             while *room > 0 && self.budget(now) > 0 {
                 let Some(Move { chunk, from, to }) = self.next_move(no) else { break };
-                self.lay(chunk, no, Layout::moving(to, from, false), None, now, out);
+                self.lay(chunk, no, Copies::moving(to, from, false), None, now, out);
                 self.spend(now);
                 *room -= 1;
             }
@@ -85,7 +85,7 @@ impl State {
         let settled = |chunk: &u64| {
             let ready = full.copies.get(chunk).is_some_and(|copy| copy.state == PlacementState::Ready);
             ready
-                && self.cell(*chunk, no).is_some_and(|cell| cell.former.is_none())
+                && self.assignment(*chunk, no).is_some_and(|assignment| assignment.former.is_none())
                 && !empty.copies.contains_key(chunk)
         };
         candidates.into_iter().find(settled).map(|chunk| Move { chunk, from, to })

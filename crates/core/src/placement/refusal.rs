@@ -7,7 +7,7 @@ use crate::limits;
 
 /// Why a request was refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-// Named apart from the other refusals where the layout of messages is pinned.
+// Named apart from the other refusals where the copies of messages is pinned.
 #[serde(rename = "PlacementRefusal")]
 pub enum Refusal {
     /// No such chunk.

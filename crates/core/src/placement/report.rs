@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::Layout;
+use super::assignment::Copies;
 use super::refusal::Refusal;
-use super::row::{Part, PlacementState, Write};
+use super::row::{CopyRole, PlacementState, Write};
 use super::state::{State, is_unready};
 use crate::ids::ChunkId;
 use crate::limits::FETCH_NEWS_INTERVAL;
@@ -17,7 +17,7 @@ use crate::time::Time;
 
 /// What a server says of its copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Said {
+pub enum CopyReport {
     /// It has begun to fetch it.
     Fetching,
     /// It has it and serves it.
@@ -26,7 +26,7 @@ pub enum Said {
     Gone,
 }
 
-impl Said {
+impl CopyReport {
     /// Its name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -63,7 +63,7 @@ impl State {
         &mut self,
         chunk: ChunkId,
         server: &MachineId,
-        said: Said,
+        said: CopyReport,
         now: Time,
         out: &mut Vec<Write>,
     ) -> Result<Option<PlacementState>, Refusal> {
@@ -79,42 +79,42 @@ impl State {
         }
         match (copy, said) {
             (None, _) if !self.chunks.contains_key(&id) => return Err(Refusal::UnknownChunk(id)),
-            (None, Said::Gone) => return Ok(None),
+            (None, CopyReport::Gone) => return Ok(None),
             (None, _) => return Err(Refusal::NotPlaced { chunk: id, server: name() }),
-            (Some(PlacementState::Draining), Said::Gone) => {
+            (Some(PlacementState::Draining), CopyReport::Gone) => {
                 self.erase(id, ix, out);
                 // The chunk may have waited for this server to delete its old copy.
                 self.reconcile(id, row, None, now, out);
             }
             (Some(PlacementState::Draining), _) => return Err(Refusal::NotWanted { chunk: id, server: name() }),
-            (Some(PlacementState::Ready), Said::Fetching) => {
+            (Some(PlacementState::Ready), CopyReport::Fetching) => {
                 let (is, asked) = (PlacementState::Ready.name().into(), said.name().into());
                 return Err(Refusal::WrongStep { chunk: id, server: name(), is, asked });
             }
-            (Some(state @ PlacementState::Fetching), Said::Fetching) => {
+            (Some(state @ PlacementState::Fetching), CopyReport::Fetching) => {
                 if known.is_some_and(|copy| now.since(copy.since()) >= FETCH_NEWS_INTERVAL) {
-                    self.record(id, ix, (state, Part::Chosen), now, out);
+                    self.record(id, ix, (state, CopyRole::Chosen), now, out);
                 }
                 return Ok(Some(state));
             }
-            (Some(state @ PlacementState::Ready), Said::Ready) => return Ok(Some(state)),
-            (Some(_), Said::Fetching) => {
-                let before = self.layout(id, row);
-                let next = Layout { chosen: Some((ix, PlacementState::Fetching)), ..before };
+            (Some(state @ PlacementState::Ready), CopyReport::Ready) => return Ok(Some(state)),
+            (Some(_), CopyReport::Fetching) => {
+                let before = self.copies_in(id, row);
+                let next = Copies { chosen: Some((ix, PlacementState::Fetching)), ..before };
                 self.lay(id, row, next, None, now, out);
             }
-            (Some(_), Said::Ready) => {
+            (Some(_), CopyReport::Ready) => {
                 self.forgive_unfetched(id, out);
-                let before = self.layout(id, row);
-                let next = Layout { chosen: Some((ix, PlacementState::Ready)), ..before };
+                let before = self.copies_in(id, row);
+                let next = Copies { chosen: Some((ix, PlacementState::Ready)), ..before };
                 self.lay(id, row, next, None, now, out);
                 self.reconcile(id, row, None, now, out);
             }
-            (Some(_), Said::Gone) => {
-                let before = self.layout(id, row);
+            (Some(_), CopyReport::Gone) => {
+                let before = self.copies_in(id, row);
                 let kept = before.chosen.filter(|(chosen, _)| *chosen != ix);
                 let former = before.former.filter(|former| *former != ix).map(|former| (former, PlacementState::Ready));
-                let next = Layout { chosen: kept.or(former), ..Layout::default() };
+                let next = Copies { chosen: kept.or(former), ..Copies::default() };
                 self.lay(id, row, next, Some(ix), now, out);
                 if copy.is_some_and(is_unready) && self.count_unfetched((id, ix), now, out) {
                     self.finish(out);

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::assignment::Copies;
 use super::build::Built;
-use super::cell::Layout;
 use super::refusal::Refusal;
-use super::row::{Part, PlacementState, Write};
+use super::row::{CopyRole, PlacementState, Write};
 use super::state::{Ix, State, is_unready};
 use crate::fleet::RowNo;
 use crate::ids::ChunkId;
@@ -84,7 +84,7 @@ impl State {
                 continue;
             }
             if copy.state == PlacementState::Draining {
-                self.record(chunk.0, ix, (PlacementState::Draining, Part::Chosen), now, out);
+                self.record(chunk.0, ix, (PlacementState::Draining, CopyRole::Chosen), now, out);
             } else if carried.built.is_some() {
                 let copies = rows.entry(copy.row).or_default();
                 if copies.iter().all(|(known, _)| *known != ix) {
@@ -96,13 +96,13 @@ impl State {
             let ready = copies.iter().find(|(_, state)| *state == PlacementState::Ready).map(|(ix, _)| *ix);
             let coming = copies.iter().find(|(_, state)| is_unready(*state)).map(|(ix, _)| *ix);
             let next = match (ready, coming) {
-                (Some(from), Some(to)) => Layout::moving(to, from, false),
-                (Some(only), None) => Layout::only(only, PlacementState::Ready),
-                (None, Some(only)) => Layout::only(only, PlacementState::Assigned),
+                (Some(from), Some(to)) => Copies::moving(to, from, false),
+                (Some(only), None) => Copies::only(only, PlacementState::Ready),
+                (None, Some(only)) => Copies::only(only, PlacementState::Assigned),
                 (None, None) => continue,
             };
             for (ix, _) in copies.into_iter().filter(|(ix, _)| Some(*ix) != ready && Some(*ix) != coming) {
-                self.record(chunk.0, ix, (PlacementState::Draining, Part::Chosen), now, out);
+                self.record(chunk.0, ix, (PlacementState::Draining, CopyRole::Chosen), now, out);
             }
             self.lay(chunk.0, row, next, None, now, out);
         }

@@ -36,9 +36,9 @@ impl PlacementState {
     }
 }
 
-/// What a copy is to its cell.
+/// What a copy is to its assignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Part {
+pub enum CopyRole {
     /// The copy that the row shall have; for a draining copy it means nothing.
     Chosen,
     /// Serves until the chosen copy is ready.
@@ -54,8 +54,8 @@ pub struct PlacementRow {
     pub row: RowNo,
     /// Its state.
     pub state: PlacementState,
-    /// What it is to its cell.
-    pub part: Part,
+    /// What it is to its assignment.
+    pub part: CopyRole,
     /// The last news of it, in whole seconds, while it is not ready: since then it is assigned, or fetched. Else zero.
     pub since: Time,
 }

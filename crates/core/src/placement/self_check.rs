@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::cell::Cell;
+use super::assignment::Assignment;
 use super::row::PlacementState;
 use super::state::{Row, Server, State, is_unready};
 use crate::fleet::RowNo;
@@ -14,9 +14,9 @@ impl State {
     /// If something does not hold: a bug.
     pub fn self_check(&self) -> Result<(), String> {
         for (id, chunk) in &self.chunks {
-            let rows: BTreeSet<RowNo> = chunk.cells.iter().map(|cell| cell.row).collect();
-            hold(rows.len() == chunk.cells.len(), || format!("chunk {id} has two cells in a row"))?;
-            chunk.cells.iter().try_for_each(|cell| self.check_cell(*id, cell))?;
+            let rows: BTreeSet<RowNo> = chunk.assignments.iter().map(|assignment| assignment.row).collect();
+            hold(rows.len() == chunk.assignments.len(), || format!("chunk {id} has two assignments in a row"))?;
+            chunk.assignments.iter().try_for_each(|assignment| self.check_cell(*id, assignment))?;
         }
         let untaken = self.returns.iter().filter(|(_, row)| !row.taken).map(|(id, _)| id);
         hold(self.untaken.iter().eq(untaken), || "chunks that have left are miscounted".to_owned())?;
@@ -30,16 +30,18 @@ impl State {
         hold(map.missing == missing, || "the map does not name what is missing".to_owned())
     }
 
-    fn check_cell(&self, id: u64, cell: &Cell) -> Result<(), String> {
-        let Some(chosen) = cell.chosen else { return Err(format!("chunk {id} has a cell without a chosen copy")) };
-        hold(cell.former != Some(chosen), || format!("chunk {id} moves to where it is"))?;
-        hold(cell.former.is_some() || !cell.lost, || {
+    fn check_cell(&self, id: u64, assignment: &Assignment) -> Result<(), String> {
+        let Some(chosen) = assignment.chosen else {
+            return Err(format!("chunk {id} has an assignment without a chosen copy"));
+        };
+        hold(assignment.former != Some(chosen), || format!("chunk {id} moves to where it is"))?;
+        hold(assignment.former.is_some() || !assignment.lost, || {
             format!("chunk {id} has lost a former copy that it does not have")
         })?;
-        for (ix, former) in [(Some(chosen), false), (cell.former, true)] {
+        for (ix, former) in [(Some(chosen), false), (assignment.former, true)] {
             let Some(server) = ix.map(|ix| self.servers.get(&ix)) else { continue };
-            let Some(server) = server.filter(|server| server.facts.row == cell.row) else {
-                return Err(format!("chunk {id} is on a server that is not in row {}", cell.row.0));
+            let Some(server) = server.filter(|server| server.facts.row == assignment.row) else {
+                return Err(format!("chunk {id} is on a server that is not in row {}", assignment.row.0));
             };
             let state = server.copies.get(&id).map(|copy| copy.state);
             let good = if former { state == Some(PlacementState::Ready) } else { state.is_some_and(is_wanted) };
@@ -54,12 +56,14 @@ impl State {
         let mut held = 0;
         let mut chosen = BTreeSet::new();
         for (chunk, _) in wanted {
-            let Some(cell) = self.cell(*chunk, server.facts.row) else {
+            let Some(assignment) = self.assignment(*chunk, server.facts.row) else {
                 return Err(format!("'{id}' has a stray {chunk}"));
             };
-            hold(cell.chosen == Some(ix) || cell.former == Some(ix), || format!("chunk {chunk} does not know '{id}'"))?;
-            held += usize::from(self.layout(*chunk, server.facts.row).holder() == Some(ix));
-            if cell.chosen == Some(ix) {
+            hold(assignment.chosen == Some(ix) || assignment.former == Some(ix), || {
+                format!("chunk {chunk} does not know '{id}'")
+            })?;
+            held += usize::from(self.copies_in(*chunk, server.facts.row).holder() == Some(ix));
+            if assignment.chosen == Some(ix) {
                 chosen.extend(self.chunks.get(chunk).map(|known| (known.weight(), *chunk)));
             }
         }
@@ -80,9 +84,9 @@ impl State {
     }
 
     fn check_row(&self, no: RowNo, row: &Row) -> Result<(), String> {
-        let placed = self.chunks.keys().filter(|id| self.cell(**id, no).is_some()).count();
+        let placed = self.chunks.keys().filter(|id| self.assignment(**id, no).is_some()).count();
         let served = self.chunks.keys().filter(|id| self.holder(**id, no).is_some()).count();
-        hold((placed, served) == (row.placed, row.served), || format!("row {} miscounts its cells", no.0))?;
+        hold((placed, served) == (row.placed, row.served), || format!("row {} miscounts its assignments", no.0))?;
         hold(row.eligible.len() + row.doubted.len() <= row.servers.len(), || {
             format!("row {} lists a server twice", no.0)
         })?;
@@ -90,10 +94,12 @@ impl State {
             let later = row.backfill.is_some_and(|from| from <= *id);
             later || row.unplaced.contains(id) || row.blocked.contains(id)
         };
-        let lost = self.chunks.keys().find(|id| self.cell(**id, no).is_none() && !waits(id));
+        let lost = self.chunks.keys().find(|id| self.assignment(**id, no).is_none() && !waits(id));
         hold(lost.is_none(), || format!("chunk {lost:?} is forgotten in row {}", no.0))?;
-        let stray =
-            row.unplaced.union(&row.blocked).find(|id| self.cell(**id, no).is_some() || !self.chunks.contains_key(id));
+        let stray = row
+            .unplaced
+            .union(&row.blocked)
+            .find(|id| self.assignment(**id, no).is_some() || !self.chunks.contains_key(id));
         hold(stray.is_none(), || format!("chunk {stray:?} waits in row {} without need", no.0))
     }
 }

@@ -1,13 +1,13 @@
 //! Servers and rows in memory.
 //!
-//! A chunk costs its packed artifact once, and per row a cell of 10 bytes, an entry in its server's copies (by chunk, for
+//! A chunk costs its packed artifact once, and per row an assignment of 10 bytes, an entry in its server's copies (by chunk, for
 //! listings) and one in its server's sizes (for rebalancing).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use super::chunk::Chunk;
-use super::give_up::Mark;
+use super::give_up::IndexAttempt;
 use super::map::Listed;
 use super::row::{LedgerRow, PlacementState, ReturnRow, ServerRow, Write};
 use crate::fleet::{Desired, Judged, RowNo, ServerView};
@@ -65,7 +65,7 @@ pub struct State {
     pub(super) config: Config,
     pub(super) chunks: BTreeMap<u64, Chunk>,
     /// Of chunks of which there is anything out of the ordinary.
-    pub(super) marks: BTreeMap<u64, Mark>,
+    pub(super) marks: BTreeMap<u64, IndexAttempt>,
     /// Servers that have reported a copy gone that was never ready, since this state was loaded.
     pub(super) refusers: BTreeMap<u64, BTreeSet<Ix>>,
     /// Chunks that have left.
@@ -197,7 +197,7 @@ pub(super) struct Row {
     pub blocked: BTreeSet<u64>,
     /// The chunk from which on chunks may have no copy here, as in a new row.
     pub backfill: Option<u64>,
-    /// Chunks that have a cell here.
+    /// Chunks that have an assignment here.
     pub placed: usize,
     /// Cells that an alive server serves.
     pub served: usize,

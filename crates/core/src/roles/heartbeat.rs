@@ -40,7 +40,7 @@ pub enum Outcome {
 
 /// The answer to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HeartbeatReply {
     /// The result; the candidate is primary unless it stands by.
     pub outcome: Outcome,
     /// The primary's uuid.
@@ -78,7 +78,7 @@ pub struct Answer {
 /// # Errors
 /// If the candidate's heartbeats are too rare, its uuid is the primary's without the token, or there are too many roles or
 /// standbys.
-pub fn heartbeat(facts: &Facts, ask: &Ask, entropy: u128) -> Result<Decided<Answer>, Refusal> {
+pub fn heartbeat(facts: &Facts, ask: &Ask, entropy: u128) -> Result<Decided<HeartbeatReply>, Refusal> {
     let (mut row, origin) = facts.open()?;
     check_interval(facts, &row, &ask.candidate)?;
     let outcome = course(facts, &row, ask)?;
@@ -232,7 +232,7 @@ fn swept<'a>(
     over.take(limits::STANDBYS_SWEPT).map(|uuid| (uuid, None))
 }
 
-fn answer(facts: &Facts, row: &RoleRow, ask: &Ask, outcome: Outcome) -> Answer {
+fn answer(facts: &Facts, row: &RoleRow, ask: &Ask, outcome: Outcome) -> HeartbeatReply {
     let (candidate, ran) = (&ask.candidate, ran(row, ask));
     let live = row.live(facts.now);
     let own = live.filter(|_| outcome != Outcome::Standby);
@@ -242,7 +242,7 @@ fn answer(facts: &Facts, row: &RoleRow, ask: &Ask, outcome: Outcome) -> Answer {
         reason = format!("slot '{slot}' was run in epoch {epoch}, {ago} ago; there is nothing left to do; {reason}");
         changes_in = None;
     }
-    Answer {
+    HeartbeatReply {
         outcome,
         holder: live.map(|term| term.holder.uuid.clone()),
         address: live.and_then(|term| term.holder.address.clone()),

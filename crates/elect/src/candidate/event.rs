@@ -3,7 +3,7 @@
 use wayleave_api::roles::{GoingOn, LastTerm};
 use wayleave_core::time::Millis;
 
-use super::types::{Answer, Call, Effect, Held, Reason, Stage, Then};
+use super::types::{Call, Effect, HeartbeatReply, Held, Reason, Stage, Then};
 use super::{Candidate, RETRY_PART, jittered};
 use crate::clock::Moment;
 use crate::plan::{Plan, TooTight};
@@ -13,7 +13,7 @@ const JITTER_PART: u64 = 8;
 
 impl Candidate {
     /// Step 4 and the server's half of 5a: a response arrived. It may be late; its content counts from the sending.
-    pub fn on_answer(&mut self, now: Moment, call: Call, answer: Answer, entropy: u64) -> Vec<Effect> {
+    pub fn on_answer(&mut self, now: Moment, call: Call, answer: HeartbeatReply, entropy: u64) -> Vec<Effect> {
         // A response to an abandoned identity is void.
         if call.identity != self.identity {
             return Vec::new();
@@ -29,7 +29,7 @@ impl Candidate {
         let mut effects = Vec::new();
         let mut unusable = None;
         match answer {
-            Answer::Primary { epoch, token, ttl, remaining, step_down, going_on } => {
+            HeartbeatReply::Primary { epoch, token, ttl, remaining, step_down, going_on } => {
                 unusable = self.make_plan(now, ttl, awaited, entropy);
                 let held = Held::new(epoch, token, call.sent, (ttl, remaining));
                 self.on_primary(now, held, going_on, &mut effects);
@@ -40,13 +40,13 @@ impl Candidate {
             }
             // These two end a term, so they must answer the latest heartbeat: an older response may describe a time
             // before the term.
-            Answer::Standby { ttl, remaining, last } if awaited => {
+            HeartbeatReply::Standby { ttl, remaining, last } if awaited => {
                 unusable = self.make_plan(now, ttl, awaited, entropy);
                 self.on_standby(now, remaining, &mut effects);
                 self.consider(now, last);
             }
-            Answer::NotCurrent if awaited => self.on_not_current(now, entropy, &mut effects),
-            Answer::Standby { .. } | Answer::NotCurrent => {}
+            HeartbeatReply::NotCurrent if awaited => self.on_not_current(now, entropy, &mut effects),
+            HeartbeatReply::Standby { .. } | HeartbeatReply::NotCurrent => {}
         }
         if let Some(error) = unusable {
             self.fail(error, &mut effects);

@@ -8,10 +8,10 @@
 //! | 1. make a unique id at start | [`Candidate::new`]; an identity that the server refuses is replaced by a new one |
 //! | 2. `GetPrimary` every I | a standby's heartbeat is both query and application: [`Candidate::on_wake`]; a push that the role is free comes by [`Candidate::on_vacancy`] |
 //! | 3. empty → `UpdateHeartBeat` | the same heartbeat: acquire-or-renew is one call that answers at once |
-//! | 4a. it is me → work as primary | [`Candidate::on_answer`] with [`Answer::Primary`] → [`Effect::Lead`] |
-//! | 4b. another one → back to 2 | [`Answer::Standby`] |
+//! | 4a. it is me → work as primary | [`Candidate::on_answer`] with [`HeartbeatReply::Primary`] → [`Effect::Lead`] |
+//! | 4b. another one → back to 2 | [`HeartbeatReply::Standby`] |
 //! | 4c. a wrong answer → retry 3 | the caller reports it as lost: [`Candidate::on_lost`] |
-//! | 4d. still empty → retry 3 | [`Answer::Standby`] with nothing remaining: retried soon |
+//! | 4d. still empty → retry 3 | [`HeartbeatReply::Standby`] with nothing remaining: retried soon |
 //! | 5. heartbeat every I | [`Candidate::on_wake`] while leading |
 //! | 5a. not me, or no answer for T − I → exit | [`Effect::StepDown`], then [`Effect::Release`] once the work has stopped |
 //!
@@ -29,7 +29,7 @@ mod types;
 use wayleave_core::time::Millis;
 
 pub use promises::{Decline, Question};
-pub use types::{Answer, Call, Effect, Heartbeat, Reason, Then};
+pub use types::{Call, Effect, Heartbeat, HeartbeatReply, Reason, Then};
 
 use crate::clock::Moment;
 use crate::plan::{Plan, TooTight, Wish};

@@ -12,7 +12,7 @@ use wayleave_core::limits;
 use wayleave_core::time::Millis;
 
 use super::Candidate;
-use super::types::{Answer, Effect, Held, Stage};
+use super::types::{Effect, HeartbeatReply, Held, Stage};
 use crate::clock::Moment;
 use crate::plan::Plan;
 
@@ -142,13 +142,13 @@ pub(super) struct Line {
 
 impl Line {
     /// A server responded; what it said about terms is recorded.
-    pub(super) fn hear(&mut self, now: Moment, sent: Moment, answer: &Answer) {
+    pub(super) fn hear(&mut self, now: Moment, sent: Moment, answer: &HeartbeatReply) {
         self.hear_of_renewal(sent, answer);
         self.answered = self.answered.max(Some(now));
         let (epoch, end) = match answer {
-            Answer::Primary { epoch, .. } => (*epoch, None),
-            Answer::Standby { last: Some(last), .. } => (last.epoch, Some(last.expires_at_ms)),
-            Answer::Standby { last: None, .. } | Answer::NotCurrent => return,
+            HeartbeatReply::Primary { epoch, .. } => (*epoch, None),
+            HeartbeatReply::Standby { last: Some(last), .. } => (last.epoch, Some(last.expires_at_ms)),
+            HeartbeatReply::Standby { last: None, .. } | HeartbeatReply::NotCurrent => return,
         };
         self.known = self.known.max(epoch);
         // Ends only grow within an epoch: a bid that names an earlier end is void, wherever it still is.
@@ -159,8 +159,8 @@ impl Line {
     /// A term that holds in the store for at least as long as the promise does not need it: it was renewed since. So a
     /// release does not have to wait for the promise. The remaining time counts from the sending of the heartbeat,
     /// before the response was made.
-    fn hear_of_renewal(&mut self, sent: Moment, answer: &Answer) {
-        if let Answer::Standby { last: Some(last), .. } = answer
+    fn hear_of_renewal(&mut self, sent: Moment, answer: &HeartbeatReply) {
+        if let HeartbeatReply::Standby { last: Some(last), .. } = answer
             && last.epoch == self.promised_to
             && sent.after(Millis(last.remaining_ms)) >= self.promised_until
         {

@@ -16,8 +16,8 @@ fn told(version: u64, secs: u64, members: &[Member]) -> Option<GoingOn> {
     Some(GoingOn { version, continue_for_ms: secs * 1_000, members: members.to_vec() })
 }
 
-fn primary(going_on: Option<GoingOn>) -> Answer {
-    Answer::Primary { epoch: 1, token: "t".into(), ttl: T, remaining: T, step_down: false, going_on }
+fn primary(going_on: Option<GoingOn>) -> HeartbeatReply {
+    HeartbeatReply::Primary { epoch: 1, token: "t".into(), ttl: T, remaining: T, step_down: false, going_on }
 }
 
 fn beat(effects: &[Effect]) -> Heartbeat {
@@ -127,7 +127,7 @@ fn the_latest_list_counts_and_is_said_back() {
 fn standby(last: Option<LastTerm>) -> Candidate {
     let mut candidate = Candidate::new(Wish::default());
     let first = beat(&candidate.on_wake(Moment(0), FULL));
-    candidate.on_answer(Moment(10), first.call, Answer::Standby { ttl: T, remaining: T, last }, FULL);
+    candidate.on_answer(Moment(10), first.call, HeartbeatReply::Standby { ttl: T, remaining: T, last }, FULL);
     candidate
 }
 
@@ -153,7 +153,7 @@ fn a_standby_promises_only_when_it_hears_no_server_itself() {
 fn a_promise_is_kept_though_the_server_would_let_it_take_over() {
     let mut candidate = standby(last(99, false));
     candidate.on_question(Moment(5_000), 1, T).unwrap();
-    let free = Answer::Standby { ttl: T, remaining: T, last: last(99, true) };
+    let free = HeartbeatReply::Standby { ttl: T, remaining: T, last: last(99, true) };
     let plain = beat(&candidate.on_wake(Moment(6_000), FULL));
     candidate.on_answer(Moment(6_010), plain.call, free.clone(), FULL);
     let mut at = candidate.wake_at().unwrap();
@@ -182,7 +182,7 @@ fn who_has_asked_for_a_term_promises_nothing_until_that_ask_is_surely_void() {
         [(9_000, 99, Err(Decline::Asked)), (18_000, 98, Err(Decline::Asked)), (27_000, 100, Ok(()))]
     {
         let beat = beat(&candidate.on_wake(Moment(sent), FULL));
-        let answer = Answer::Standby { ttl: T, remaining: T, last: last(end, false) };
+        let answer = HeartbeatReply::Standby { ttl: T, remaining: T, last: last(end, false) };
         candidate.on_answer(Moment(sent + 10), beat.call, answer, FULL);
         assert_eq!(candidate.on_question(Moment(sent + 8_000), 1, T), want, "{end}");
     }
@@ -192,7 +192,7 @@ fn who_has_asked_for_a_term_promises_nothing_until_that_ask_is_surely_void() {
 fn a_term_that_was_asked_for_in_vain_is_not_asked_for_again_without_a_pause() {
     let mut candidate = standby(last(99, true));
     let asks = beat(&candidate.on_wake(Moment(10), FULL));
-    let answer = Answer::Standby { ttl: T, remaining: T, last: last(99, true) };
+    let answer = HeartbeatReply::Standby { ttl: T, remaining: T, last: last(99, true) };
     candidate.on_answer(Moment(20), asks.call, answer, FULL);
     assert!(candidate.wake_at().unwrap() > Moment(1_000), "{:?}", candidate.wake_at());
 }
@@ -226,7 +226,7 @@ fn who_has_promised_takes_the_role_in_no_way() {
     assert!(!sent.ready, "a store that has lost the term must not give it the role");
     // A bid that was in flight before is granted all the same: it waits with it.
     let granted =
-        Answer::Primary { epoch: 2, token: "u".into(), ttl: T, remaining: T, step_down: false, going_on: None };
+        HeartbeatReply::Primary { epoch: 2, token: "u".into(), ttl: T, remaining: T, step_down: false, going_on: None };
     assert_eq!(candidate.on_answer(Moment(6_010), sent.call, granted.clone(), FULL), []);
     assert!(candidate.wake_at().unwrap() > Moment(6_500), "without haste");
     let renews = beat(&candidate.on_wake(Moment(20_000), FULL));
@@ -240,7 +240,7 @@ fn a_promise_moves_nothing_of_a_term_that_the_server_has_ended() {
     let mut candidate = leading(told(7, 600, &[member("b", true)]));
     let asked = lose_until(&mut candidate, 9_000).pop().unwrap();
     let (at, beat) = next_beat(&mut candidate);
-    let over = Answer::Standby { ttl: T, remaining: T, last: None };
+    let over = HeartbeatReply::Standby { ttl: T, remaining: T, last: None };
     candidate.on_answer(Moment(at + 10), beat.call, over, FULL);
     assert_eq!(candidate.on_promise(&asked), []);
 }
@@ -256,7 +256,12 @@ fn a_term_that_no_server_took_back_is_given_back_when_one_answers_again() {
     let beat_on = |candidate: &mut Candidate, at: u64| {
         let sent = beat(&candidate.on_wake(Moment(at), FULL));
         assert_eq!(sent.token, None);
-        candidate.on_answer(Moment(at + 10), sent.call, Answer::Standby { ttl: T, remaining: T, last: None }, FULL)
+        candidate.on_answer(
+            Moment(at + 10),
+            sent.call,
+            HeartbeatReply::Standby { ttl: T, remaining: T, last: None },
+            FULL,
+        )
     };
     assert_eq!(beat_on(&mut candidate, 90_000), [release]);
     candidate.on_released(Moment(90_020));
@@ -271,7 +276,7 @@ fn nobody_is_asked_without_a_plan() {
     let second = beat(&candidate.on_wake(Moment(3_010), FULL));
     candidate.on_answer(Moment(3_020), second.call, primary(told(7, 600, &[member("b", true)])), FULL);
     let third = beat(&candidate.on_wake(Moment(6_100), FULL));
-    let short = Answer::Primary {
+    let short = HeartbeatReply::Primary {
         epoch: 1,
         token: "t".into(),
         ttl: Millis(2_000),
@@ -294,7 +299,7 @@ fn a_promise_ends_where_the_store_protects_the_term_for_as_long() {
         let mut candidate = standby(last(99, false));
         candidate.on_question(Moment(5_000), 1, T).unwrap();
         let sent = beat(&candidate.on_wake(Moment(6_000), FULL));
-        let answer = Answer::Standby { ttl: T, remaining: T, last: renewed(remaining_ms) };
+        let answer = HeartbeatReply::Standby { ttl: T, remaining: T, last: renewed(remaining_ms) };
         candidate.on_answer(Moment(7_000), sent.call, answer, FULL);
         next_beat(&mut candidate).1.ready
     };

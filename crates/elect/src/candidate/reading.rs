@@ -3,9 +3,9 @@
 use wayleave_api::roles::HeartbeatResponse;
 use wayleave_core::time::Millis;
 
-use super::Answer;
+use super::HeartbeatReply;
 
-impl Answer {
+impl HeartbeatReply {
     /// The response to a heartbeat of `uuid`; `None` if it is invalid (step 4c), for instance one that names another
     /// primary and calls the sender primary all the same.
     #[must_use]

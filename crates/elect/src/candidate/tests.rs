@@ -9,8 +9,8 @@ const T: Millis = Millis(15_000);
 /// Entropy that shortens nothing by more than a millisecond.
 const FULL: u64 = u64::MAX;
 
-fn primary(epoch: u64, remaining: u64) -> Answer {
-    Answer::Primary {
+fn primary(epoch: u64, remaining: u64) -> HeartbeatReply {
+    HeartbeatReply::Primary {
         epoch,
         token: format!("t{epoch}"),
         ttl: T,
@@ -158,13 +158,18 @@ fn a_grant_that_took_too_long_is_renewed_before_it_is_used() {
 fn a_standby_is_there_when_the_present_term_ends() {
     let mut candidate = Candidate::new(Wish::default());
     let beat = sent(&candidate.on_wake(Moment(0), FULL));
-    candidate.on_answer(Moment(10), beat.call, Answer::Standby { ttl: T, remaining: Millis(14_000), last: None }, FULL);
+    candidate.on_answer(
+        Moment(10),
+        beat.call,
+        HeartbeatReply::Standby { ttl: T, remaining: Millis(14_000), last: None },
+        FULL,
+    );
     assert!(candidate.wake_at().unwrap() >= Moment(3_000), "every interval, to be counted on");
     let beat = sent(&candidate.on_wake(Moment(3_010), FULL));
     candidate.on_answer(
         Moment(3_020),
         beat.call,
-        Answer::Standby { ttl: T, remaining: Millis(1_200), last: None },
+        HeartbeatReply::Standby { ttl: T, remaining: Millis(1_200), last: None },
         FULL,
     );
     assert_eq!(candidate.wake_at(), Some(Moment(4_220)));
@@ -178,7 +183,7 @@ fn an_identity_that_is_used_up_is_given_up_for_a_new_one() {
     let first = sent(&candidate.on_wake(Moment(0), FULL));
     candidate.on_lost(Moment(100), first.call, FULL);
     let again = sent(&candidate.on_wake(Moment(2_000), FULL));
-    assert_eq!(candidate.on_answer(Moment(2_010), again.call, Answer::NotCurrent, FULL), []);
+    assert_eq!(candidate.on_answer(Moment(2_010), again.call, HeartbeatReply::NotCurrent, FULL), []);
     // The lost response arrives after all: its identity no longer exists.
     assert_eq!(candidate.on_answer(Moment(2_020), first.call, primary(1, 15_000), FULL), []);
     let at = candidate.wake_at().unwrap();
@@ -187,7 +192,8 @@ fn an_identity_that_is_used_up_is_given_up_for_a_new_one() {
 
 #[test]
 fn a_primary_whose_term_is_over_for_the_server_stops_and_gives_nothing_back() {
-    for answer in [Answer::NotCurrent, Answer::Standby { ttl: T, remaining: Millis(9_000), last: None }] {
+    for answer in [HeartbeatReply::NotCurrent, HeartbeatReply::Standby { ttl: T, remaining: Millis(9_000), last: None }]
+    {
         let mut candidate = leading(Wish::default());
         let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
         let effects = candidate.on_answer(Moment(4_200), beat.call, answer, FULL);
@@ -230,7 +236,7 @@ fn who_leaves_while_an_answer_is_on_its_way_gives_the_grant_in_it_back() {
 fn an_operators_wish_ends_the_term_gently() {
     let mut candidate = leading(Wish::default());
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
-    let asked = Answer::Primary {
+    let asked = HeartbeatReply::Primary {
         epoch: 1,
         token: "t1".into(),
         ttl: T,
@@ -259,7 +265,8 @@ fn a_t_that_becomes_too_short_for_a_running_candidate_makes_it_stand_by_until_it
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
     assert!(beat.ready);
     let (ttl, remaining) = (Millis(4_000), Millis(12_000));
-    let tight = Answer::Primary { epoch: 1, token: "t1".into(), ttl, remaining, step_down: false, going_on: None };
+    let tight =
+        HeartbeatReply::Primary { epoch: 1, token: "t1".into(), ttl, remaining, step_down: false, going_on: None };
     let effects = candidate.on_answer(Moment(4_110), beat.call, tight, FULL);
     assert!(effects.contains(&Effect::StepDown { epoch: 1, why: Reason::TooTight }), "{effects:?}");
     assert!(candidate.too_tight().is_some());
@@ -270,13 +277,14 @@ fn a_t_that_becomes_too_short_for_a_running_candidate_makes_it_stand_by_until_it
     let beat = sent(&candidate.on_wake(at, FULL));
     assert!(!beat.ready, "nobody gives it the role meanwhile");
     // A grant in flight is released and not led.
-    let grant = Answer::Primary { epoch: 2, token: "t2".into(), ttl, remaining: ttl, step_down: false, going_on: None };
+    let grant =
+        HeartbeatReply::Primary { epoch: 2, token: "t2".into(), ttl, remaining: ttl, step_down: false, going_on: None };
     let effects = candidate.on_answer(at, beat.call, grant, FULL);
     assert_eq!(effects, [Effect::Release { identity: 0, token: Some("t2".into()) }]);
     candidate.on_released(at);
     let at = candidate.wake_at().unwrap();
     let beat = sent(&candidate.on_wake(at, FULL));
-    candidate.on_answer(at, beat.call, Answer::Standby { ttl: T, remaining: Millis(9_000), last: None }, FULL);
+    candidate.on_answer(at, beat.call, HeartbeatReply::Standby { ttl: T, remaining: Millis(9_000), last: None }, FULL);
     assert_eq!(candidate.too_tight(), None);
     let at = candidate.wake_at().unwrap();
     assert!(sent(&candidate.on_wake(at, FULL)).ready);
@@ -286,7 +294,7 @@ fn a_t_that_becomes_too_short_for_a_running_candidate_makes_it_stand_by_until_it
 fn a_shorter_t_moves_the_end_of_the_term_forward_too() {
     let mut candidate = leading(Wish::default());
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
-    let shorter = Answer::Primary {
+    let shorter = HeartbeatReply::Primary {
         epoch: 1,
         token: "t1".into(),
         ttl: Millis(2_000),

@@ -34,7 +34,7 @@ pub struct Heartbeat {
 
 /// The server's response to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Answer {
+pub enum HeartbeatReply {
     /// The candidate is primary.
     Primary {
         /// Of this term.

@@ -11,7 +11,7 @@ use wayleave_client::{Client, Error as Failure, Retry};
 use wayleave_core::time::Millis;
 
 use super::state::{Control, Error};
-use crate::candidate::{Answer, Heartbeat};
+use crate::candidate::{Heartbeat, HeartbeatReply};
 use crate::identity::{self, Identity};
 use crate::options::Options;
 
@@ -39,7 +39,7 @@ pub(super) struct Wire {
 /// The outcome of a heartbeat.
 pub(super) enum Heard {
     /// A response, and what else the server said.
-    Answer(Answer, Said),
+    Answer(HeartbeatReply, Said),
     /// No response, or an invalid one; a retry may succeed.
     Lost(String),
     /// The server refuses this candidate permanently.
@@ -219,7 +219,7 @@ fn heard(answer: Result<HeartbeatResponse, Failure>, uuid: &str) -> Heard {
         Ok(answer) => answer,
         Err(error) => return failed(error),
     };
-    let Some(told) = Answer::read(&answer, uuid) else {
+    let Some(told) = HeartbeatReply::read(&answer, uuid) else {
         return Heard::Lost("the answer calls this candidate primary and names another one, or no token".into());
     };
     let HeartbeatResponse { holder: primary, address, epoch, mode, reason, slot_run, .. } = answer;
@@ -231,7 +231,7 @@ fn failed(error: Failure) -> Heard {
         Some(Code::DuplicateIdentity | Code::NotTheTerm) => {
             let (mode, reason) = (Mode::Strict, error.to_string());
             let said = Said { primary: None, address: None, epoch: 0, mode, reason, slot_run: None };
-            Heard::Answer(Answer::NotCurrent, said)
+            Heard::Answer(HeartbeatReply::NotCurrent, said)
         }
         // Capacity may be freed.
         Some(Code::OverLimit | Code::Overloaded) => Heard::Lost(error.to_string()),

@@ -15,7 +15,7 @@ use wayleave_core::metadata::Metadata;
 use wayleave_core::roles::{self, Ask, Facts, RoleChanges};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
-use wayleave_elect::{Answer, Call, Candidate, Effect, Heartbeat, Moment, Question, Then, Wish};
+use wayleave_elect::{Call, Candidate, Effect, Heartbeat, HeartbeatReply, Moment, Question, Then, Wish};
 
 const T: Millis = Millis(2_000);
 const END_US: u64 = 60_000_000;
@@ -58,7 +58,7 @@ impl Runner {
 
 enum Mail {
     Request(usize, Heartbeat, Option<u64>),
-    Answer(usize, Call, Answer),
+    Answer(usize, Call, HeartbeatReply),
     /// From one to another.
     Question(usize, usize, Question, Option<u64>),
     Promise(usize, Question),
@@ -235,9 +235,9 @@ impl World {
                     self.facts.standbys.retain(|standby| standby.candidate.uuid != uuid);
                     self.facts.standbys.extend(row);
                 }
-                Answer::read(&HeartbeatResponse::from(decided.answer), &uuid).unwrap()
+                HeartbeatReply::read(&HeartbeatResponse::from(decided.answer), &uuid).unwrap()
             }
-            Err(_) => Answer::NotCurrent,
+            Err(_) => HeartbeatReply::NotCurrent,
         };
         if let Some(back_us) = back_us {
             self.mail.push((self.now_us + back_us, Mail::Answer(index, beat.call, answer)));

@@ -27,7 +27,7 @@ pub fn encode(shard: ShardId, row: &HotRow) -> Write {
         HotRow::AliasGone(id) => (number_key(shard, Kind::Alias, id.0), None),
         HotRow::Host(row) => (host_key(shard, row.id), Some(host::encode(row))),
         HotRow::HostGone(id) => (host_key(shard, *id), None),
-        HotRow::Member { host, alias } => {
+        HotRow::HostAlias { host, alias } => {
             let mut key = keys::start(shard, Kind::Member, host.len());
             key.extend_from_slice(host.as_bytes());
             (key, alias.as_ref().map(|alias| alias.as_bytes().to_vec()))
@@ -91,7 +91,7 @@ pub fn decode(key: &[u8], value: Option<&[u8]>) -> Result<HotRow, Damaged> {
         }
         (MEMBER, value) => {
             let host = text(parts.rest())?.into();
-            HotRow::Member { host, alias: value.map(text).transpose()?.map(Into::into) }
+            HotRow::HostAlias { host, alias: value.map(text).transpose()?.map(Into::into) }
         }
         _ => return Err(Damaged("a row is not of a hot kind")),
     })

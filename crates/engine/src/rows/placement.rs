@@ -11,7 +11,7 @@ use wayleave_core::fleet::RowNo;
 use wayleave_core::ids::{ChunkId, ShardId};
 use wayleave_core::names::MachineId;
 use wayleave_core::placement::{
-    BuiltRow, LedgerRow, Part, PlacementRow, PlacementState, ReturnRow, ServerRow, Write as CoreWrite,
+    BuiltRow, CopyRole, LedgerRow, PlacementRow, PlacementState, ReturnRow, ServerRow, Write as CoreWrite,
 };
 use wayleave_core::time::Time;
 
@@ -25,7 +25,7 @@ const VERSION: u8 = 1;
 const SECOND_VERSION: u8 = 2;
 const STATES: [PlacementState; 4] =
     [PlacementState::Assigned, PlacementState::Fetching, PlacementState::Ready, PlacementState::Draining];
-const PARTS: [Part; 3] = [Part::Chosen, Part::Leaving, Part::Lost];
+const PARTS: [CopyRole; 3] = [CopyRole::Chosen, CopyRole::Leaving, CopyRole::Lost];
 
 /// The write of a decision about placements.
 #[must_use]

@@ -195,7 +195,7 @@ fn hot_row() -> impl Strategy<Value = HotRow> {
             HotRow::Alias(AliasRow { id: GroupId(id), name: name.into(), settings, pace })
         }),
         ("[a-z.]{1,9}", prop::option::of("[a-z]{1,9}"))
-            .prop_map(|(host, alias)| HotRow::Member { host: host.into(), alias: alias.map(Into::into) }),
+            .prop_map(|(host, alias)| HotRow::HostAlias { host: host.into(), alias: alias.map(Into::into) }),
         (any::<u32>(), any::<Option<u32>>(), any::<bool>()).prop_map(|(n, delay, active)| HotRow::Shard(ShardRow {
             next_host: n.into(),
             next_group: 5,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use wayleave_core::roles::{Answer, Outcome, Refusal};
+use wayleave_core::roles::{HeartbeatReply, Outcome, Refusal};
 use wayleave_core::time::Time;
 use wayleave_engine::clock::ManualClock;
 use wayleave_engine::rows::role as rows;
@@ -48,7 +48,7 @@ impl Engine for Locked {
 
 /// Roles over such a store, all of which but the locked one have a primary, and a heartbeat for the locked one in
 /// flight.
-async fn locked() -> (Arc<Locked>, Roles, JoinHandle<Result<Answer, Refusal>>) {
+async fn locked() -> (Arc<Locked>, Roles, JoinHandle<Result<HeartbeatReply, Refusal>>) {
     let store = Arc::new(Memory::new(ManualClock::new(Time(1_000_000))));
     let engine = Arc::new(Locked { store, free: watch::Sender::new(false), reached: Notify::new() });
     let roles = Roles::new(engine.clone());
@@ -70,7 +70,7 @@ async fn beat_others(roles: &Roles, uuid: &str, outcome: Outcome) {
     }
 }
 
-async fn end(engine: &Locked, stuck: JoinHandle<Result<Answer, Refusal>>) {
+async fn end(engine: &Locked, stuck: JoinHandle<Result<HeartbeatReply, Refusal>>) {
     assert!(!stuck.is_finished(), "the row is locked");
     engine.free.send_replace(true);
     assert_eq!(stuck.await.unwrap().unwrap().outcome, Outcome::Acquired);

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::RoleName;
-use wayleave_core::roles::{Answer, Ask, Candidate, Refusal, RoleChanges};
+use wayleave_core::roles::{Ask, Candidate, HeartbeatReply, Refusal, RoleChanges};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Engine;
@@ -34,7 +34,7 @@ pub fn ask(uuid: &str, token: Option<Token>) -> Ask {
     Ask { candidate, token, heard: None, take_over: None, slot: None }
 }
 
-pub async fn beat(roles: &Roles, uuid: &str, token: Option<Token>) -> Result<Answer, Refusal> {
+pub async fn beat(roles: &Roles, uuid: &str, token: Option<Token>) -> Result<HeartbeatReply, Refusal> {
     roles.heartbeat(role(), ask(uuid, token)).await
 }
 

@@ -11,7 +11,7 @@ use super::{convert, refused};
 
 const DAY_MS: u64 = 86_400_000;
 
-/// Answers a DeleteQueue call.
+/// ResponsesInFlight a DeleteQueue call.
 pub async fn delete_queue(frontier: &Frontier, params: &QueueWithinCrawlParams) -> Result<Long, Status> {
     let crawl = crawl(&params.crawl_id)?;
     match convert::key(&params.key) {
@@ -20,12 +20,12 @@ pub async fn delete_queue(frontier: &Frontier, params: &QueueWithinCrawlParams) 
     }
 }
 
-/// Answers a DeleteCrawl call.
+/// ResponsesInFlight a DeleteCrawl call.
 pub async fn delete_crawl(frontier: &Frontier, params: &DeleteCrawlMessage) -> Result<Long, Status> {
     removed(frontier.delete_crawl(crawl(&params.value)?).await)
 }
 
-/// Answers a PurgeURLs call.
+/// ResponsesInFlight a PurgeURLs call.
 pub async fn purge_urls(frontier: &Frontier, params: &PurgeUrlParams) -> Result<Long, Status> {
     let crawl = crawl(&params.crawl_id)?;
     let host = convert::key(&params.key);

@@ -8,7 +8,7 @@ use wayleave_shard::Frontier;
 
 use super::{convert, refused};
 
-/// Answers a GetStats call.
+/// ResponsesInFlight a GetStats call.
 pub async fn get_stats(frontier: &Frontier, params: QueueWithinCrawlParams) -> Result<Stats, Status> {
     let crawl = names::crawl(&params.crawl_id).map_err(|name| refused::bad_name(&name))?;
     let counted = if params.key.is_empty() {

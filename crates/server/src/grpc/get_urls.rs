@@ -18,7 +18,7 @@ use super::put_stream::URL_EXTRA_BYTES;
 use super::{convert, refused};
 use crate::budget::Share;
 
-/// Answers a GetURLs call.
+/// ResponsesInFlight a GetURLs call.
 pub async fn get_urls(
     frontier: &Frontier,
     metrics: &GrpcMetrics,

@@ -17,7 +17,7 @@ const MARGIN_BYTES: usize = 1_024;
 /// The encoding overhead of a key in a message.
 const KEY_EXTRA_BYTES: usize = 4;
 
-/// Answers a ListQueues call.
+/// ResponsesInFlight a ListQueues call.
 pub async fn list_queues(frontier: &Frontier, params: Pagination) -> Result<QueueList, Status> {
     let crawl = names::crawl(&params.crawl_id).map_err(|name| refused::bad_name(&name))?;
     let start = usize::try_from(params.start).unwrap_or(usize::MAX);
@@ -35,14 +35,14 @@ pub async fn list_queues(frontier: &Frontier, params: Pagination) -> Result<Queu
     })
 }
 
-/// Answers a ListCrawls call: crawls that have a queue.
+/// ResponsesInFlight a ListCrawls call: crawls that have a queue.
 pub async fn list_crawls(frontier: &Frontier) -> Result<StringList, Status> {
     let crawls = frontier.crawls().await.map_err(|refusal| refused::status(&refusal))?;
     let with_queues = crawls.into_iter().filter(|view| view.queues > 0);
     Ok(StringList { values: with_queues.map(|view| view.crawl.as_ref().to_owned()).collect() })
 }
 
-/// Answers a ListNodes call: `host:port` of every live node, sorted. Each of them answers for all.
+/// ResponsesInFlight a ListNodes call: `host:port` of every live node, sorted. Each of them answers for all.
 pub fn list_nodes(nodes: &Nodes) -> StringList {
     let others = nodes.peers.as_ref().and_then(Peers::nodes).unwrap_or_default();
     let living = others.into_iter().filter(|node| node.state != NodeState::Lost);

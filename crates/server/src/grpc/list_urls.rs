@@ -14,7 +14,7 @@ use super::put_stream::URL_EXTRA_BYTES;
 use super::{convert, refused};
 use crate::budget::Share;
 
-/// Answers a ListURLs call. The next page is read when the client has consumed the last.
+/// ResponsesInFlight a ListURLs call. The next page is read when the client has consumed the last.
 pub fn list_urls(
     frontier: &Frontier,
     share: Share,
@@ -31,7 +31,7 @@ pub fn list_urls(
     Ok(rows.skip(start).take(size).map_ok(convert::stored))
 }
 
-/// Answers a CountURLs call.
+/// ResponsesInFlight a CountURLs call.
 pub async fn count_urls(frontier: &Frontier, params: &CountUrlParams) -> Result<u64, Status> {
     let filter = filter(&params.crawl_id, &params.key, params.filter.as_deref(), params.ignore_case())?;
     let counts = pages(frontier.clone(), filter).map_ok(|page| page.len() as u64);

@@ -10,7 +10,7 @@ use wayleave_shard::Frontier;
 
 use super::{convert, refused};
 
-/// Answers a SetDelay call. An unknown host is created; without a key the delay is the crawl's, and without a crawl the
+/// ResponsesInFlight a SetDelay call. An unknown host is created; without a key the delay is the crawl's, and without a crawl the
 /// server's.
 pub async fn set_delay(frontier: &Frontier, params: &QueueDelayParams) -> Result<(), Status> {
     let delay = Millis::from_secs(u64::from(params.delay_requestable));
@@ -29,7 +29,7 @@ pub async fn set_delay(frontier: &Frontier, params: &QueueDelayParams) -> Result
     done.map_err(|refusal| refused::status(&refusal))
 }
 
-/// Answers a BlockQueueUntil call. An unknown host is created, unless there is nothing to store.
+/// ResponsesInFlight a BlockQueueUntil call. An unknown host is created, unless there is nothing to store.
 pub async fn block_queue_until(frontier: &Frontier, params: &BlockQueueParams) -> Result<(), Status> {
     let Some(host) = convert::key(&params.key) else { return Ok(()) };
     let blocked_until = block(params.time, frontier.now());
@@ -45,7 +45,7 @@ pub async fn block_queue_until(frontier: &Frontier, params: &BlockQueueParams) -
     done.map(drop).map_err(|refusal| refused::status(&refusal))
 }
 
-/// Answers a SetCrawlLimit call. An unknown queue is an error: the limit would be lost.
+/// ResponsesInFlight a SetCrawlLimit call. An unknown queue is an error: the limit would be lost.
 pub async fn set_crawl_limit(frontier: &Frontier, params: &CrawlLimitParams) -> Result<(), Status> {
     let crawl = names::crawl(&params.crawl_id).map_err(|name| refused::bad_name(&name))?;
     let unknown = || Refusal::UnknownQueue { host: params.key.clone(), crawl: crawl.as_ref().to_owned() };

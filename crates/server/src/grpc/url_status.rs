@@ -7,7 +7,7 @@ use wayleave_shard::Frontier;
 
 use super::{convert, refused};
 
-/// Answers a GetURLStatus call.
+/// ResponsesInFlight a GetURLStatus call.
 pub async fn get_url_status(frontier: &Frontier, request: UrlStatusRequest) -> Result<UrlItem, Status> {
     let crawl = names::crawl(&request.crawl_id).map_err(|name| refused::bad_name(&name))?;
     let host = crawl_url::parse_loosely(&request.url, &request.key).map_err(|cause| {

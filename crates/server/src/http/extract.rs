@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use wayleave_api::chunks::chunk_id;
 use wayleave_api::object;
-use wayleave_api::wording::Said;
+use wayleave_api::wording::TextError;
 use wayleave_api::{Code, Problem};
 use wayleave_core::asked::AskedHost;
 use wayleave_core::ids::{ChunkId, Token};
@@ -75,7 +75,7 @@ pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
 /// # Errors
 /// What is wrong with it, in a sentence.
 pub fn read_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-    object::read(line).map_err(|(path, error)| Said::of_json("the line", &path, &error, line).sentence)
+    object::read(line).map_err(|(path, error)| TextError::of_json("the line", &path, &error, line).sentence)
 }
 
 /// Reads a body up to its size limit and timeout.
@@ -141,11 +141,11 @@ fn bad_query(uri: &Uri, cause: &str) -> Problem {
         _ => "",
     };
     let said = if expected.is_empty() {
-        Said::of("the query", field, message)
+        TextError::of("the query", field, message)
     } else {
         let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri).unwrap_or_default();
         let came = pairs.into_iter().find(|(name, _)| name == field).map(|(_, value)| value).unwrap_or_default();
-        Said::of("the query", field, &format!("invalid value: string {came:?}, expected {expected}"))
+        TextError::of("the query", field, &format!("invalid value: string {came:?}, expected {expected}"))
     };
     let problem = Problem::new(Code::BadQuery, said.sentence);
     match said.field {

@@ -12,9 +12,9 @@ use wayleave_api::{Code, Problem};
 use super::app::App;
 use super::guard::is_grpc;
 use super::refused::Refused;
-use crate::answers::Answer;
 use crate::budget::Share;
 use crate::grpc::Messages;
+use crate::responses::ResponseInFlight;
 
 /// The minimum rate of a body after its initial timeout, in bytes per second.
 const RATE_MIN: u64 = 8 << 10;
@@ -58,7 +58,10 @@ fn full(what: &str) -> Refused {
 
 /// Middleware: counts a call's request and response against the budget.
 pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let answer = request.extensions_mut().remove::<Arc<Answer>>().unwrap_or_else(|| Answer::alone(&app.budget));
+    let response = request
+        .extensions_mut()
+        .remove::<Arc<ResponseInFlight>>()
+        .unwrap_or_else(|| ResponseInFlight::alone(&app.budget));
     if app.budget.is_spent() {
         // Checked before anything is done: a response that does not fit could not be sent.
         return if is_grpc(request.headers()) {
@@ -71,7 +74,7 @@ pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> R
     request.extensions_mut().insert(held.clone());
     let (head, body) = next.run(request).await.into_parts();
     drop(held);
-    Response::from_parts(head, answer.carry(body))
+    Response::from_parts(head, response.carry(body))
 }
 
 /// Middleware for gRPC: passes on complete messages only.

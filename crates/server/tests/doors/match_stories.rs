@@ -11,7 +11,7 @@ use wayleave_server::Config;
 
 use crate::support::net;
 use crate::support::site::Site;
-use crate::support::{Answer, Door, services};
+use crate::support::{Door, Response, services};
 
 struct Story {
     door: Door,
@@ -30,16 +30,16 @@ impl Story {
         Self { door, site }
     }
 
-    async fn ask(&self, client: &str, wait_ms: u64) -> Answer {
+    async fn ask(&self, client: &str, wait_ms: u64) -> Response {
         put(&self.door, &format!("/v1/matches/{client}?pool=p&wait_ms={wait_ms}")).await
     }
 }
 
-async fn put(door: &Door, path: &str) -> Answer {
+async fn put(door: &Door, path: &str) -> Response {
     door.send(Request::builder().method(Method::PUT).uri(path).body(Body::empty()).unwrap()).await
 }
 
-fn retry_after(answer: &Answer) -> u64 {
+fn retry_after(answer: &Response) -> u64 {
     answer.headers.get("retry-after").expect("Retry-After").to_str().unwrap().parse().unwrap()
 }
 

@@ -1,6 +1,6 @@
 //! Credentials in URLs: only the worker that fetches the URL gets them.
 
-use crate::support::{Answer, Door};
+use crate::support::{Door, Response};
 use crate::urlfrontier::{discovered, info, world};
 use axum::body::Body;
 use axum::http::{Request, header};
@@ -10,7 +10,7 @@ const URL: &str = "http://user:hush@a.example/page";
 const SHOWN: &str = "http://***@a.example/page";
 
 #[track_caller]
-fn without_secret(answer: &Answer) -> Value {
+fn without_secret(answer: &Response) -> Value {
     assert!(!answer.text.contains("hush") && !answer.text.contains("user:"), "{}", answer.text);
     answer.json()
 }

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use wayleave_core::fleet::{self, Answer, CarriedMachine, Desired, MachineView, Probe, ProbeOutcome, Report};
+use wayleave_core::fleet::{self, CarriedMachine, Desired, MachineView, Probe, ProbeOutcome, Report, ReportReply};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::names::MachineId;
 use wayleave_core::placement::{
-    self, CarriedCopies, CarriedCopy, Cursor, Map, PlacementState, PlacementView, Returned, Said,
+    self, CarriedCopies, CarriedCopy, CopyReport, Cursor, Map, PlacementState, PlacementView, Returned,
 };
 
 use crate::message::{ControlReply, Message};
@@ -41,7 +41,7 @@ pub(crate) enum ControlCall {
     ReportCopy {
         chunk: ChunkId,
         server: MachineId,
-        said: Said,
+        said: CopyReport,
         /// The checksum of the index that it has or fetches.
         checksum: Option<[u8; 32]>,
         /// The machine's token, required once it has presented it.
@@ -166,7 +166,7 @@ pub(crate) type Taken = Vec<Result<(), placement::Refusal>>;
 
 responses! {
     Done(()),
-    Answer(Box<Answer>),
+    Answer(Box<ReportReply>),
     Machine(Box<MachineView>),
     Machines(fleet::Page),
     Copy(Option<PlacementState>),

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use wayleave_core::fleet::{self, Answer, CarriedMachine, Desired, MachineView, Probe, ProbeOutcome, Report};
+use wayleave_core::fleet::{self, CarriedMachine, Desired, MachineView, Probe, ProbeOutcome, Report, ReportReply};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::limits::{LISTING_LOOKS, PAGE_SLICES_MAX, PROBES_AT_ONCE_MAX};
 use wayleave_core::names::MachineId;
-use wayleave_core::placement::{self, Cursor, Map, PlacementState, PlacementView, Said};
+use wayleave_core::placement::{self, CopyReport, Cursor, Map, PlacementState, PlacementView};
 use wayleave_core::time::Millis;
 
 use super::CONTROL_SHARD;
@@ -38,8 +38,8 @@ impl Fleet {
     ///
     /// # Errors
     /// If the report is malformed, or is not that of the machine registered under this name.
-    pub async fn report(&self, id: MachineId, report: Report) -> CallResult<Answer> {
-        self.ask(ControlCall::Report { id, report }).await.map(|answer: Box<Answer>| *answer)
+    pub async fn report(&self, id: MachineId, report: Report) -> CallResult<ReportReply> {
+        self.ask(ControlCall::Report { id, report }).await.map(|answer: Box<ReportReply>| *answer)
     }
 
     /// Sets what the operator wants of a machine.
@@ -121,7 +121,7 @@ impl Fleet {
         &self,
         chunk: ChunkId,
         server: MachineId,
-        (said, checksum): (Said, Option<[u8; 32]>),
+        (said, checksum): (CopyReport, Option<[u8; 32]>),
         token: Option<Token>,
     ) -> CallResult<Option<PlacementState>> {
         self.ask(ControlCall::ReportCopy { chunk, server, said, checksum, token }).await

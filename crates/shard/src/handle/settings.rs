@@ -17,7 +17,7 @@ use wayleave_engine::Key;
 use crate::ask::{AdminChange, HostMove, Response, StateQuery, UrlChange};
 use crate::handle::frontier::Frontier;
 use crate::pipeline::Pipeline;
-use crate::routing::links::{Call, GroupChange};
+use crate::routing::links::{GroupChange, NodeCall};
 use crate::routing::router::{CallResult, OwnerLocation, changed_before, home};
 
 /// The shard whose owner makes all group changes.
@@ -54,7 +54,7 @@ impl Frontier {
         let change = GroupChange { alias, hosts, changes, replace };
         let deadline = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         loop {
-            let changed = match self.ask_mover(&Call::SetGroup(change.clone())).await? {
+            let changed = match self.ask_mover(&NodeCall::SetGroup(change.clone())).await? {
                 None => self.set_group_here(change.clone()).await,
                 Some(told) => told.try_into(),
             };
@@ -79,7 +79,7 @@ impl Frontier {
 
     /// Group changes are made by one node at a time, the owner of shard 0: two owners that each wait for the other to
     /// take a host would both time out. Returns `None` if this process is the mover.
-    async fn ask_mover(&self, call: &Call) -> CallResult<Option<Response>> {
+    async fn ask_mover(&self, call: &NodeCall) -> CallResult<Option<Response>> {
         let Some(links) = &self.router.links else { return Ok(None) };
         let deadline = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         let mut changes = self.router.changes();
@@ -200,7 +200,7 @@ impl Frontier {
     pub async fn delete_group(&self, alias: Alias) -> CallResult<()> {
         let deadline = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         loop {
-            let deleted = match self.ask_mover(&Call::DeleteGroup(alias.clone())).await? {
+            let deleted = match self.ask_mover(&NodeCall::DeleteGroup(alias.clone())).await? {
                 None => self.delete_group_here(alias.clone()).await,
                 Some(told) => told.try_into(),
             };

@@ -15,7 +15,7 @@ use wayleave_core::names::CrawlName;
 
 use crate::ask::{Response, Take, VisitCall};
 use crate::handle::frontier::Frontier;
-use crate::routing::links::Call;
+use crate::routing::links::NodeCall;
 use crate::routing::router::{CallResult, OwnerLocation, stopping, worse};
 use crate::shared::readiness::{Source, VisitFilter};
 use crate::shared::waiters::Waiter;
@@ -151,7 +151,7 @@ impl Frontier {
             (Source::Shard(shard), Some(_)) => {
                 self.router.ask_here(shard, ask()).await.unwrap_or(Err(Refusal::Elsewhere))
             }
-            (Source::Node(node), Some(links)) => links.ask(node, &Call::Take(take.clone()), false).await,
+            (Source::Node(node), Some(links)) => links.ask(node, &NodeCall::Take(take.clone()), false).await,
             (Source::Shard(shard), None) => self.router.ask_here(shard, ask()).await.unwrap_or_else(|| Err(stopping())),
             (Source::Node(_), None) => Err(Refusal::Elsewhere),
         };

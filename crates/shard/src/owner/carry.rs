@@ -19,13 +19,13 @@ use wayleave_engine::{Error, Key};
 
 use crate::message::ChunkReply;
 use crate::owner::chunk_slices::CARRIED_LINKS;
-use crate::owner::cycle::Mark;
+use crate::owner::cycle::CommitMark;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 use crate::pipeline::call::{CarriedPage, ChunkCall, Met};
 
 impl Owner {
-    pub async fn handle_carried(&mut self, call: ChunkCall, mark: Mark, reply: ChunkReply) -> Result<(), Error> {
+    pub async fn handle_carried(&mut self, call: ChunkCall, mark: CommitMark, reply: ChunkReply) -> Result<(), Error> {
         match call {
             ChunkCall::Carry { crawl, after } => {
                 let page = self.carry_chunks(crawl.as_ref(), after).await;

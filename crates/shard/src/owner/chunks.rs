@@ -10,7 +10,7 @@ use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::claim::Writes;
 use wayleave_core::pipeline::end::Facts;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk};
+use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction};
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState};
 use wayleave_core::pipeline::state::CrawledAt;
 use wayleave_core::pipeline::view::ChunkView;
@@ -19,7 +19,7 @@ use wayleave_engine::rows::chunk;
 use wayleave_engine::{Entropy, Error};
 
 use crate::message::ChunkReply;
-use crate::owner::cycle::{self, Mark};
+use crate::owner::cycle::{self, CommitMark};
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
@@ -105,7 +105,7 @@ impl Owner {
     }
 
     /// Calls between pipeline and placement.
-    async fn handle_placing(&mut self, call: ChunkCall, mark: Mark, reply: ChunkReply) -> Result<(), Error> {
+    async fn handle_placing(&mut self, call: ChunkCall, mark: CommitMark, reply: ChunkReply) -> Result<(), Error> {
         match call {
             ChunkCall::Unplaced => {
                 let built = self.unplaced_chunks().await;
@@ -127,7 +127,7 @@ impl Owner {
         }
     }
 
-    async fn handle_claim(&mut self, claim: &Claim, mark: Mark, reply: ChunkReply) -> Result<(), Error> {
+    async fn handle_claim(&mut self, claim: &Claim, mark: CommitMark, reply: ChunkReply) -> Result<(), Error> {
         if let Some(refusal) = self.refuse_host(claim) {
             return self.answer_chunk(mark, reply, Ok(Err::<Vec<Claimed>, _>(refusal)));
         }
@@ -163,7 +163,7 @@ impl Owner {
     /// term.
     pub(super) fn answer_chunk<T: Into<ChunkResponse>>(
         &mut self,
-        mark: Mark,
+        mark: CommitMark,
         reply: ChunkReply,
         answer: Decided<T>,
     ) -> Result<(), Error> {
@@ -302,11 +302,16 @@ impl Owner {
         departed.iter().any(|(_, url)| !queued.contains(url))
     }
 
-    async fn decide_chunk(&mut self, id: ChunkId, decision: Decision, queued: &[Box<str>]) -> Decided<ChunkState> {
+    async fn decide_chunk(
+        &mut self,
+        id: ChunkId,
+        decision: OperatorAction,
+        queued: &[Box<str>],
+    ) -> Decided<ChunkState> {
         let now = self.now();
         let Some(before) = self.chunk_row(id).await? else { return Ok(Err(ChunkRefusal::Unknown(id).into())) };
         let rows = self.link_rows(&before).await?;
-        if decision == Decision::Retry && self.has_unqueued(&before, None, queued) {
+        if decision == OperatorAction::Retry && self.has_unqueued(&before, None, queued) {
             return Ok(Err(Refusal::Moved));
         }
         let (mut writes, entropy) = (Writes::default(), self.config.entropy.clone());

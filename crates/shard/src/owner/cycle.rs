@@ -33,7 +33,7 @@ struct Waiting {
 
 /// The number of commits in the cycle when a call began.
 #[derive(Clone, Copy)]
-pub(crate) struct Mark(usize);
+pub(crate) struct CommitMark(usize);
 
 impl Cycle {
     pub fn is_empty(&self) -> bool {
@@ -49,8 +49,8 @@ impl Cycle {
     }
 
     /// Marks the start of a call: the commits that follow are its own.
-    pub fn mark(&self) -> Mark {
-        Mark(self.commits.len())
+    pub fn mark(&self) -> CommitMark {
+        CommitMark(self.commits.len())
     }
 
     pub fn commit(&mut self, seq: u64, commit: Commit) {
@@ -58,7 +58,7 @@ impl Cycle {
     }
 
     /// Queues the answer of a call that made the commits since `mark`.
-    pub fn answer(&mut self, mark: Mark, send: Deferred) {
+    pub fn answer(&mut self, mark: CommitMark, send: Deferred) {
         self.answers.push(Waiting { own: mark.0..self.commits.len(), send });
     }
 

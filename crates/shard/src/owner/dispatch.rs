@@ -12,15 +12,15 @@ use wayleave_engine::Error;
 
 use crate::ask::{AdminChange, Ask, HostMove, JobChange, Response, RowQuery, Take, UrlChange, VisitCall};
 use crate::message::Reply;
-use crate::owner::cycle::Mark;
+use crate::owner::cycle::CommitMark;
 use crate::owner::decide;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 
 /// The caller, and where the commits made for it begin.
-pub(crate) struct Call {
+pub(crate) struct PendingCall {
     pub reply: Reply,
-    pub mark: Mark,
+    pub mark: CommitMark,
 }
 
 impl Owner {
@@ -32,7 +32,7 @@ impl Owner {
             _ = reply.send(Err(why));
             return Ok(());
         }
-        let call = Call { reply, mark: self.cycle.mark() };
+        let call = PendingCall { reply, mark: self.cycle.mark() };
         if ask.host().is_some_and(|host| !self.belongs(host)) {
             return self.answer(call, Ok(Err::<(), _>(Refusal::Moved)));
         }
@@ -55,7 +55,7 @@ impl Owner {
         }
     }
 
-    async fn query(&mut self, query: RowQuery, call: Call) -> Result<(), Error> {
+    async fn query(&mut self, query: RowQuery, call: PendingCall) -> Result<(), Error> {
         match query {
             RowQuery::Lookup { crawl, host, url } => {
                 let view = self.lookup(&crawl, &host, &url).await;
@@ -76,7 +76,7 @@ impl Owner {
         }
     }
 
-    async fn change(&mut self, change: &AdminChange, now: Time, call: Call) -> Result<(), Error> {
+    async fn change(&mut self, change: &AdminChange, now: Time, call: PendingCall) -> Result<(), Error> {
         if let AdminChange::SetHost { host, .. } = change
             && let Some(full) = self.refuse_hosts(std::iter::once(&**host))
         {
@@ -104,7 +104,7 @@ impl Owner {
         self.answer(call, Ok(told))
     }
 
-    fn change_job(&mut self, change: JobChange, now: Time, call: Call) -> Result<(), Error> {
+    fn change_job(&mut self, change: JobChange, now: Time, call: PendingCall) -> Result<(), Error> {
         let mut writes = Vec::new();
         let mut done = Ok(());
         match change {
@@ -118,7 +118,7 @@ impl Owner {
         self.answer(call, Ok(done))
     }
 
-    async fn change_urls(&mut self, change: UrlChange, call: Call) -> Result<(), Error> {
+    async fn change_urls(&mut self, change: UrlChange, call: PendingCall) -> Result<(), Error> {
         match change {
             UrlChange::Purge { queue, before, after } => {
                 let purged = self.purge(queue, before, after).await;
@@ -139,7 +139,7 @@ impl Owner {
         }
     }
 
-    async fn visit(&mut self, visit: VisitCall, now: Time, call: Call) -> Result<(), Error> {
+    async fn visit(&mut self, visit: VisitCall, now: Time, call: PendingCall) -> Result<(), Error> {
         match visit {
             VisitCall::Take(Take::HandOut(request)) => {
                 let (urls, trouble) = self.hand_out(&request).await;
@@ -165,7 +165,7 @@ impl Owner {
         }
     }
 
-    async fn reserve_for(&mut self, request: &Reserve, call: Call) -> Result<(), Error> {
+    async fn reserve_for(&mut self, request: &Reserve, call: PendingCall) -> Result<(), Error> {
         if let Some(id) = &request.request {
             // A retry of a request that this shard has already granted: never grant twice.
             let before = self.requested(&request.holder, id).await;
@@ -182,7 +182,7 @@ impl Owner {
     /// term.
     fn answer<T: Into<Response>>(
         &mut self,
-        call: Call,
+        call: PendingCall,
         answer: Result<Result<T, Refusal>, Error>,
     ) -> Result<(), Error> {
         match answer {
@@ -200,7 +200,7 @@ impl Owner {
 
     /// Answers a call that takes several steps, each with its own commit. If a later step fails to read the store, the
     /// caller still gets what earlier steps committed.
-    fn answer_part<T>(&mut self, call: Call, got: Vec<T>, trouble: Option<Error>) -> Result<(), Error>
+    fn answer_part<T>(&mut self, call: PendingCall, got: Vec<T>, trouble: Option<Error>) -> Result<(), Error>
     where
         Vec<T>: Into<Response>,
     {

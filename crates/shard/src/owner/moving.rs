@@ -50,7 +50,7 @@ use wayleave_engine::{Batch, Error, Fence, Scan};
 
 use crate::ask::{HostMove, Response};
 use crate::message::Reply;
-use crate::owner::dispatch::Call;
+use crate::owner::dispatch::PendingCall;
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::page_grants::move_grants;
@@ -73,8 +73,8 @@ fn pages_of(moving: &[Moving]) -> Vec<(CrawlName, u64)> {
 
 impl Owner {
     /// Gives hosts away. The owner waits for the taker's commit: until then nothing may be decided about them.
-    pub async fn give(&mut self, hosts: Vec<HostName>, way: Way, to: ShardId, call: Call) -> Result<(), Error> {
-        let Call { reply, mark } = call;
+    pub async fn give(&mut self, hosts: Vec<HostName>, way: Way, to: ShardId, call: PendingCall) -> Result<(), Error> {
+        let PendingCall { reply, mark } = call;
         let may = hosts.iter().try_for_each(|host| self.state.may_give(host, &way));
         let new = hosts.iter().map(|host| &**host).filter(|_| way.into_alias().is_some());
         if let Some(refusal) = may.err().or_else(|| self.refuse_hosts(new)) {

@@ -36,7 +36,7 @@ use crate::owner::inbox::InboxReceiver;
 use crate::owner::open::Opened;
 use crate::owner::page_grants::PageGrants;
 use crate::owner::pools::Pools;
-use crate::owner::read_only::Refusing;
+use crate::owner::read_only::ReadOnly;
 use crate::owner::run::OwnerContext;
 use crate::owner::term::Term;
 use crate::routing::router::Router;
@@ -78,7 +78,7 @@ pub(crate) struct Owner {
     pub cycle: Cycle,
     pub term: Arc<Term>,
     /// Set while the store refuses changes.
-    pub refusing: Option<Refusing>,
+    pub refusing: Option<ReadOnly>,
     /// Hosts that the process-wide quota counts for this shard.
     pub hosts_counted: u64,
     /// Pages that the process-wide budget counts for this shard.
@@ -271,7 +271,7 @@ impl Owner {
         self.remove_deleted_rows().await?;
         self.run_bulk_job().await?;
         self.tidy_pages().await?;
-        self.learn_filter().await
+        self.rebuild_filter().await
     }
 
     pub fn publish_readiness(&mut self) {

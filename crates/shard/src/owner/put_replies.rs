@@ -1,6 +1,6 @@
 //! Pending answers to puts. Every item is answered exactly once, even if the owner panics or drops it: a stream keeps
 //! its sink open and would wait for ever. So at any time an item is owned by a guard that answers when dropped:
-//! [`Puts`] before its turn, [`Owed`] while it is decided, and [`PendingAnswer`] until its commit is resolved.
+//! [`Puts`] before its turn, [`Owed`] while it is decided, and [`PendingOutcomes`] until its commit is resolved.
 
 use hashbrown::HashSet;
 use tokio::sync::mpsc;
@@ -50,7 +50,7 @@ impl Drop for Puts {
 pub(crate) struct Owed {
     sink: Sink,
     tags: Vec<u64>,
-    /// Items that have passed to a [`PendingAnswer`].
+    /// Items that have passed to a [`PendingOutcomes`].
     decided: Vec<u64>,
 }
 
@@ -59,10 +59,10 @@ impl Owed {
         Self { sink, tags: items.iter().map(|(tag, _)| *tag).collect(), decided: Vec::with_capacity(items.len()) }
     }
 
-    /// Passes decided items to a [`PendingAnswer`], which answers them from now on.
-    pub fn decide(&mut self, outcomes: Outcomes) -> PendingAnswer {
+    /// Passes decided items to a [`PendingOutcomes`], which answers them from now on.
+    pub fn decide(&mut self, outcomes: Outcomes) -> PendingOutcomes {
         self.decided.extend(outcomes.iter().map(|(tag, _)| *tag));
-        PendingAnswer { sink: self.sink.clone(), outcomes }
+        PendingOutcomes { sink: self.sink.clone(), outcomes }
     }
 }
 
@@ -78,12 +78,12 @@ impl Drop for Owed {
 }
 
 /// Outcomes that wait for their commits.
-pub(crate) struct PendingAnswer {
+pub(crate) struct PendingOutcomes {
     sink: Sink,
     outcomes: Outcomes,
 }
 
-impl PendingAnswer {
+impl PendingOutcomes {
     pub fn send(mut self, durable: Result<(), Refusal>) {
         let outcomes = std::mem::take(&mut self.outcomes);
         // The caller may have disconnected.
@@ -94,7 +94,7 @@ impl PendingAnswer {
     }
 }
 
-impl Drop for PendingAnswer {
+impl Drop for PendingOutcomes {
     fn drop(&mut self) {
         if !self.outcomes.is_empty() {
             _ = self.sink.send(fail(std::mem::take(&mut self.outcomes), &never_answered()));

@@ -14,7 +14,7 @@ use crate::owner::owner_loop::Owner;
 use crate::owner::run::TRY_AGAIN_AFTER;
 
 /// Why changes are refused, and when to probe again.
-pub(crate) struct Refusing {
+pub(crate) struct ReadOnly {
     why: String,
     probe_at: Instant,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Refusing {
 impl Owner {
     /// Enters read-only mode; the next probe is after `wait`.
     pub fn refuse_changes(&mut self, why: String, wait: Duration) {
-        self.refusing = Some(Refusing { why, probe_at: Instant::now() + wait });
+        self.refusing = Some(ReadOnly { why, probe_at: Instant::now() + wait });
     }
 
     /// The refusal for changes while in read-only mode.

@@ -82,7 +82,7 @@ impl Owner {
     }
 
     /// Reads one slice of the URL rows of hosts born in this shard into the filter.
-    pub async fn learn_filter(&mut self) -> Result<(), Error> {
+    pub async fn rebuild_filter(&mut self) -> Result<(), Error> {
         if !self.filter.is_learning() {
             return Ok(());
         }

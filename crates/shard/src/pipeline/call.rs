@@ -9,7 +9,7 @@ use wayleave_core::frontier::request::{Parent, RequestId};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::pipeline::carry::CarriedChunk;
-use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, LinksReported, ReportLinks};
+use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, LinksReported, OperatorAction, ReportLinks};
 use wayleave_core::pipeline::restore::Restored;
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::state::{ChunkCounts, CrawledAt};
@@ -53,7 +53,7 @@ pub(crate) enum ChunkCall {
     },
     Decide {
         chunk: ChunkId,
-        decision: Decision,
+        decision: OperatorAction,
         /// As in `End`.
         queued: Vec<Box<str>>,
     },

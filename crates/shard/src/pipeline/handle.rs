@@ -8,7 +8,7 @@ use wayleave_core::ids::{ChunkId, NodeId, ShardId, Token};
 use wayleave_core::limits::HAND_OVER_WAIT;
 use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Decision, EndChunk, LinksReported, ReportLinks};
+use wayleave_core::pipeline::request::{EndChunk, LinksReported, OperatorAction, ReportLinks};
 use wayleave_core::pipeline::row::ChunkState;
 use wayleave_core::pipeline::state::{ChunkCounts, CrawledAt};
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
@@ -100,8 +100,8 @@ impl Pipeline {
     ///
     /// # Errors
     /// If there is no such chunk, or the decision does not fit its state.
-    pub async fn decide(&self, chunk: ChunkId, decision: Decision) -> CallResult<ChunkState> {
-        if decision == Decision::Retry {
+    pub async fn decide(&self, chunk: ChunkId, decision: OperatorAction) -> CallResult<ChunkState> {
+        if decision == OperatorAction::Retry {
             let placed: Option<u32> = self.of_chunk(chunk, ChunkCall::PlacedIndex(chunk)).await?;
             if let Some(index) = placed {
                 return self.build_again(chunk, index).await;

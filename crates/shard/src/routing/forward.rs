@@ -15,7 +15,7 @@ use wayleave_core::limits::HAND_OVER_WAIT;
 use crate::ask::Response;
 use crate::handle::frontier::Frontier;
 use crate::message::{Message, Outcomes};
-use crate::routing::links::{Call, LinkError, Said, decode, encode, other_answer};
+use crate::routing::links::{LinkError, NodeCall, NodeReply, decode, encode, other_answer};
 use crate::routing::protocol::Service;
 use crate::routing::router::{OwnerLocation, Router, changed_before, never_answered, stopping};
 
@@ -86,8 +86,8 @@ impl Router {
 
     async fn put_away(self: &Arc<Self>, node: NodeId, parts: Vec<Part>, sink: &Sink, deadline: Instant) {
         let Some(links) = &self.links else { return fail(parts, sink, &stopping()) };
-        match links.say(node, &Call::Put { parts: parts.clone() }).await {
-            Ok(Said::Put(outcomes, back)) => {
+        match links.say(node, &NodeCall::Put { parts: parts.clone() }).await {
+            Ok(NodeReply::Put(outcomes, back)) => {
                 let told: HashSet<u64> = outcomes.iter().map(|(tag, _)| *tag).collect();
                 // The host has moved without this node's knowledge: a retry must find it.
                 if outcomes.iter().any(|(_, outcome)| *outcome == PutOutcome::Moved) {
@@ -102,7 +102,7 @@ impl Router {
                 fail(done, sink, &never_answered());
             }
             Err(LinkError::NotSent(_)) => self.put_later(parts, sink, deadline),
-            Ok(Said::Response(_)) => fail(parts, sink, &other_answer(node)),
+            Ok(NodeReply::Response(_)) => fail(parts, sink, &other_answer(node)),
             Err(LinkError::Lost(why)) => fail(parts, sink, &Refusal::OutcomeUnknown(why)),
         }
     }
@@ -132,24 +132,24 @@ impl Frontier {
     }
 
     async fn answer_frontier(&self, call: &[u8]) -> Result<Vec<u8>, String> {
-        let told = |answer| Said::Response(Box::new(answer));
+        let told = |answer| NodeReply::Response(Box::new(answer));
         let said = match decode(call)? {
-            Call::Ask { shard, ask } => {
+            NodeCall::Ask { shard, ask } => {
                 let answer = self.router.ask_here(shard, ask).await;
                 told(answer.unwrap_or(Err(Refusal::Elsewhere)))
             }
-            Call::Put { parts } => self.put_here(parts).await,
-            Call::Take(take) => told(self.take_here(take).await),
-            Call::Requested { holder, request, shards } => {
+            NodeCall::Put { parts } => self.put_here(parts).await,
+            NodeCall::Take(take) => told(self.take_here(take).await),
+            NodeCall::Requested { holder, request, shards } => {
                 told(self.granted_here(holder, request, &shards).await.map(Response::from))
             }
-            Call::SetGroup(change) => told(self.set_group_here(change).await.map(Response::from)),
-            Call::DeleteGroup(alias) => told(self.delete_group_here(alias).await.map(Response::from)),
+            NodeCall::SetGroup(change) => told(self.set_group_here(change).await.map(Response::from)),
+            NodeCall::DeleteGroup(alias) => told(self.delete_group_here(alias).await.map(Response::from)),
         };
         encode(&said)
     }
 
-    async fn put_here(&self, parts: Vec<Part>) -> Said {
+    async fn put_here(&self, parts: Vec<Part>) -> NodeReply {
         let (sink, mut told) = mpsc::unbounded_channel();
         let mut back = Vec::new();
         let mut outcomes = Vec::new();
@@ -166,6 +166,6 @@ impl Frontier {
         while let Some(part) = told.recv().await {
             outcomes.extend(part);
         }
-        Said::Put(outcomes, back)
+        NodeReply::Put(outcomes, back)
     }
 }

@@ -41,7 +41,7 @@ pub trait Links: Send + Sync + 'static {
 
 /// A call from one node to another. The receiver answers for its own shards only: nothing is forwarded twice.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Call {
+pub(crate) enum NodeCall {
     Ask {
         shard: ShardId,
         ask: Ask,
@@ -71,9 +71,9 @@ pub(crate) struct GroupChange {
     pub replace: bool,
 }
 
-/// The answer to a [`Call`].
+/// The answer to a [`NodeCall`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Said {
+pub(crate) enum NodeReply {
     Response(Box<Result<Response, Refusal>>),
     /// Outcomes, and the shards that have no owner there.
     Put(Outcomes, Vec<ShardId>),
@@ -92,16 +92,16 @@ impl LinkError {
 
 impl dyn Links {
     /// Makes a call that returns a single answer; `looks` if it is read-only.
-    pub(crate) async fn ask(&self, node: NodeId, call: &Call, looks: bool) -> Result<Response, Refusal> {
+    pub(crate) async fn ask(&self, node: NodeId, call: &NodeCall, looks: bool) -> Result<Response, Refusal> {
         match self.say(node, call).await {
-            Ok(Said::Response(answer)) => *answer,
-            Ok(Said::Put(..)) => Err(other_answer(node)),
+            Ok(NodeReply::Response(answer)) => *answer,
+            Ok(NodeReply::Put(..)) => Err(other_answer(node)),
             Err(error) => Err(error.refusal(looks)),
         }
     }
 
     /// Encodes, sends and decodes a call.
-    pub(crate) fn say(&self, node: NodeId, call: &Call) -> BoxFuture<'static, Result<Said, LinkError>> {
+    pub(crate) fn say(&self, node: NodeId, call: &NodeCall) -> BoxFuture<'static, Result<NodeReply, LinkError>> {
         let sent = match encode(call) {
             Ok(bytes) => self.call(node, Service::Frontier, bytes, Duration::from_millis(FORWARD_TIME.0)),
             Err(why) => return std::future::ready(Err(LinkError::NotSent(why))).boxed(),

@@ -28,7 +28,7 @@ use crate::ask::RowQuery;
 use crate::handle::frontier::Frontier;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
-use crate::routing::links::Call;
+use crate::routing::links::NodeCall;
 use crate::routing::router::{CallResult, OwnerLocation, worse};
 use crate::shared::readiness::{Source, lock};
 
@@ -139,7 +139,7 @@ impl Frontier {
         let ask = || RowQuery::Requested { holder: holder.clone(), request: id.clone() };
         let asked = nodes.into_iter().map(|(node, shards)| {
             let (holder, request) = (holder.clone(), id.clone());
-            let (call, one) = (Call::Requested { holder, request, shards: shards.clone() }, ask());
+            let (call, one) = (NodeCall::Requested { holder, request, shards: shards.clone() }, ask());
             async move {
                 let Some(links) = &self.router.links else { return Ok(Vec::new()) };
                 match links.ask(node, &call, true).await {

@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::message::Message;
 use crate::owner::inbox::InboxSender;
 use crate::routing::admission::Admission;
-use crate::routing::links::{Call, Links};
+use crate::routing::links::{Links, NodeCall};
 use crate::shared::broadcast::{Broadcast, Subscriber};
 use crate::shared::owned_epochs::OwnedEpochs;
 
@@ -238,7 +238,7 @@ impl Router {
             (OwnerLocation::Local(_), _) => self.ask_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere)),
             (OwnerLocation::Remote(node), Some(links)) => {
                 let looks = ask.only_looks();
-                links.ask(node, &Call::Ask { shard, ask }, looks).await
+                links.ask(node, &NodeCall::Ask { shard, ask }, looks).await
             }
             (OwnerLocation::Remote(_) | OwnerLocation::Unowned, _) => Err(Refusal::Elsewhere),
         }

@@ -1,7 +1,7 @@
 //! The index of a chunk: one Tantivy index with the fields url, title, body and crawl.
 //!
 //! [`Builder`] writes it to a folder as one segment. [`pack`] makes one file of it, [`unpack`] a folder again, and
-//! [`Shelf`] searches any number of them as if they were one: BM25 with the statistics of all, one ranking, snippets.
+//! [`OpenIndexes`] searches any number of them as if they were one: BM25 with the statistics of all, one ranking, snippets.
 //!
 //! The same pages in the same order give the same packed file, byte for byte: Tantivy names a segment at random, and
 //! packing replaces that name by a digest of the segment.
@@ -14,7 +14,7 @@ use tantivy::schema::{Field, STORED, STRING, Schema, TEXT};
 
 pub use build::{Builder, Page};
 pub use pack::{BadArchive, pack, unpack};
-pub use search::{Hit, Query, Refused, Shelf, Snippet};
+pub use search::{Hit, OpenIndexes, Query, Refused, Snippet};
 
 /// Tantivy cannot do what it was asked to.
 pub use tantivy::TantivyError as Error;

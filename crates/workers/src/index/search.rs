@@ -123,7 +123,7 @@ pub struct Snippet {
 
 /// The chunks that a server holds.
 #[derive(Default)]
-pub struct Shelf {
+pub struct OpenIndexes {
     chunks: Vec<Chunk>,
 }
 
@@ -132,13 +132,13 @@ struct Chunk {
     searcher: Searcher,
 }
 
-impl std::fmt::Debug for Shelf {
+impl std::fmt::Debug for OpenIndexes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.chunks.iter().map(|chunk| &chunk.name)).finish()
     }
 }
 
-impl Shelf {
+impl OpenIndexes {
     /// Adds the index in a folder; one of the same name is replaced.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::fetch::client::{Https, causes, https};
 use crate::limits::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, CONNECT_TIME_MAX, SEARCH_CHUNKS_MAX};
-use crate::server::wire::{Hit, SearchAnswer};
+use crate::server::wire::{Hit, SearchResponse};
 
 /// A client of index servers.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ impl Asker {
         }
         let answer = timeout(ANSWER_TIME_MAX, self.get(&url)).await;
         let bytes = answer.map_err(|_| format!("{address} took longer than {ANSWER_TIME_MAX:?}"))??;
-        let answer: SearchAnswer =
+        let answer: SearchResponse =
             serde_json::from_slice(&bytes).map_err(|error| format!("{address} answered nonsense: {error}"))?;
         Ok(answer.hits)
     }

@@ -10,8 +10,8 @@ use axum::routing::get;
 use axum::{Json, Router};
 use tokio::sync::Semaphore;
 
-use super::shelves::Shelves;
-use super::wire::{Hit, SearchAnswer, SearchQuery};
+use super::chunk_files::ChunkFiles;
+use super::wire::{Hit, SearchQuery, SearchResponse};
 use crate::index;
 use crate::limits::{HITS_MAX, SEARCH_CHUNKS_MAX, SEARCHES_MAX};
 use crate::store::serve;
@@ -20,12 +20,12 @@ const LIMIT: usize = 10;
 
 #[derive(Clone)]
 struct Serving {
-    shelves: Arc<Shelves>,
+    chunk_files: Arc<ChunkFiles>,
     searches: Arc<Semaphore>,
 }
 
-pub(super) fn router(shelves: Arc<Shelves>) -> Router {
-    let serving = Serving { shelves, searches: Arc::new(Semaphore::new(SEARCHES_MAX)) };
+pub(super) fn router(chunk_files: Arc<ChunkFiles>) -> Router {
+    let serving = Serving { chunk_files, searches: Arc::new(Semaphore::new(SEARCHES_MAX)) };
     Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/search", get(search))
@@ -54,10 +54,10 @@ async fn search(State(serving): State<Serving>, Query(asked): Query<SearchQuery>
     };
     let work = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        serving.shelves.search(&query, only.as_ref(), limit)
+        serving.chunk_files.search(&query, only.as_ref(), limit)
     });
     match work.await.map_err(|error| error.to_string()).and_then(|found| found.map_err(|error| error.to_string())) {
-        Ok(hits) => Json(SearchAnswer { hits: hits.into_iter().map(Hit::from).collect() }).into_response(),
+        Ok(hits) => Json(SearchResponse { hits: hits.into_iter().map(Hit::from).collect() }).into_response(),
         Err(error) => {
             tracing::error!(error, "a search failed");
             (StatusCode::INTERNAL_SERVER_ERROR, "the search failed\n").into_response()
@@ -66,7 +66,7 @@ async fn search(State(serving): State<Serving>, Query(asked): Query<SearchQuery>
 }
 
 async fn chunk(State(serving): State<Serving>, Path(id): Path<String>, request: Request) -> Response {
-    match serving.shelves.packed(&id) {
+    match serving.chunk_files.packed(&id) {
         Some(file) => serve::file(file, request.headers()).await,
         None => StatusCode::NOT_FOUND.into_response(),
     }

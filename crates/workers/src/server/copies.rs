@@ -24,7 +24,7 @@ use url::Url;
 use wayleave_api::placements::{CopyState, ListPlacementsQuery, Placement, SaidOfCopy};
 use wayleave_client::{Client, Error};
 
-use super::shelves::Shelves;
+use super::chunk_files::ChunkFiles;
 use crate::fleet::MachineToken;
 use crate::limits::{COPIES_AT_ONCE_MAX, COPY_PAUSE_MAX, NEVER_LISTED_GRACE};
 use crate::store::{self, Artifact, Store};
@@ -46,7 +46,7 @@ pub(super) struct Copies {
     pub client: Client,
     pub id: String,
     pub token: MachineToken,
-    pub shelves: Arc<Shelves>,
+    pub chunk_files: Arc<ChunkFiles>,
     /// Only to fetch with.
     pub store: Store,
     pub grace: Duration,
@@ -62,12 +62,12 @@ impl Copies {
     pub fn new(
         client: Client,
         (id, token): (String, MachineToken),
-        shelves: Arc<Shelves>,
+        chunk_files: Arc<ChunkFiles>,
         store: Store,
         grace: Duration,
     ) -> Self {
         let (known, leaving, failed) = (HashSet::new(), HashMap::new(), HashMap::new());
-        Self { client, id, token, shelves, store, grace, known, leaving, failed }
+        Self { client, id, token, chunk_files, store, grace, known, leaving, failed }
     }
 
     /// One round: reads the placements, fetches, removes, reports.
@@ -102,7 +102,10 @@ impl Copies {
 
     fn is_due(&self, placement: &Placement, now: Instant) -> bool {
         let here = |placement: &Placement| {
-            placement.artifact.as_ref().is_some_and(|artifact| self.shelves.has(&placement.chunk, &artifact.checksum))
+            placement
+                .artifact
+                .as_ref()
+                .is_some_and(|artifact| self.chunk_files.has(&placement.chunk, &artifact.checksum))
         };
         match placement.state {
             CopyState::Assigned | CopyState::Fetching => {
@@ -123,7 +126,7 @@ impl Copies {
             self.say(chunk, SaidOfCopy::Gone, None).await?;
             return Ok(true);
         }
-        if !self.shelves.has(chunk, &artifact.checksum) {
+        if !self.chunk_files.has(chunk, &artifact.checksum) {
             if placement.state == CopyState::Assigned && !self.say(chunk, SaidOfCopy::Fetching, of).await? {
                 return Ok(true);
             }
@@ -159,7 +162,7 @@ impl Copies {
         let Some(wanted) = &placement.artifact else {
             return Err(lasting("nothing is known of its content".to_owned()));
         };
-        let place = self.shelves.place(&placement.chunk, &wanted.checksum);
+        let place = self.chunk_files.place(&placement.chunk, &wanted.checksum);
         let others = placement.sources.iter().map(|source| format!("http://{source}/chunks/{}", placement.chunk));
         let mut unfetched = lasting("there is nowhere to fetch it from".to_owned());
         for location in std::iter::once(wanted.location.clone()).chain(others) {
@@ -167,11 +170,11 @@ impl Copies {
             let artifact = Artifact { location, bytes: wanted.bytes, checksum: wanted.checksum.clone() };
             match self.store.get(&artifact, &place).await {
                 Ok(()) => {
-                    let (shelves, chunk, checksum) =
-                        (Arc::clone(&self.shelves), placement.chunk.clone(), wanted.checksum.clone());
-                    let shelved = tokio::task::spawn_blocking(move || shelves.shelve(&chunk, &checksum)).await;
-                    let shelved = shelved.map_err(|error| lasting(error.to_string()))?;
-                    return shelved.map_err(|error| lasting(error.to_string()));
+                    let (chunk_files, chunk, checksum) =
+                        (Arc::clone(&self.chunk_files), placement.chunk.clone(), wanted.checksum.clone());
+                    let kept = tokio::task::spawn_blocking(move || chunk_files.keep(&chunk, &checksum)).await;
+                    let kept = kept.map_err(|error| lasting(error.to_string()))?;
+                    return kept.map_err(|error| lasting(error.to_string()));
                 }
                 Err(error) => {
                     let away = matches!(error, store::Error::Transfer { .. } | store::Error::File { .. });
@@ -186,7 +189,7 @@ impl Copies {
     async fn forget(&mut self, listed: &[Placement], now: Instant) -> Result<(), Error> {
         let state = |chunk: &str| listed.iter().find(|placement| placement.chunk == chunk).map(|found| found.state);
         let mut leaving: Vec<String> = self
-            .shelves
+            .chunk_files
             .chunks()
             .into_iter()
             .filter(|chunk| matches!(state(chunk), None | Some(CopyState::Draining)))
@@ -204,8 +207,8 @@ impl Copies {
             if now < since + grace {
                 continue;
             }
-            let (shelves, removed) = (Arc::clone(&self.shelves), chunk.clone());
-            let _ = tokio::task::spawn_blocking(move || shelves.remove(&removed)).await;
+            let (chunk_files, removed) = (Arc::clone(&self.chunk_files), chunk.clone());
+            let _ = tokio::task::spawn_blocking(move || chunk_files.remove(&removed)).await;
             if state(&chunk).is_some() {
                 self.say(&chunk, SaidOfCopy::Gone, None).await?;
             }

@@ -3,8 +3,8 @@
 //! It must not know which chunks it should have but from the placements, or how a search is spread over servers.
 
 mod answers;
+mod chunk_files;
 mod copies;
-mod shelves;
 pub mod wire;
 
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use axum::Router;
 use tokio_util::sync::CancellationToken;
 use wayleave_client::Client;
 
+pub use chunk_files::{ChunkFiles, Error};
 use copies::Copies;
-pub use shelves::{Error, Shelves};
 
 use crate::fleet::MachineToken;
 use crate::store::Store;
@@ -32,8 +32,8 @@ pub struct Config {
 }
 
 /// The routes of a server.
-pub fn router(shelves: &Arc<Shelves>) -> Router {
-    answers::router(Arc::clone(shelves))
+pub fn router(chunk_files: &Arc<ChunkFiles>) -> Router {
+    answers::router(Arc::clone(chunk_files))
 }
 
 /// Keeps the chunks as the placements say, until it is told to stop. Its reports present the machine's token.
@@ -44,11 +44,11 @@ pub async fn run(
     client: Client,
     config: Config,
     token: MachineToken,
-    shelves: Arc<Shelves>,
+    chunk_files: Arc<ChunkFiles>,
     store: Store,
     stop: CancellationToken,
 ) -> Result<(), wayleave_client::Error> {
-    let mut copies = Copies::new(client, (config.id, token), shelves, store, config.grace);
+    let mut copies = Copies::new(client, (config.id, token), chunk_files, store, config.grace);
     loop {
         let round = tokio::select! {
             round = copies.round() => round,

@@ -23,7 +23,7 @@ pub struct SearchQuery {
 
 /// The answer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct SearchAnswer {
+pub struct SearchResponse {
     /// The best hits, best first.
     pub hits: Vec<Hit>,
 }

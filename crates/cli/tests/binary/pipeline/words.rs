@@ -12,7 +12,7 @@ use futures::StreamExt as _;
 use super::stage::{ROWS, Stage};
 use wayleave_api::map::{Map, MapRow};
 use wayleave_workers::search::{self, Search};
-use wayleave_workers::server::wire::{Hit, SearchAnswer};
+use wayleave_workers::server::wire::{Hit, SearchResponse};
 use wayleave_workers::site::pages::Page;
 
 /// Questions that are asked at the same time.
@@ -23,7 +23,7 @@ const WORDS_AT_ONCE: usize = 30;
 const EVERYWHERE: &str = "host";
 
 /// A chunk on a server.
-type Place = (String, String);
+type Location = (String, String);
 
 /// Asks for everything. Returns how many words of pages were searched.
 pub async fn check(stage: &Stage, map: &Map) -> usize {
@@ -32,12 +32,12 @@ pub async fn check(stage: &Stage, map: &Map) -> usize {
     let pages: Vec<(String, Page)> = stage.site.indexable().map(|(url, page)| (url.into(), page)).collect();
     let mut searched = 0;
     for (turn, row) in map.rows.iter().enumerate() {
-        let places = places(&http, row).await;
+        let locations = locations(&http, row).await;
         for (url, _) in &pages {
-            assert!(places.contains_key(url), "{url} is in no chunk of row {}", row.row);
+            assert!(locations.contains_key(url), "{url} is in no chunk of row {}", row.row);
         }
-        assert_eq!(places.len(), pages.len(), "row {} has pages that should be in no index", row.row);
-        let found = futures::stream::iter(&pages).map(|(url, page)| check_page(&http, &places[url], url, page));
+        assert_eq!(locations.len(), pages.len(), "row {} has pages that should be in no index", row.row);
+        let found = futures::stream::iter(&pages).map(|(url, page)| check_page(&http, &locations[url], url, page));
         searched += found.buffer_unordered(AT_ONCE).fold(0, |sum, words| async move { sum + words }).await;
         // The same by the library that `wayleave search` uses, in all chunks, for one page of each host.
         for (url, page) in pages.iter().step_by(stage.size.pages + 7) {
@@ -51,22 +51,22 @@ pub async fn check(stage: &Stage, map: &Map) -> usize {
 }
 
 /// Where each page of a row is. None may be in two chunks.
-async fn places(http: &reqwest::Client, row: &MapRow) -> HashMap<String, Place> {
+async fn locations(http: &reqwest::Client, row: &MapRow) -> HashMap<String, Location> {
     let chunks = row.servers.iter().flat_map(|server| server.chunks.iter().map(|chunk| (&server.address, chunk)));
     let asked = futures::stream::iter(chunks).map(|(address, chunk)| async move {
         let hits = ask(http, address, EVERYWHERE, chunk).await;
         hits.into_iter().map(|hit| (hit.url, (address.clone(), chunk.clone()))).collect::<Vec<_>>()
     });
-    let mut places = HashMap::new();
-    for (url, place) in asked.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.concat() {
-        let other = places.insert(url.clone(), place.clone());
-        assert_eq!(other, None, "{url} is also in {place:?}, row {}", row.row);
+    let mut locations = HashMap::new();
+    for (url, location) in asked.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.concat() {
+        let other = locations.insert(url.clone(), location.clone());
+        assert_eq!(other, None, "{url} is also in {location:?}, row {}", row.row);
     }
-    places
+    locations
 }
 
 /// Its chunk has all words of the page, in that page. Returns how many they are.
-async fn check_page(http: &reqwest::Client, (address, chunk): &Place, url: &str, page: &Page) -> usize {
+async fn check_page(http: &reqwest::Client, (address, chunk): &Location, url: &str, page: &Page) -> usize {
     let mut words = page.words.clone();
     words.sort();
     words.dedup();
@@ -82,5 +82,5 @@ async fn check_page(http: &reqwest::Client, (address, chunk): &Place, url: &str,
 async fn ask(http: &reqwest::Client, address: &str, question: &str, chunk: &str) -> Vec<Hit> {
     let query = [("q", question), ("chunks", chunk), ("limit", "100")];
     let answer = http.get(format!("http://{address}/search")).query(&query).send().await.unwrap();
-    answer.error_for_status().unwrap().json::<SearchAnswer>().await.unwrap().hits
+    answer.error_for_status().unwrap().json::<SearchResponse>().await.unwrap().hits
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use super::cut::{Cut, Moment, Proxy};
 use super::stage::Stage;
 use wayleave_workers::digest::sha256;
-use wayleave_workers::index::{self, Shelf};
+use wayleave_workers::index::{self, OpenIndexes};
 
 /// All built chunks as one index. Their files must be whole.
-fn shelf(stage: &Stage, builders: &[&str]) -> (tempfile::TempDir, Shelf) {
+fn indexes(stage: &Stage, builders: &[&str]) -> (tempfile::TempDir, OpenIndexes) {
     let unpacked = tempfile::tempdir().unwrap();
-    let mut shelf = Shelf::default();
+    let mut indexes = OpenIndexes::default();
     for chunk in stage.chunks().iter().filter(|chunk| chunk["state"] == "built") {
         let (id, artifact) = (chunk["id"].as_str().unwrap(), &chunk["artifacts"]["build"]);
         let name = artifact["location"].as_str().unwrap().rsplit_once('/').unwrap().1;
@@ -20,9 +20,9 @@ fn shelf(stage: &Stage, builders: &[&str]) -> (tempfile::TempDir, Shelf) {
         assert_eq!(artifact["checksum"], sha256(&std::fs::read(&file).unwrap()));
         let folder = unpacked.path().join(id);
         index::unpack(File::open(&file).unwrap(), &folder).unwrap();
-        shelf.open(id, &folder).unwrap();
+        indexes.open(id, &folder).unwrap();
     }
-    (unpacked, shelf)
+    (unpacked, indexes)
 }
 
 /// Every chunk is built, and every word of every page is found.
@@ -30,11 +30,11 @@ fn check_built(stage: &Stage, builders: &[&str]) {
     for chunk in stage.chunks() {
         assert!(matches!(chunk["state"].as_str(), Some("built" | "skipped")), "{chunk}");
     }
-    let (_unpacked, shelf) = shelf(stage, builders);
+    let (_unpacked, indexes) = indexes(stage, builders);
     for (url, page) in stage.site.indexable() {
         for word in &page.words {
             let query = format!("{word} {}", page.own_word()).parse().unwrap();
-            let hits = shelf.search(&query, None, 10).unwrap();
+            let hits = indexes.search(&query, None, 10).unwrap();
             assert_eq!(hits.len(), 1, "{word} of {url}");
             assert_eq!((hits[0].url.as_str(), hits[0].crawl.as_str()), (url.as_str(), "site"));
         }
@@ -42,7 +42,7 @@ fn check_built(stage: &Stage, builders: &[&str]) {
     for hidden in ["/noindex", "/twin"] {
         for host in 0..stage.site.seeds().len() {
             let page = stage.site.page(host, hidden).unwrap();
-            assert!(shelf.search(&page.own_word().parse().unwrap(), None, 10).unwrap().is_empty(), "{hidden}");
+            assert!(indexes.search(&page.own_word().parse().unwrap(), None, 10).unwrap().is_empty(), "{hidden}");
         }
     }
 }

@@ -5,7 +5,7 @@ use wayleave_core::frontier::view::UrlState;
 use wayleave_core::metadata::Metadata;
 use wayleave_core::pipeline::claim::Writes;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, Stage};
+use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState, Write};
 use wayleave_core::settings::{Change, PaceChanges};
 use wayleave_core::time::Millis;
@@ -224,7 +224,7 @@ fn the_reason_of_a_chunk_does_not_grow_with_every_retry() {
         let results = vec![fetched(&other.urls[0].url)];
         let release = wayleave_core::frontier::request::Release { token: other.token, results, ready_at: None };
         works.shard.release(&release).expect("released");
-        assert_eq!(works.decide(claimed.id, Decision::Retry), Ok(ChunkState::Crawling));
+        assert_eq!(works.decide(claimed.id, OperatorAction::Retry), Ok(ChunkState::Crawling));
     }
     assert!(reasons.iter().all(|reason| *reason == reasons[0]), "{reasons:?}");
 }

@@ -11,7 +11,7 @@ use wayleave_core::frontier::view::UrlState;
 use wayleave_core::invariants;
 use wayleave_core::metadata::Metadata;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, Stage};
+use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
 use wayleave_core::pipeline::row::ChunkState;
 use wayleave_core::time::{Millis, Time};
 
@@ -188,16 +188,16 @@ fn after_five_attempts_a_chunk_is_set_aside_and_an_operator_decides() {
     let url = urls(&last)[0].clone();
     assert_eq!(state_of(&works, &url), UrlState::Failed, "marked, never deleted");
     check(&works);
-    assert_eq!(works.decide(last.id, Decision::Retry), Ok(ChunkState::Crawling));
+    assert_eq!(works.decide(last.id, OperatorAction::Retry), Ok(ChunkState::Crawling));
     works.reload();
     works.shard.now = works.shard.now.after(Millis(1_000));
     let again = crawl(&mut works, 2);
     assert_eq!((again.id, again.attempts, urls(&again)), (last.id, 0, urls(&last)));
     report_all(&mut works, &again);
     works.end(&again, &EndChunk::Complete(Some(artifact(1)))).expect("complete");
-    assert_eq!(works.decide(last.id, Decision::Skip), Ok(ChunkState::Skipped));
+    assert_eq!(works.decide(last.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
     assert!(works.claim(&claim_of(Stage::Build, "b", 5, 0)).is_empty());
-    assert_eq!(works.decide(last.id, Decision::Retry), Ok(ChunkState::Crawled), "its content is still there");
+    assert_eq!(works.decide(last.id, OperatorAction::Retry), Ok(ChunkState::Crawled), "its content is still there");
     check(&works);
 }
 
@@ -340,7 +340,10 @@ fn a_built_chunk_is_found_after_every_reload_until_it_is_placed_and_not_afterwar
         assert!(reason.contains("about to be placed"), "{reason}");
         // The builder repeats its call, and operators can do nothing: the chunk is built all the same.
         assert_eq!(works.end(&chunk, &EndChunk::Complete(Some(artifact(2)))), Ok(None));
-        assert!(works.decide(chunk.id, Decision::Skip).is_err() && works.decide(chunk.id, Decision::Retry).is_err());
+        assert!(
+            works.decide(chunk.id, OperatorAction::Skip).is_err()
+                && works.decide(chunk.id, OperatorAction::Retry).is_err()
+        );
         works.reload();
     }
     assert!(works.placed(chunk.id, None));
@@ -362,7 +365,7 @@ fn a_chunk_that_placement_refuses_is_set_aside_with_the_reason_and_can_be_built_
     assert_eq!((row.state, &row.built), (ChunkState::SetAside, &None));
     let reason = row.view(&works.shard.state, works.shard.now).reason;
     assert!(reason.contains("could not be placed: its artifact is malformed"), "{reason}");
-    assert_eq!(works.decide(first.id, Decision::Retry), Ok(ChunkState::Crawled));
+    assert_eq!(works.decide(first.id, OperatorAction::Retry), Ok(ChunkState::Crawled));
     let again = works.claim(&claim_of(Stage::Build, "b", 1, 0)).pop().expect("the chunk");
     assert_eq!(again.id, first.id);
     assert_eq!(works.end(&again, &EndChunk::Complete(Some(artifact(3)))), Ok(Some(ChunkState::Built)));

@@ -8,7 +8,7 @@ use wayleave_core::frontier::request::{Outcome, Release, Reservation, UrlResult}
 use wayleave_core::frontier::row::UrlStatus;
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::ChunkId;
-use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, Stage};
+use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
 use wayleave_core::pipeline::row::ChunkState;
 use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
 use wayleave_core::time::{Millis, Time};
@@ -166,7 +166,7 @@ impl World {
             Step::Decide { which, skip } => {
                 let ids: Vec<ChunkId> = self.works.rows.keys().copied().collect();
                 let Some(id) = ids.get(which % ids.len().max(1)).copied() else { return };
-                _ = self.works.decide(id, if skip { Decision::Skip } else { Decision::Retry });
+                _ = self.works.decide(id, if skip { OperatorAction::Skip } else { OperatorAction::Retry });
             }
             step => self.meanwhile(&step),
         }

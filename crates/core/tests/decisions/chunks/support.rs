@@ -13,7 +13,7 @@ use wayleave_core::pipeline::claim::{Grant, Writes};
 use wayleave_core::pipeline::end::Facts;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{
-    Claim, Claimed, Decision, EndChunk, LinkToFetch, LinksReported, ReportLinks, Stage,
+    Claim, Claimed, EndChunk, LinkToFetch, LinksReported, OperatorAction, ReportLinks, Stage,
 };
 use wayleave_core::pipeline::restore::{RestoreFacts, Restored};
 use wayleave_core::pipeline::row::{Artifact, ChunkRow, ChunkState, PipelineRow, Write};
@@ -231,7 +231,7 @@ impl Works {
         ended.map(Some)
     }
 
-    pub fn decide(&mut self, id: ChunkId, decision: Decision) -> Result<ChunkState, ChunkRefusal> {
+    pub fn decide(&mut self, id: ChunkId, decision: OperatorAction) -> Result<ChunkState, ChunkRefusal> {
         let now = self.shard.now;
         let before = self.rows[&id].clone();
         let rows = self.shard.rows(&before.urls());

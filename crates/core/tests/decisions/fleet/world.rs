@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use wayleave_core::fleet::{
-    Answer, Desired, Holdings, Kind, MachineRow, Probe, ProbeOutcome, Refusal, Report, Reported, State, Write,
+    Desired, Holdings, Kind, MachineRow, Probe, ProbeOutcome, Refusal, Report, ReportReply, Reported, State, Write,
 };
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::names::MachineId;
@@ -58,12 +58,12 @@ impl World {
     }
 
     /// A report with the machine's own token.
-    pub fn beat(&mut self, id: &str, report: &Report) -> Result<Answer, Refusal> {
+    pub fn beat(&mut self, id: &str, report: &Report) -> Result<ReportReply, Refusal> {
         let token = self.tokens.get(id).copied();
         self.report(id, &Report { token, ..report.clone() })
     }
 
-    pub fn report(&mut self, id: &str, report: &Report) -> Result<Answer, Refusal> {
+    pub fn report(&mut self, id: &str, report: &Report) -> Result<ReportReply, Refusal> {
         self.entropy += 1;
         let mut out = Vec::new();
         let secret = (ShardId(7), self.entropy);

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use wayleave_core::fleet::{Desired, Judged, RowNo, ServerView};
 use wayleave_core::ids::ChunkId;
 use wayleave_core::names::MachineId;
-use wayleave_core::placement::{Config, Map, Part, PlacementRow, PlacementState, Refusal, Said, Write};
+use wayleave_core::placement::{Config, CopyReport, CopyRole, Map, PlacementRow, PlacementState, Refusal, Write};
 use wayleave_core::time::Millis;
 
 use super::world::{World, artifact};
@@ -34,7 +34,7 @@ enum Step {
     Join(u8),
     Leave(u8),
     Freeze(bool),
-    Report(u64, u8, Said),
+    Report(u64, u8, CopyReport),
     Work(u8),
     Pass(u64),
     Tick,
@@ -53,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
     let (chunk, server) = (0..CHUNKS, 0..SERVERS);
     let judged = prop_oneof![3 => Just(Judged::Failed), 3 => Just(Judged::Healthy), 1 => Just(Judged::Probation), 1 => Just(Judged::Suspect)];
     let desired = prop_oneof![2 => Just(Desired::Online), 2 => Just(Desired::Drain), 1 => Just(Desired::Paused)];
-    let said = prop_oneof![1 => Just(Said::Fetching), 3 => Just(Said::Ready), 1 => Just(Said::Gone)];
+    let said = prop_oneof![1 => Just(CopyReport::Fetching), 3 => Just(CopyReport::Ready), 1 => Just(CopyReport::Gone)];
     prop_oneof![
         6 => (chunk.clone(), 0..200u64).prop_map(|(chunk, bytes)| Step::Built(chunk, bytes)),
         1 => chunk.clone().prop_map(Step::Gone),
@@ -135,12 +135,12 @@ fn check_writes(world: &World, before: &Before, writes: &[Write]) -> Result<(), 
             prop_assert!(healthy(server) || (doubted && alone), "chunk {} was assigned to {:?}", chunk, server);
             prop_assert!(was.is_none(), "chunk {} was assigned to '{}', which has it", chunk, id);
         }
-        if copy.part != Part::Chosen && was.is_none_or(|was| was.part == Part::Chosen) {
+        if copy.part != CopyRole::Chosen && was.is_none_or(|was| was.part == CopyRole::Chosen) {
             prop_assert!(!world.frozen, "chunk {} moves while frozen", chunk);
             let server = &world.fleet[&**id];
             let lost = server.judged == Judged::Failed && world.now.since(server.since) >= world.config.replace_after;
             let drained = server.desired == Desired::Drain;
-            let rebalanced = copy.part == Part::Leaving && server.judged == Judged::Healthy;
+            let rebalanced = copy.part == CopyRole::Leaving && server.judged == Judged::Healthy;
             prop_assert!(lost || drained || rebalanced, "chunk {} moves from {:?}", chunk, server);
         }
     }
@@ -174,10 +174,10 @@ fn check_state(world: &World, before: &Before) -> Result<(), TestCaseError> {
         cells.entry((*chunk, copy.row)).or_default().push((id, *copy));
     }
     for ((chunk, _), copies) in &cells {
-        let chosen = copies.iter().filter(|(_, copy)| copy.part == Part::Chosen).count();
+        let chosen = copies.iter().filter(|(_, copy)| copy.part == CopyRole::Chosen).count();
         prop_assert_eq!(chosen, 1, "chunk {} has {:?}", chunk, copies);
         prop_assert!(copies.len() <= 2);
-        let former = copies.iter().find(|(_, copy)| copy.part != Part::Chosen);
+        let former = copies.iter().find(|(_, copy)| copy.part != CopyRole::Chosen);
         prop_assert!(former.is_none_or(|(_, copy)| copy.state == PlacementState::Ready));
     }
     let map = &now.map;

@@ -3,7 +3,7 @@
 use wayleave_core::fleet::{Desired, Judged, RowNo};
 use wayleave_core::ids::ChunkId;
 use wayleave_core::names;
-use wayleave_core::placement::{PlacementState, Said};
+use wayleave_core::placement::{CopyReport, PlacementState};
 
 use super::world::World;
 
@@ -92,7 +92,7 @@ fn a_server_that_returns_before_the_new_copies_are_ready_cancels_them() {
         .report(
             world.list(Some("s1")).iter().find(|c| c.state == PlacementState::Assigned).unwrap().chunk.0,
             "s1",
-            Said::Fetching,
+            CopyReport::Fetching,
         )
         .unwrap();
     world.judge("s0", Judged::Probation);

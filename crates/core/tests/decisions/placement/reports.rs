@@ -2,7 +2,7 @@
 
 use wayleave_core::ids::ChunkId;
 use wayleave_core::pipeline::row::Artifact;
-use wayleave_core::placement::{Built, CarriedCopies, Filter, PlacementState, Refusal, Said};
+use wayleave_core::placement::{Built, CarriedCopies, CopyReport, Filter, PlacementState, Refusal};
 
 use super::world::{World, artifact};
 
@@ -10,20 +10,21 @@ use super::world::{World, artifact};
 fn a_copy_goes_through_its_states_and_every_repeat_is_the_same_answer() {
     let mut world = World::with_servers(1);
     world.build(1, 10);
-    for (said, state) in [(Said::Fetching, PlacementState::Fetching), (Said::Ready, PlacementState::Ready)] {
+    for (said, state) in [(CopyReport::Fetching, PlacementState::Fetching), (CopyReport::Ready, PlacementState::Ready)]
+    {
         assert_eq!(world.report(1, "s0", said), Ok(Some(state)));
         world.commit();
         assert_eq!(world.report(1, "s0", said), Ok(Some(state)));
         assert_eq!(world.out, []);
     }
-    let told = world.report(1, "s0", Said::Fetching).unwrap_err();
+    let told = world.report(1, "s0", CopyReport::Fetching).unwrap_err();
     assert!(matches!(told, Refusal::WrongStep { .. }));
     assert_eq!(world.out, []);
     assert!(
         told.to_string().starts_with("chunk 1 on server 's0' is ready and cannot become fetching: assigned may become")
     );
     world.build(2, 10);
-    assert_eq!(world.report(2, "s0", Said::Ready), Ok(Some(PlacementState::Ready)), "assigned may become ready");
+    assert_eq!(world.report(2, "s0", CopyReport::Ready), Ok(Some(PlacementState::Ready)), "assigned may become ready");
 }
 
 #[test]
@@ -34,16 +35,16 @@ fn a_server_that_has_lost_a_copy_is_replaced_by_another_if_there_is_one() {
     world.commit();
     let home = world.homes(0)[&ChunkId(0)].to_string();
     let other = if home == "s0" { "s1" } else { "s0" };
-    assert_eq!(world.report(0, &home, Said::Gone), Ok(None));
+    assert_eq!(world.report(0, &home, CopyReport::Gone), Ok(None));
     world.commit();
     assert_eq!(&*world.homes(0)[&ChunkId(0)], other);
-    assert_eq!(world.report(0, other, Said::Gone), Ok(None), "and back again");
-    assert_eq!(world.report(0, other, Said::Gone), Ok(None), "a repeat changes nothing");
+    assert_eq!(world.report(0, other, CopyReport::Gone), Ok(None), "and back again");
+    assert_eq!(world.report(0, other, CopyReport::Gone), Ok(None), "a repeat changes nothing");
 
     let mut alone = World::with_servers(1);
     alone.build(0, 10);
     alone.settle();
-    assert_eq!(alone.report(0, "s0", Said::Gone), Ok(Some(PlacementState::Assigned)), "it fetches it again");
+    assert_eq!(alone.report(0, "s0", CopyReport::Gone), Ok(Some(PlacementState::Assigned)), "it fetches it again");
 }
 
 #[test]
@@ -54,12 +55,12 @@ fn what_is_not_known_is_named_and_changes_nothing() {
     world.commit();
     let home = world.homes(0)[&ChunkId(1)].to_string();
     let other = if home == "s0" { "s1" } else { "s0" };
-    for said in [Said::Fetching, Said::Ready, Said::Gone] {
+    for said in [CopyReport::Fetching, CopyReport::Ready, CopyReport::Gone] {
         assert_eq!(world.report(9, "s0", said), Err(Refusal::UnknownChunk(9)));
         assert_eq!(world.report(1, "x", said), Err(Refusal::UnknownServer("x".into())));
     }
     let stray = Refusal::NotPlaced { chunk: 1, server: other.into() };
-    assert_eq!(world.report(1, other, Said::Ready), Err(stray));
+    assert_eq!(world.report(1, other, CopyReport::Ready), Err(stray));
     assert_eq!(world.state.chunk_gone(ChunkId(9), world.now, &mut world.out), Err(Refusal::UnknownChunk(9)));
     let filter = Filter { server: Some("x".into()), ..Filter::default() };
     assert_eq!(world.state.list(&filter, None, 1, world.now), Err(Refusal::UnknownServer("x".into())));
@@ -98,9 +99,9 @@ fn a_chunk_built_anew_waits_until_its_old_copy_is_gone() {
     world.build(1, 20);
     world.pass(0);
     assert_eq!(world.list(None)[0].state, PlacementState::Draining);
-    let told = world.report(1, "s0", Said::Ready);
+    let told = world.report(1, "s0", CopyReport::Ready);
     assert_eq!(told, Err(Refusal::NotWanted { chunk: 1, server: "s0".into() }));
-    assert_eq!(world.report(1, "s0", Said::Gone), Ok(Some(PlacementState::Assigned)));
+    assert_eq!(world.report(1, "s0", CopyReport::Gone), Ok(Some(PlacementState::Assigned)));
     world.settle();
     assert_eq!(world.state.map().missing_count, 0);
 }
@@ -111,7 +112,7 @@ fn sources_are_the_addresses_of_servers_that_have_it() {
     world.join("t0", 1, 1);
     world.build(1, 10);
     assert_eq!(world.list(Some("t0"))[0].sources, Vec::<std::sync::Arc<str>>::new());
-    world.report(1, "s0", Said::Ready).unwrap();
+    world.report(1, "s0", CopyReport::Ready).unwrap();
     assert_eq!(world.list(Some("t0"))[0].sources, ["s0:80".into()]);
     assert_eq!(world.list(Some("s0"))[0].sources, Vec::<std::sync::Arc<str>>::new(), "not from itself");
     assert_eq!(world.state.copies_of(ChunkId(1), world.now).unwrap().len(), 2);
@@ -123,7 +124,7 @@ fn listings_come_in_slices_and_filters_hold() {
     world.join("t0", 1, 1);
     (0..400).for_each(|chunk| world.build(chunk, 10));
     for chunk in 0..100 {
-        world.report(chunk, "t0", Said::Ready).unwrap();
+        world.report(chunk, "t0", CopyReport::Ready).unwrap();
     }
     assert_eq!(world.list(None).len(), 800);
     let filter =
@@ -151,8 +152,8 @@ fn a_chunk_that_no_server_can_fetch_leaves_placement_after_a_few_attempts() {
         world.commit();
         world.state = world.store.load(world.config);
         let home = world.homes(0)[&ChunkId(1)].to_string();
-        world.report(1, &home, Said::Fetching).unwrap();
-        world.report(1, &home, Said::Gone).unwrap();
+        world.report(1, &home, CopyReport::Fetching).unwrap();
+        world.report(1, &home, CopyReport::Gone).unwrap();
     }
     assert_eq!(world.state.chunk_count(), 0);
     world.commit();
@@ -185,11 +186,11 @@ fn a_chunk_that_a_server_has_or_had_is_not_given_up_for_those_that_cannot_fetch_
     let mut world = World::with_servers(2);
     world.join("t0", 1, 1);
     world.build(1, 10);
-    world.report(1, "t0", Said::Ready).unwrap();
+    world.report(1, "t0", CopyReport::Ready).unwrap();
     let gone = |world: &mut World| {
         world.commit();
         let home = world.homes(0)[&ChunkId(1)].to_string();
-        world.report(1, &home, Said::Gone).unwrap();
+        world.report(1, &home, CopyReport::Gone).unwrap();
     };
     (0..10).for_each(|_| gone(&mut world));
     assert_eq!(world.state.chunk_count(), 1);
@@ -197,7 +198,7 @@ fn a_chunk_that_a_server_has_or_had_is_not_given_up_for_those_that_cannot_fetch_
     world.settle();
     world.commit();
     assert_eq!(world.store.chunks[&ChunkId(1)].unfetched, 0);
-    world.report(1, "t0", Said::Gone).unwrap();
+    world.report(1, "t0", CopyReport::Gone).unwrap();
     (0..2).for_each(|_| gone(&mut world));
     assert_eq!(world.state.chunk_count(), 1);
     world.commit();
@@ -210,19 +211,19 @@ fn one_server_that_cannot_fetch_takes_no_chunk_from_those_that_may() {
     let mut world = World::with_servers(1);
     world.join("t0", 1, 1);
     world.build(1, 10);
-    world.report(1, "t0", Said::Fetching).unwrap();
+    world.report(1, "t0", CopyReport::Fetching).unwrap();
     for _ in 0..5 {
         world.commit();
-        world.report(1, "s0", Said::Gone).unwrap();
+        world.report(1, "s0", CopyReport::Gone).unwrap();
     }
     assert_eq!(world.state.chunk_count(), 1, "the other one is fetching it");
-    world.report(1, "t0", Said::Ready).unwrap();
+    world.report(1, "t0", CopyReport::Ready).unwrap();
     assert_eq!(world.state.chunk_count(), 1);
     // Once all have said so, it is given up.
     world.build(2, 10);
     for server in ["s0", "t0", "s0"] {
         world.commit();
-        world.report(2, server, Said::Gone).unwrap();
+        world.report(2, server, CopyReport::Gone).unwrap();
     }
     assert_eq!(world.state.returns(None, 9).len(), 1);
 }
@@ -234,17 +235,17 @@ fn a_new_server_is_not_taken_for_one_that_could_not_fetch() {
     world.join("t0", 1, 1);
     world.build(1, 10);
     world.commit();
-    world.report(1, "s0", Said::Gone).unwrap();
+    world.report(1, "s0", CopyReport::Gone).unwrap();
     world.leave("s0");
     world.pass(0);
     world.join("s1", 0, 1);
     world.pass(0);
     for _ in 0..2 {
         world.commit();
-        world.report(1, "t0", Said::Gone).unwrap();
+        world.report(1, "t0", CopyReport::Gone).unwrap();
     }
     assert_eq!(world.state.chunk_count(), 1, "s1 may fetch it");
-    world.report(1, "s1", Said::Gone).unwrap();
+    world.report(1, "s1", CopyReport::Gone).unwrap();
     assert_eq!(world.state.chunk_count(), 0);
 }
 
@@ -272,7 +273,7 @@ fn a_report_about_another_index_is_refused() {
     assert_eq!(world.state.check_index(chunk, &server, artifact(1, 10).checksum), Ok(()));
     world.state.give_up(chunk, 0, world.now, &mut world.out);
     assert_eq!(world.state.check_index(chunk, &server, first.checksum), Ok(()), "what is to be deleted may be any");
-    world.report(1, "s0", Said::Gone).unwrap();
+    world.report(1, "s0", CopyReport::Gone).unwrap();
     world.given_up(1);
     world.state.chunk_built(chunk, &second, 1, world.now, &mut world.out).unwrap();
     let refused = Refusal::AnotherIndex { chunk: 1, server: "s0".to_owned() };
@@ -288,7 +289,7 @@ fn a_chunk_that_was_given_up_before_its_pipeline_knew_it_is_placed_when_it_is_re
     world.state.restore(&carried, world.now, &mut world.out).unwrap();
     for _ in 0..3 {
         world.commit();
-        world.report(1, "s0", Said::Gone).unwrap();
+        world.report(1, "s0", CopyReport::Gone).unwrap();
     }
     // The pipeline has no such chunk: there is nothing to be done for it.
     world.state.returned(&[(ChunkId(1), 0)], &mut world.out);

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use wayleave_core::fleet::{Desired, Judged};
-use wayleave_core::placement::{Config, Part, Said, Write};
+use wayleave_core::placement::{Config, CopyReport, CopyRole, Write};
 
 use super::world::World;
 
@@ -49,9 +49,9 @@ fn row(write: &Write, out: &mut String) {
         Write::Placement(chunk, id, None) => writeln!(out, "  - {chunk} on {id}").unwrap(),
         Write::Placement(chunk, id, Some(copy)) => {
             let part = match copy.part {
-                Part::Chosen => "",
-                Part::Leaving => ", leaving",
-                Part::Lost => ", lost",
+                CopyRole::Chosen => "",
+                CopyRole::Leaving => ", leaving",
+                CopyRole::Lost => ", lost",
             };
             writeln!(out, "  + {chunk} on {id} {}{part}", copy.state.name()).unwrap();
         }
@@ -80,9 +80,9 @@ fn run(world: &mut World, verb: &str, words: &[&str]) -> Vec<String> {
         }
         "report" => {
             let said = match words[2] {
-                "fetching" => Said::Fetching,
-                "ready" => Said::Ready,
-                _ => Said::Gone,
+                "fetching" => CopyReport::Fetching,
+                "ready" => CopyReport::Ready,
+                _ => CopyReport::Gone,
             };
             return world
                 .report(number(0), words[1], said)

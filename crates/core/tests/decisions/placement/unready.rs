@@ -2,7 +2,7 @@
 
 use wayleave_core::fleet::{Desired, Judged};
 use wayleave_core::ids::ChunkId;
-use wayleave_core::placement::{PlacementState, Said};
+use wayleave_core::placement::{CopyReport, PlacementState};
 
 use super::world::World;
 
@@ -25,7 +25,7 @@ fn a_copy_that_is_never_fetched_is_placed_elsewhere_across_takeovers() {
         world.pass(0);
         let first = home(&mut world, 1);
         if fetching {
-            world.report(1, &first, Said::Fetching).unwrap();
+            world.report(1, &first, CopyReport::Fetching).unwrap();
         }
         world.pass(LIMIT - 1_000);
         assert_eq!(home(&mut world, 1), first);
@@ -48,7 +48,7 @@ fn a_new_owner_gives_every_fetch_its_whole_time_again_and_then_no_more() {
     let mut world = World::with_servers(2);
     world.build(1, 10);
     let first = home(&mut world, 1);
-    world.report(1, &first, Said::Fetching).unwrap();
+    world.report(1, &first, CopyReport::Fetching).unwrap();
     world.commit();
     world.now = wayleave_core::time::Time(world.now.0 + 2 * LIMIT);
     world.state = world.store.load(world.config);
@@ -65,18 +65,18 @@ fn news_of_a_fetch_keep_it_and_are_written_seldom() {
     let mut world = World::with_servers(2);
     world.build(1, 10);
     let first = home(&mut world, 1);
-    world.report(1, &first, Said::Fetching).unwrap();
+    world.report(1, &first, CopyReport::Fetching).unwrap();
     world.commit();
     let mut written = 0;
     for _ in 0..400 {
         world.pass(5_000);
-        assert_eq!(world.report(1, &first, Said::Fetching), Ok(Some(PlacementState::Fetching)));
+        assert_eq!(world.report(1, &first, CopyReport::Fetching), Ok(Some(PlacementState::Fetching)));
         written += world.out.len();
         world.commit();
     }
     assert!(written <= 2_000 / 60 + 1, "{written} rows in 2,000 s");
     assert_eq!(home(&mut world, 1), first);
-    assert_eq!(world.report(1, &first, Said::Ready), Ok(Some(PlacementState::Ready)));
+    assert_eq!(world.report(1, &first, CopyReport::Ready), Ok(Some(PlacementState::Ready)));
 }
 
 /// A new server has a long list, and works through it.
@@ -89,7 +89,7 @@ fn a_server_that_works_through_a_long_list_keeps_it() {
     for (done, chunk) in mine.iter().enumerate() {
         world.work("s1");
         world.pass(LIMIT / 2);
-        world.report(*chunk, "s0", Said::Ready).unwrap();
+        world.report(*chunk, "s0", CopyReport::Ready).unwrap();
         world.commit();
         let left = world.homes(0).values().filter(|home| &***home == "s0").count();
         assert_eq!(left, mine.len(), "after {done}");
@@ -109,7 +109,7 @@ fn a_copy_that_is_never_begun_moves_in_the_end_however_busy_its_server_is() {
     while home(&mut world, *left_out) == "s0" {
         assert!(passed < DAY + 2 * LIMIT, "it stays on s0");
         for chunk in others {
-            world.report(*chunk, "s0", Said::Ready).unwrap();
+            world.report(*chunk, "s0", CopyReport::Ready).unwrap();
         }
         world.work("s1");
         world.pass(LIMIT / 2);
@@ -124,7 +124,7 @@ fn a_copy_that_is_never_begun_moves_in_the_end_however_busy_its_server_is() {
 fn a_copy_without_an_alternative_stays_and_moves_when_there_is_one() {
     let mut world = World::with_servers(1);
     world.build(1, 10);
-    world.report(1, "s0", Said::Fetching).unwrap();
+    world.report(1, "s0", CopyReport::Fetching).unwrap();
     for _ in 0..5 {
         world.pass(LIMIT);
         assert_eq!(home(&mut world, 1), "s0");
@@ -147,7 +147,7 @@ fn a_copy_that_was_not_begun_leaves_a_server_that_gets_no_work_at_once_also_whil
                 1 => world.judge(&first, Judged::Suspect),
                 2 => world.desire(&first, Desired::Paused),
                 _ => {
-                    world.report(1, &first, Said::Fetching).unwrap();
+                    world.report(1, &first, CopyReport::Fetching).unwrap();
                     world.judge(&first, Judged::Failed);
                 }
             }
@@ -206,7 +206,7 @@ fn a_first_copy_goes_to_a_server_that_only_probes_doubt_if_there_is_no_other() {
     world.pass(0);
     assert_eq!(home(&mut world, 1), first, "and not from one to the other");
     assert_eq!(world.state.self_check(), Ok(()));
-    world.report(1, &first, Said::Fetching).unwrap();
+    world.report(1, &first, CopyReport::Fetching).unwrap();
     // A healthy one is preferred for what comes then, and for what was not begun.
     world.build(2, 10);
     world.judge(other(&first), Judged::Healthy);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use wayleave_core::fleet::{self, Kind, Report, Reported};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
-use wayleave_core::placement::{self, Config, PlacementState, Said, Write};
+use wayleave_core::placement::{self, Config, CopyReport, PlacementState, Write};
 use wayleave_core::time::{Millis, Time};
 
 use super::world::{Store, artifact};
@@ -95,9 +95,9 @@ impl Owner {
         });
         for (chunk, state) in copies.collect::<Vec<_>>() {
             let said = match state {
-                PlacementState::Assigned | PlacementState::Fetching => Said::Ready,
+                PlacementState::Assigned | PlacementState::Fetching => CopyReport::Ready,
                 PlacementState::Ready => continue,
-                PlacementState::Draining => Said::Gone,
+                PlacementState::Draining => CopyReport::Gone,
             };
             self.placement.report(chunk, &id.into(), said, self.now, out).unwrap();
         }

@@ -7,8 +7,8 @@ use wayleave_core::ids::ChunkId;
 use wayleave_core::names::MachineId;
 use wayleave_core::pipeline::row::Artifact;
 use wayleave_core::placement::{
-    BuiltRow, Config, Filter, LedgerRow, Map, Part, PlacementRow, PlacementState, PlacementView, Refusal, ReturnRow,
-    Said, ServerRow, State, Write,
+    BuiltRow, Config, CopyReport, CopyRole, Filter, LedgerRow, Map, PlacementRow, PlacementState, PlacementView,
+    Refusal, ReturnRow, ServerRow, State, Write,
 };
 use wayleave_core::time::{Millis, Time};
 
@@ -164,7 +164,7 @@ impl World {
         self.state.chunk_built(ChunkId(chunk), &artifact(chunk, bytes), index, self.now, &mut self.out).unwrap();
     }
 
-    pub fn report(&mut self, chunk: u64, id: &str, said: Said) -> Result<Option<PlacementState>, Refusal> {
+    pub fn report(&mut self, chunk: u64, id: &str, said: CopyReport) -> Result<Option<PlacementState>, Refusal> {
         self.state.report(ChunkId(chunk), &id.into(), said, self.now, &mut self.out)
     }
 
@@ -208,10 +208,10 @@ impl World {
         let mut worked = false;
         for copy in self.list(Some(id)) {
             let said = match copy.state {
-                PlacementState::Assigned => Said::Fetching,
-                PlacementState::Fetching => Said::Ready,
+                PlacementState::Assigned => CopyReport::Fetching,
+                PlacementState::Fetching => CopyReport::Ready,
                 PlacementState::Ready => continue,
-                PlacementState::Draining => Said::Gone,
+                PlacementState::Draining => CopyReport::Gone,
             };
             match self.report(copy.chunk.0, id, said) {
                 // Its name was deleted and registered again, and the old copies are not forgotten yet.
@@ -244,7 +244,7 @@ impl World {
         let mut bytes: BTreeMap<&str, f64> =
             self.fleet.values().filter(|s| s.row == RowNo(row)).map(|s| (&*s.id, 0.0)).collect();
         for ((chunk, id), row) in &self.store.placements {
-            if row.part == Part::Chosen
+            if row.part == CopyRole::Chosen
                 && row.state != PlacementState::Draining
                 && let Some(sum) = bytes.get_mut(&**id)
             {
@@ -263,7 +263,7 @@ impl World {
     /// Where the chosen copy of each chunk is, in a row.
     pub fn homes(&self, row: u8) -> BTreeMap<ChunkId, MachineId> {
         let chosen = self.store.placements.iter().filter(|(_, copy)| {
-            copy.row == RowNo(row) && copy.part == Part::Chosen && copy.state != PlacementState::Draining
+            copy.row == RowNo(row) && copy.part == CopyRole::Chosen && copy.state != PlacementState::Draining
         });
         chosen.map(|((chunk, id), _)| (*chunk, id.clone())).collect()
     }

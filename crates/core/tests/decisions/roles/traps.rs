@@ -2,7 +2,7 @@
 
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::limits;
-use wayleave_core::roles::{Answer, Ask, Candidate, Mode, Outcome, Refusal, RoleChanges, StandbyRow, Was};
+use wayleave_core::roles::{Ask, Candidate, HeartbeatReply, Mode, Outcome, Refusal, RoleChanges, StandbyRow, Was};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
 
@@ -194,7 +194,7 @@ fn a11_the_mode_is_kept_and_handed_out() {
 }
 
 /// A request from an acting primary that last received this version, or a bid for the last term as stored.
-fn ask(world: &mut World, uuid: &str, heard: Option<u64>, bids: bool) -> Answer {
+fn ask(world: &mut World, uuid: &str, heard: Option<u64>, bids: bool) -> HeartbeatReply {
     let token = world.tokens.get(uuid).copied();
     let term = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.bid());
     world.ask(Ask { candidate: candidate(uuid), token, heard, take_over: term.filter(|_| bids), slot: None }).unwrap()

@@ -6,7 +6,8 @@ use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::invariants::{Span, Tenure, lawful_step, one_primary};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::roles::{
-    self, Answer, Ask, Candidate, Decided, Facts, Origin, Outcome, Refusal, Released, RoleChanges, RoleView, Writes,
+    self, Ask, Candidate, Decided, Facts, HeartbeatReply, Origin, Outcome, Refusal, Released, RoleChanges, RoleView,
+    Writes,
 };
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
@@ -100,11 +101,11 @@ impl World {
         self.before = self.facts.clone();
     }
 
-    pub fn beat_with(&mut self, candidate: Candidate, token: Option<Token>) -> Result<Answer, Refusal> {
+    pub fn beat_with(&mut self, candidate: Candidate, token: Option<Token>) -> Result<HeartbeatReply, Refusal> {
         self.ask(Ask { candidate, token, heard: None, take_over: None, slot: None })
     }
 
-    pub fn ask(&mut self, ask: Ask) -> Result<Answer, Refusal> {
+    pub fn ask(&mut self, ask: Ask) -> Result<HeartbeatReply, Refusal> {
         self.entropy += 1;
         let uuid = ask.candidate.uuid.clone();
         let answer = self.apply(roles::heartbeat(&self.facts, &ask, self.entropy)?);
@@ -135,7 +136,7 @@ impl World {
         self.tokens.get(uuid).copied().filter(|token| Some(*token) != released)
     }
 
-    pub fn beat(&mut self, uuid: &str) -> Result<Answer, Refusal> {
+    pub fn beat(&mut self, uuid: &str) -> Result<HeartbeatReply, Refusal> {
         self.beat_with(candidate(uuid), self.token_of(uuid))
     }
 

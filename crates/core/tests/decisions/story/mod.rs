@@ -299,7 +299,7 @@ fn hot(row: &HotRow) -> String {
             format!("+ host {} h{}: {queued} queued, {out} out, last visit ended {end}", row.name, row.id.counter())
         }
         HotRow::HostGone(id) => format!("- host h{}", id.counter()),
-        HotRow::Member { host, alias } => {
+        HotRow::HostAlias { host, alias } => {
             alias.as_ref().map_or_else(|| format!("- member {host}"), |alias| format!("+ member {host} of {alias}"))
         }
     }

@@ -72,11 +72,11 @@ impl Store {
             HotRow::AliasGone(id) => format!("2 {id:?}"),
             HotRow::Host(row) => format!("3 {:?}", row.id),
             HotRow::HostGone(id) => format!("3 {id:?}"),
-            HotRow::Member { host, .. } => format!("4 {host}"),
+            HotRow::HostAlias { host, .. } => format!("4 {host}"),
         };
         let gone = matches!(
             row,
-            HotRow::CrawlGone(_) | HotRow::AliasGone(_) | HotRow::HostGone(_) | HotRow::Member { alias: None, .. }
+            HotRow::CrawlGone(_) | HotRow::AliasGone(_) | HotRow::HostGone(_) | HotRow::HostAlias { alias: None, .. }
         );
         if gone {
             self.hot.remove(&key);

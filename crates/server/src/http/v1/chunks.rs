@@ -16,7 +16,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::names::BadName;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Decision, EndChunk, ReportLinks, Stage};
+use wayleave_core::pipeline::request::{EndChunk, OperatorAction, ReportLinks, Stage};
 use wayleave_core::time::Millis;
 
 use super::add_batch::{AddBatch, count};
@@ -227,14 +227,14 @@ pub async fn fail_chunk(
     Ok(Json(ChunkMoved::new(chunk, app.pipeline.end(chunk, token, end).await?)))
 }
 
-/// Offers a chunk again that was set aside or skipped. For operators.
+/// Offers a chunk again that was set aside or skipped, or has a placed one built anew. For operators.
 #[utoipa::path(
     post, path = "/v1/chunks/{chunk}/retry", tag = "chunks",
     params(("chunk" = String, Path, description = "The chunk's id.")),
     responses((status = 200, description = "The chunk's state now.", body = ChunkMoved))
 )]
 pub async fn retry_chunk(State(app): State<App>, ChunkInPath(chunk): ChunkInPath) -> Result<Json<ChunkMoved>, Refused> {
-    decide(&app, chunk, Decision::Retry).await
+    decide(&app, chunk, OperatorAction::Retry).await
 }
 
 /// Gives a chunk up that is not built: its token ends, and URLs that it has not fetched are marked as failed. For
@@ -245,9 +245,9 @@ pub async fn retry_chunk(State(app): State<App>, ChunkInPath(chunk): ChunkInPath
     responses((status = 200, description = "The chunk's state now.", body = ChunkMoved))
 )]
 pub async fn skip_chunk(State(app): State<App>, ChunkInPath(chunk): ChunkInPath) -> Result<Json<ChunkMoved>, Refused> {
-    decide(&app, chunk, Decision::Skip).await
+    decide(&app, chunk, OperatorAction::Skip).await
 }
 
-async fn decide(app: &App, chunk: ChunkId, decision: Decision) -> Result<Json<ChunkMoved>, Refused> {
+async fn decide(app: &App, chunk: ChunkId, decision: OperatorAction) -> Result<Json<ChunkMoved>, Refused> {
     Ok(Json(ChunkMoved::new(chunk, app.pipeline.decide(chunk, decision).await?)))
 }

@@ -41,13 +41,13 @@ pub fn roles() -> Roles {
 
 /// A response, read to its end.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub text: String,
 }
 
-impl Answer {
+impl Response {
     /// The body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {}", self.text))
@@ -127,11 +127,11 @@ impl Door {
         Self { router: router(&app), app }
     }
 
-    pub async fn send(&self, request: Request<Body>) -> Answer {
+    pub async fn send(&self, request: Request<Body>) -> Response {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+        Response { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
     }
 
     /// Only the status, of a response that may not be text.
@@ -140,33 +140,33 @@ impl Door {
     }
 
     /// A request with a body of a content type; an empty type sends none.
-    pub async fn send_as(&self, method: Method, path: &str, kind: &str, body: impl Into<Body>) -> Answer {
+    pub async fn send_as(&self, method: Method, path: &str, kind: &str, body: impl Into<Body>) -> Response {
         let request = Request::builder().method(method).uri(path);
         let request = if kind.is_empty() { request } else { request.header(header::CONTENT_TYPE, kind) };
         self.send(request.body(body.into()).unwrap()).await
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> Response {
         self.send_as(Method::GET, path, "", Body::empty()).await
     }
 
-    pub async fn delete(&self, path: &str) -> Answer {
+    pub async fn delete(&self, path: &str) -> Response {
         self.send_as(Method::DELETE, path, "", Body::empty()).await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
+    pub async fn post(&self, path: &str, body: Value) -> Response {
         self.send_as(Method::POST, path, "application/json", body.to_string()).await
     }
 
-    pub async fn put(&self, path: &str, body: Value) -> Answer {
+    pub async fn put(&self, path: &str, body: Value) -> Response {
         self.send_as(Method::PUT, path, "application/json", body.to_string()).await
     }
 
-    pub async fn patch(&self, path: &str, body: Value) -> Answer {
+    pub async fn patch(&self, path: &str, body: Value) -> Response {
         self.send_as(Method::PATCH, path, "application/json", body.to_string()).await
     }
 
-    pub async fn lines(&self, path: &str, lines: impl Into<Body>) -> Answer {
+    pub async fn lines(&self, path: &str, lines: impl Into<Body>) -> Response {
         self.send_as(Method::POST, path, "application/x-ndjson", lines).await
     }
 

@@ -12,7 +12,7 @@ use wayleave_elect::{Candidate, Decline, Effect, Moment, Wish};
 
 use crate::timed_model::budget::Budget;
 use crate::timed_model::messages::{Message, Messages, What, believes};
-use crate::timed_model::roles::{Seen, name, uuid};
+use crate::timed_model::roles::{History, name, uuid};
 use crate::timed_model::store::{Fault, Store};
 
 const T_MS: u64 = 5_000;
@@ -64,7 +64,7 @@ pub struct World {
     pub store: Store,
     messages: Messages,
     left: Budget,
-    pub seen: Seen,
+    pub history: History,
     /// No server answers.
     away: bool,
     /// These two cannot reach each other.
@@ -121,7 +121,7 @@ impl Model for GoingOn {
             store: Store::going_on(T_MS, G_MS, self.fault),
             messages: Messages::default(),
             left: self.budget,
-            seen: Seen::default(),
+            history: History::default(),
             away: false,
             cut: None,
             open: true,
@@ -231,9 +231,9 @@ impl Model for GoingOn {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(ONE_BELIEVER, |_, world: &World| world.believers().len() <= 1),
-            Property::always(ONE_HOLDER, |_, world: &World| !world.seen.broken.contains(&ONE_HOLDER)),
-            Property::always(EPOCHS_GROW, |_, world: &World| !world.seen.broken.contains(&EPOCHS_GROW)),
-            Property::sometimes("the role changes hands", |_, world: &World| world.seen.holders.len() > 1),
+            Property::always(ONE_HOLDER, |_, world: &World| !world.history.broken.contains(&ONE_HOLDER)),
+            Property::always(EPOCHS_GROW, |_, world: &World| !world.history.broken.contains(&EPOCHS_GROW)),
+            Property::sometimes("the role changes hands", |_, world: &World| world.history.holders.len() > 1),
             Property::sometimes("a primary goes on after its term", |model: &Self, world: &World| {
                 world.went_on || model.budget.outages == 0
             }),
@@ -360,7 +360,7 @@ impl World {
                 let uuid = uuid(client, beat.call.identity);
                 let (answer, granted) = self.store.heartbeat(self.now, &uuid, &beat, (I_MS, Some(peer)));
                 if let Some(granted) = granted {
-                    self.seen.grant(granted);
+                    self.history.grant(granted);
                 }
                 let answer = Message { client, sent, what: What::Answer(beat.call, answer) };
                 self.pass_on(model, client, answer, answer_is_slow);

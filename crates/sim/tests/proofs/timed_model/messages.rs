@@ -1,7 +1,7 @@
 //! What the models of candidates share: messages on their way, and how a candidate's effects are carried out.
 
 use wayleave_core::time::Millis;
-use wayleave_elect::{Answer, Call, Candidate, Effect, Heartbeat, Moment, Question, Then};
+use wayleave_elect::{Call, Candidate, Effect, Heartbeat, HeartbeatReply, Moment, Question, Then};
 
 /// A message that is slower than this is lost. Longer than T: it may arrive in another term.
 const SLOWEST_MS: u64 = 6_000;
@@ -16,7 +16,7 @@ pub struct Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     Beat(Heartbeat),
-    Answer(Call, Answer),
+    Answer(Call, HeartbeatReply),
     Release {
         identity: u32,
         token: Option<String>,

@@ -45,7 +45,7 @@ pub struct State {
     pub store: Store,
     messages: Messages,
     left: Budget,
-    pub seen: Seen,
+    pub history: History,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +69,7 @@ pub enum Link {
 
 /// What the laws check: everything ever granted and written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Seen {
+pub struct History {
     pub holders: BTreeMap<u64, String>,
     highest_granted: u64,
     /// The highest epoch that a receiver has seen, and whose it was.
@@ -118,7 +118,7 @@ impl Model for Roles {
             store: Store::new(T_MS),
             messages: Messages::default(),
             left: self.budget,
-            seen: Seen::default(),
+            history: History::default(),
         }]
     }
 
@@ -210,13 +210,13 @@ impl Model for Roles {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always(ONE_HOLDER, |_, state: &State| !state.seen.broken.contains(&ONE_HOLDER)),
-            Property::always(EPOCHS_GROW, |_, state: &State| !state.seen.broken.contains(&EPOCHS_GROW)),
-            Property::always(NO_OVERLAP, |_, state: &State| !state.seen.broken.contains(&NO_OVERLAP)),
+            Property::always(ONE_HOLDER, |_, state: &State| !state.history.broken.contains(&ONE_HOLDER)),
+            Property::always(EPOCHS_GROW, |_, state: &State| !state.history.broken.contains(&EPOCHS_GROW)),
+            Property::always(NO_OVERLAP, |_, state: &State| !state.history.broken.contains(&NO_OVERLAP)),
             Property::always(ONE_BELIEVER, |_, state: &State| state.believers().len() <= 1),
             // Liveness checks: without these the model could be safe because nothing happens in it.
             Property::sometimes("somebody is primary", |_, state: &State| !state.believers().is_empty()),
-            Property::sometimes("the role changes hands", |_, state: &State| state.seen.holders.len() > 1),
+            Property::sometimes("the role changes hands", |_, state: &State| state.history.holders.len() > 1),
         ]
     }
 }
@@ -321,7 +321,7 @@ impl State {
                 let name = uuid(client, beat.call.identity);
                 let (answer, granted) = self.store.heartbeat(self.now, &name, &beat, (I_MS, None));
                 if let Some(granted) = granted {
-                    self.seen.grant(granted);
+                    self.history.grant(granted);
                 }
                 let answer = Message { client, sent, what: What::Answer(beat.call, answer) };
                 if answer_is_slow || self.clients[client].paused {
@@ -354,19 +354,19 @@ impl State {
 
     /// A guarded write reaches its receiver, which admits it as [`wayleave_elect::Guard`] does.
     fn write(&mut self, model: &Roles, client: usize, epoch: u64) {
-        let (highest, whose) = self.seen.written.unwrap_or((0, client));
+        let (highest, whose) = self.history.written.unwrap_or((0, client));
         if model.guarded && epoch < highest {
             return;
         }
         if epoch < highest || (epoch == highest && whose != client) {
-            self.seen.broken.push(NO_OVERLAP);
+            self.history.broken.push(NO_OVERLAP);
         } else {
-            self.seen.written = Some((epoch, client));
+            self.history.written = Some((epoch, client));
         }
     }
 }
 
-impl Seen {
+impl History {
     pub fn grant(&mut self, granted: Granted) {
         let Granted { epoch, uuid, new } = granted;
         let holder = self.holders.entry(epoch).or_insert_with(|| uuid.clone());

@@ -11,7 +11,7 @@ use wayleave_core::roles::{
 };
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
-use wayleave_elect::{Answer, Heartbeat};
+use wayleave_elect::{Heartbeat, HeartbeatReply};
 
 /// The store's clock shows this much when the model begins.
 const NOON: u64 = 1_000_000;
@@ -156,7 +156,7 @@ impl Store {
         uuid: &str,
         beat: &Heartbeat,
         (interval_ms, peer): (u64, Option<Peer>),
-    ) -> (Answer, Option<Granted>) {
+    ) -> (HeartbeatReply, Option<Granted>) {
         let candidate = Candidate {
             uuid: uuid.into(),
             address: None,
@@ -173,7 +173,7 @@ impl Store {
         self.fault.spoil(&mut facts, &ask);
         let decided = match heartbeat(&facts, &ask, u128::from(self.grants) + 1) {
             Ok(decided) => decided,
-            Err(_) => return (Answer::NotCurrent, None),
+            Err(_) => return (HeartbeatReply::NotCurrent, None),
         };
         self.commit(decided.writes, facts.now);
         let new = decided.answer.outcome == Outcome::Acquired;
@@ -183,7 +183,8 @@ impl Store {
             uuid: uuid.to_owned(),
             new,
         });
-        let answer = Answer::read(&HeartbeatResponse::from(decided.answer), uuid).expect("an answer that makes sense");
+        let answer =
+            HeartbeatReply::read(&HeartbeatResponse::from(decided.answer), uuid).expect("an answer that makes sense");
         (answer, granted)
     }
 

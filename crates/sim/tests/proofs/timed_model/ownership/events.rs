@@ -136,7 +136,9 @@ impl State {
     /// Opens what belongs to the node, closes what does not, and does its part of the plan.
     fn act(&mut self, model: &Ownership, index: usize) {
         let Pass::Looked(glance, _) = self.nodes[index].pass.clone() else { return };
-        let seen = claims::Seen::read(glance.look(&claims::Seen::scans(model.shards)), model.shards).unwrap();
+        let seen =
+            claims::ClusterSnapshot::read(glance.look(&claims::ClusterSnapshot::scans(model.shards)), model.shards)
+                .unwrap();
         let me = self.nodes[index].id;
         let foreign = |shard: &ShardId| !seen.belongs_to(*shard, me);
         let closing: Vec<ShardId> = (0..model.shards)
@@ -221,7 +223,7 @@ impl State {
         while let Some(done) = desk.flying.first().and_then(|first| first.done) {
             let Flying { commit, .. } = desk.flying.remove(0);
             if done && !desk.failed {
-                self.seen.acknowledge(&commit);
+                self.history.acknowledge(&commit);
             } else if !desk.failed {
                 desk.failed = true;
                 doubted = Some(commit.parts[0].base.clone());
@@ -254,10 +256,10 @@ impl State {
         let of_owner = |message: &Message| match &message.what {
             What::Ask(Call::Commit(commit))
             | What::Checked(Call::Commit(commit))
-            | What::Answer(Call::Commit(commit), ..) => message.node == index && commit.parts[0].shard == shard,
+            | What::StoreReply(Call::Commit(commit), ..) => message.node == index && commit.parts[0].shard == shard,
             _ => false,
         };
-        self.slow.retain(|message| !(of_owner(message) && matches!(message.what, What::Answer(..))));
+        self.slow.retain(|message| !(of_owner(message) && matches!(message.what, What::StoreReply(..))));
         for message in self.fresh.iter_mut().chain(&mut self.slow).filter(|message| of_owner(message)) {
             message.awaited = false;
         }
@@ -312,13 +314,13 @@ impl State {
         let (now, id) = (node.now(self.now), node.id);
         let desk = node.free_desk(shard).filter(|desk| desk.flying.len() < FLYING_MAX)?;
         let entropy = u128::from(id.0) << 64 | u128::from(desk.epoch) << 32 | u128::from(desk.seq + 1);
-        let (writes, deed) = shard::decide(shard, &desk.memory, now, self.seen.told(), (entropy, model.lease))?;
+        let (writes, deed) = shard::decide(shard, &desk.memory, now, self.history.told(), (entropy, model.lease))?;
         let part = desk.seal(shard, &writes);
         let commit = Frozen::new(Commit { asked: fenced(&[&part], writes), parts: vec![part], deed, giver: None });
         desk.flying.push(Flying { commit: commit.clone(), done: None });
         self.left.commits -= 1;
         if model.answers_early {
-            self.seen.acknowledge(&commit);
+            self.history.acknowledge(&commit);
         }
         self.ask(index, Call::Commit(commit));
         Some(())
@@ -378,7 +380,9 @@ impl State {
         let mut node = Node::new(NodeId(self.lives), model.shards);
         node.offset_ms = self.store.offset_ms;
         let glance = self.store.glance(self.now);
-        for Row { key, value } in glance.look(&claims::Seen::scans(model.shards)[..1]).rows.into_iter().flatten() {
+        for Row { key, value } in
+            glance.look(&claims::ClusterSnapshot::scans(model.shards)[..1]).rows.into_iter().flatten()
+        {
             if node_row::decode(&value).unwrap().address == address(index) {
                 let writes = vec![Write { key: key.clone(), value: None }];
                 let bury = Batch { fences: Vec::new(), expects: vec![(key, Some(value))], writes };

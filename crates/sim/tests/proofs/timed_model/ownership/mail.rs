@@ -4,7 +4,7 @@ use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_engine::Error;
 
 use super::engine::Fencing;
-use super::node::{Answer, Call, Desk, Is, Owner, Pass};
+use super::node::{Call, Desk, Is, Owner, Pass, StoreReply};
 use super::{Message, Ownership, State, What};
 
 impl State {
@@ -24,11 +24,11 @@ impl State {
                 self.apply(&call);
                 self.send_back(
                     model,
-                    Message { node, sent, awaited, hidden, what: answer_of(call, Answer::Done, self) },
+                    Message { node, sent, awaited, hidden, what: answer_of(call, StoreReply::Done, self) },
                     false,
                 );
             }
-            What::Answer(call, answer, offset_ms) => {
+            What::StoreReply(call, answer, offset_ms) => {
                 let known = &mut self.nodes[node].offset_ms;
                 *known = (*known).max(offset_ms);
                 self.hear(model, node, sent, call, answer);
@@ -74,15 +74,15 @@ impl State {
     }
 
     /// The store carries out a call.
-    fn answer(&mut self, model: &Ownership, call: &Call) -> Answer {
+    fn answer(&mut self, model: &Ownership, call: &Call) -> StoreReply {
         let asked = match call {
             Call::Own(shard, expects) => {
                 return match self.store.own(*shard, std::slice::from_ref(expects)) {
                     Ok((epoch, seq)) => {
-                        self.seen.own(*shard, epoch);
-                        Answer::Owned(epoch, seq)
+                        self.history.own(*shard, epoch);
+                        StoreReply::Owned(epoch, seq)
                     }
-                    Err(_) => Answer::Refused,
+                    Err(_) => StoreReply::Refused,
                 };
             }
             Call::Beat(asked) | Call::Take(asked, ..) | Call::Give(asked, ..) => asked,
@@ -91,11 +91,11 @@ impl State {
         match self.store.check(asked, model.fencing) {
             Ok(()) => {
                 self.apply(call);
-                Answer::Done
+                StoreReply::Done
             }
             Err(error) => {
-                self.seen.met.fenced |= matches!(error, Error::Fenced { .. });
-                Answer::Refused
+                self.history.met.fenced |= matches!(error, Error::Fenced { .. });
+                StoreReply::Refused
             }
         }
     }
@@ -103,7 +103,7 @@ impl State {
     fn apply(&mut self, call: &Call) {
         match call {
             Call::Commit(commit) => {
-                self.seen.accept(commit, &self.store);
+                self.history.accept(commit, &self.store);
                 self.store.apply(&commit.asked);
             }
             Call::Beat(asked) | Call::Take(asked, ..) | Call::Give(asked, ..) => self.store.apply(asked),
@@ -123,13 +123,13 @@ impl State {
     }
 
     /// A node receives the response to its call.
-    fn hear(&mut self, model: &Ownership, index: usize, sent: u64, call: Call, answer: Answer) {
+    fn hear(&mut self, model: &Ownership, index: usize, sent: u64, call: Call, answer: StoreReply) {
         let node = &mut self.nodes[index];
         match call {
-            Call::Beat(_) if answer == Answer::Done => node.renewed(sent),
+            Call::Beat(_) if answer == StoreReply::Done => node.renewed(sent),
             Call::Beat(_) => {}
             Call::Take(_, takes, gives) => {
-                if answer == Answer::Done {
+                if answer == StoreReply::Done {
                     takes.into_iter().for_each(|shard| self.open(index, shard, None));
                     self.give(model, index, gives);
                 } else {
@@ -143,8 +143,8 @@ impl State {
                         node.pass = Pass::Rest;
                     }
                 }
-                if answer == Answer::Done {
-                    self.seen.met.handed_over |= to_somebody;
+                if answer == StoreReply::Done {
+                    self.history.met.handed_over |= to_somebody;
                     self.nudge(index);
                 }
             }
@@ -152,18 +152,18 @@ impl State {
             Call::Commit(commit) => {
                 let desk = node.desk(commit.parts[0].shard).expect("an owner waits for its commits");
                 let flying = desk.flying.iter_mut().find(|flying| flying.commit == commit);
-                flying.expect("a commit under way").done = Some(answer == Answer::Done);
+                flying.expect("a commit under way").done = Some(answer == StoreReply::Done);
             }
         }
         self.go_on(model, index);
     }
 
-    fn owned(&mut self, model: &Ownership, index: usize, shard: ShardId, answer: Answer) {
+    fn owned(&mut self, model: &Ownership, index: usize, shard: ShardId, answer: StoreReply) {
         let post = self.nodes[index].post(shard);
         let Owner::Owning { kept } = post.owner.clone() else { return };
         post.owner = match answer {
-            Answer::Owned(epoch, seq) => {
-                self.seen.met.found |= kept.as_ref().is_some_and(|kept| kept != self.store.shard(shard));
+            StoreReply::Owned(epoch, seq) => {
+                self.history.met.found |= kept.as_ref().is_some_and(|kept| kept != self.store.shard(shard));
                 let opened = match kept.filter(|_| !model.reloads) {
                     Some(kept) => Owner::Open(Desk::open(epoch, seq, kept)),
                     None => Owner::Reading { epoch, seq, read: None },
@@ -172,7 +172,7 @@ impl State {
                 flying.for_each(|message| message.hidden |= 1 << shard.0);
                 opened
             }
-            Answer::Unknown if !post.stopping => return self.open(index, shard, kept),
+            StoreReply::Unknown if !post.stopping => return self.open(index, shard, kept),
             _ => Owner::Absent,
         };
         post.stopping &= post.owner != Owner::Absent;
@@ -190,11 +190,11 @@ impl State {
         match message.what {
             What::Ask(call) | What::Checked(call) => {
                 self.slow[index].awaited = false;
-                self.hear(model, message.node, message.sent, call, Answer::Unknown);
+                self.hear(model, message.node, message.sent, call, StoreReply::Unknown);
             }
-            What::Answer(call, ..) => {
+            What::StoreReply(call, ..) => {
                 self.slow.remove(index);
-                self.hear(model, message.node, message.sent, call, Answer::Unknown);
+                self.hear(model, message.node, message.sent, call, StoreReply::Unknown);
             }
             What::Hand(_) | What::Handed { .. } => {}
         }
@@ -208,15 +208,15 @@ impl State {
         self.slow = between;
         let lost: Vec<Message> = lost;
         for Message { node, sent, awaited, hidden, what } in lost {
-            let (What::Ask(call) | What::Checked(call) | What::Answer(call, ..)) = what else { continue };
+            let (What::Ask(call) | What::Checked(call) | What::StoreReply(call, ..)) = what else { continue };
             if self.nodes[node].is != Is::Gone {
-                let what = What::Answer(call, Answer::Unknown, 0);
+                let what = What::StoreReply(call, StoreReply::Unknown, 0);
                 self.send_back(model, Message { node, sent, awaited, hidden, what }, false);
             }
         }
     }
 }
 
-fn answer_of(call: Call, answer: Answer, state: &State) -> What {
-    What::Answer(call, answer, state.store.offset_ms)
+fn answer_of(call: Call, answer: StoreReply, state: &State) -> What {
+    What::StoreReply(call, answer, state.store.offset_ms)
 }

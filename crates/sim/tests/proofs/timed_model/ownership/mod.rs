@@ -11,9 +11,9 @@
 mod engine;
 mod events;
 mod frozen;
+mod history;
 mod mail;
 mod node;
-mod seen;
 mod shard;
 
 use stateright::{Model, Property};
@@ -23,9 +23,9 @@ use wayleave_core::time::{Millis, Time};
 use crate::timed_model::budget::Budget;
 pub use engine::Fencing;
 use engine::{Rows, Store};
-use node::{Answer, Call, Desk, Is, Node, Owner, Pass};
-pub use seen::{CURRENT_EPOCH, NO_HOST_LOST, NOTHING_LOST, ON_TOP, ONE_VISITOR};
-use seen::{LAWS, Seen};
+pub use history::{CURRENT_EPOCH, NO_HOST_LOST, NOTHING_LOST, ON_TOP, ONE_VISITOR};
+use history::{History, LAWS};
+use node::{Call, Desk, Is, Node, Owner, Pass, StoreReply};
 
 /// Between two looks of a node, and two lease renewals.
 const TICK_MS: u64 = 1_000;
@@ -71,7 +71,7 @@ pub struct State {
     /// How many processes there ever were.
     lives: u64,
     left: Budget,
-    pub seen: Seen,
+    pub history: History,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -93,7 +93,7 @@ enum What {
     /// In the store: checked, and not yet applied. Only where fences are read before.
     Checked(Call),
     /// From the store, with the steps of its clock.
-    Answer(Call, Answer, u64),
+    StoreReply(Call, StoreReply, u64),
     /// To another node: a host to adopt.
     Hand(Parcel),
     /// Back: whether it was.
@@ -168,7 +168,7 @@ impl Model for Ownership {
             }
             node.renewed(0);
         }
-        let seats = wayleave_cluster::claims::Seen::read(store.glance(0).look(&[]), self.shards).unwrap();
+        let seats = wayleave_cluster::claims::ClusterSnapshot::read(store.glance(0).look(&[]), self.shards).unwrap();
         store.apply(&seats.take(&all().collect::<Vec<_>>(), NodeId(1)).into());
         for shard in all() {
             nodes[0].post(shard).owner = Owner::Open(Desk::open(1, 0, store.shard(shard).clone()));
@@ -182,7 +182,7 @@ impl Model for Ownership {
             cut: false,
             lives: self.nodes as u64,
             left: self.budget,
-            seen: Seen::default(),
+            history: History::default(),
         }]
     }
 
@@ -206,7 +206,7 @@ impl Model for Ownership {
             if runs || !answers {
                 actions.push(Action::Arrive(index));
             }
-            let to_store = matches!(&message.what, What::Ask(call) | What::Checked(call) | What::Answer(call, ..)
+            let to_store = matches!(&message.what, What::Ask(call) | What::Checked(call) | What::StoreReply(call, ..)
                 if !matches!(call, Call::Beat(_)));
             if runs && message.awaited && to_store {
                 actions.push(Action::GiveUp(index));
@@ -247,31 +247,33 @@ impl Model for Ownership {
 
     fn properties(&self) -> Vec<Property<Self>> {
         let law = |law: &'static str| match law {
-            ONE_VISITOR => Property::always(law, |_, state: &State| !state.seen.broken.contains(ONE_VISITOR)),
-            CURRENT_EPOCH => Property::always(law, |_, state: &State| !state.seen.broken.contains(CURRENT_EPOCH)),
-            ON_TOP => Property::always(law, |_, state: &State| !state.seen.broken.contains(ON_TOP)),
+            ONE_VISITOR => Property::always(law, |_, state: &State| !state.history.broken.contains(ONE_VISITOR)),
+            CURRENT_EPOCH => Property::always(law, |_, state: &State| !state.history.broken.contains(CURRENT_EPOCH)),
+            ON_TOP => Property::always(law, |_, state: &State| !state.history.broken.contains(ON_TOP)),
             NO_HOST_LOST => Property::always(law, |_, state: &State| state.owners_know_the_store()),
             _ => Property::always(law, |model: &Self, state: &State| {
-                !state.seen.broken.contains(NOTHING_LOST) && state.seen.nothing_lost(&state.store, model.shards)
+                !state.history.broken.contains(NOTHING_LOST) && state.history.nothing_lost(&state.store, model.shards)
             }),
         };
         let mut all: Vec<Property<Self>> = LAWS.map(law).into();
         // Liveness checks: without these the model could be safe because nothing happens in it.
         let Budget { delays, pauses, crashes, ends, moves, .. } = self.budget;
         if pauses + crashes + ends > 0 || self.shards > 1 {
-            all.push(Property::sometimes("a second owner grants", |_, state: &State| state.seen.met.taken_over));
+            all.push(Property::sometimes("a second owner grants", |_, state: &State| state.history.met.taken_over));
         }
         if pauses > 0 || delays > 0 {
-            all.push(Property::sometimes("a commit comes too late", |_, state: &State| state.seen.met.fenced));
+            all.push(Property::sometimes("a commit comes too late", |_, state: &State| state.history.met.fenced));
         }
         if delays > 0 {
-            all.push(Property::sometimes("a reload finds what was in doubt", |_, state: &State| state.seen.met.found));
+            all.push(Property::sometimes("a reload finds what was in doubt", |_, state: &State| {
+                state.history.met.found
+            }));
         }
         if ends > 0 || self.shards > 1 {
-            all.push(Property::sometimes("a shard is handed over", |_, state: &State| state.seen.met.handed_over));
+            all.push(Property::sometimes("a shard is handed over", |_, state: &State| state.history.met.handed_over));
         }
         if moves > 0 {
-            all.push(Property::sometimes("a host moves", |_, state: &State| state.seen.met.moved));
+            all.push(Property::sometimes("a host moves", |_, state: &State| state.history.met.moved));
         }
         all
     }

@@ -128,7 +128,7 @@ pub enum Call {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Answer {
+pub enum StoreReply {
     Done,
     Owned(u64, u64),
     /// Fenced or a conflict: nothing was changed.

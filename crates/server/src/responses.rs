@@ -1,7 +1,7 @@
 //! Responses in flight: every byte counts against the memory budget until the connection has sent it, and a response
 //! that the client does not read is detected.
 //!
-//! HTTP/2 flow control lets a client stall a response by granting no window, while it still answers pings and reads
+//! HTTP/2 flow control lets a client stall a response by granting no window, while it still responses pings and reads
 //! other streams. So each response is monitored individually, and one that stalls closes its connection: once HTTP/2
 //! has buffered the bytes, there is no other handle on them.
 
@@ -25,9 +25,9 @@ const PIECE_BYTES: usize = 32 << 10;
 const LOOKS: u32 = 4;
 
 /// The responses of one connection.
-pub struct Answers {
+pub struct ResponsesInFlight {
     /// Those in flight, and some that have ended.
-    list: Mutex<Vec<Weak<Answer>>>,
+    list: Mutex<Vec<Weak<ResponseInFlight>>>,
     begun: Notify,
     /// Requests in flight, including the reading of their responses.
     pub busy: Arc<AtomicUsize>,
@@ -36,7 +36,7 @@ pub struct Answers {
     asked: AtomicBool,
 }
 
-impl Default for Answers {
+impl Default for ResponsesInFlight {
     fn default() -> Self {
         let last_request = Mutex::new(Instant::now());
         let asked = AtomicBool::new(false);
@@ -45,7 +45,7 @@ impl Default for Answers {
 }
 
 /// One response.
-pub struct Answer {
+pub struct ResponseInFlight {
     state: Mutex<State>,
     busy: Arc<AtomicUsize>,
 }
@@ -58,22 +58,22 @@ struct State {
     moved: Instant,
 }
 
-impl Answers {
+impl ResponsesInFlight {
     /// Starts a request; it is in flight until the returned response is dropped.
-    pub fn begin(&self, budget: &Arc<Budget>) -> Arc<Answer> {
+    pub fn begin(&self, budget: &Arc<Budget>) -> Arc<ResponseInFlight> {
         self.busy.fetch_add(1, Ordering::Relaxed);
         self.asked.store(true, Ordering::Relaxed);
         *self.last_request.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let state = State { share: budget.share(1), given: 0, moved: Instant::now() };
-        let answer = Arc::new(Answer { state: Mutex::new(state), busy: Arc::clone(&self.busy) });
+        let response = Arc::new(ResponseInFlight { state: Mutex::new(state), busy: Arc::clone(&self.busy) });
         let mut list = self.list();
         if list.len() == list.capacity() {
-            list.retain(|answer| answer.strong_count() > 0);
+            list.retain(|response| response.strong_count() > 0);
         }
-        list.push(Arc::downgrade(&answer));
+        list.push(Arc::downgrade(&response));
         drop(list);
         self.begun.notify_one();
-        answer
+        response
     }
 
     /// Whether any request has arrived.
@@ -91,7 +91,7 @@ impl Answers {
         loop {
             tokio::time::sleep(after / LOOKS).await;
             let under_way = self.under_way();
-            if under_way.iter().any(|answer| answer.is_stalled(Instant::now(), after)) {
+            if under_way.iter().any(|response| response.is_stalled(Instant::now(), after)) {
                 return;
             }
             if under_way.is_empty() {
@@ -101,21 +101,21 @@ impl Answers {
         }
     }
 
-    fn under_way(&self) -> Vec<Arc<Answer>> {
+    fn under_way(&self) -> Vec<Arc<ResponseInFlight>> {
         let mut list = self.list();
-        list.retain(|answer| answer.strong_count() > 0);
+        list.retain(|response| response.strong_count() > 0);
         list.iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Weak<Answer>>> {
+    fn list(&self) -> MutexGuard<'_, Vec<Weak<ResponseInFlight>>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Answer {
+impl ResponseInFlight {
     /// A response outside any connection.
     pub fn alone(budget: &Arc<Budget>) -> Arc<Self> {
-        Answers::default().begin(budget)
+        ResponsesInFlight::default().begin(budget)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -131,11 +131,11 @@ impl Answer {
     pub fn carry(self: Arc<Self>, body: Body) -> Body {
         let counted = body.size_hint().exact().map_or(0, |bytes| bytes as usize);
         self.state().share.overdraw(counted);
-        Body::new(Carried { body, answer: self, counted, rest: Bytes::new() })
+        Body::new(Carried { body, response: self, counted, rest: Bytes::new() })
     }
 }
 
-impl Drop for Answer {
+impl Drop for ResponseInFlight {
     fn drop(&mut self) {
         self.busy.fetch_sub(1, Ordering::Relaxed);
     }
@@ -144,7 +144,7 @@ impl Drop for Answer {
 /// A body whose bytes are counted.
 struct Carried {
     body: Body,
-    answer: Arc<Answer>,
+    response: Arc<ResponseInFlight>,
     /// Bytes that were counted before they arrived.
     counted: usize,
     /// What has arrived and was not yet passed on.
@@ -157,17 +157,17 @@ impl Carried {
             return None;
         }
         let bytes = self.rest.split_to(self.rest.len().min(PIECE_BYTES));
-        let mut state = self.answer.state();
+        let mut state = self.response.state();
         state.given += bytes.len();
         state.moved = Instant::now();
         drop(state);
-        Some(Frame::data(Bytes::from_owner(Piece { bytes, answer: Arc::clone(&self.answer) })))
+        Some(Frame::data(Bytes::from_owner(Piece { bytes, response: Arc::clone(&self.response) })))
     }
 
     fn count(&mut self, bytes: usize) -> bool {
         let before = self.counted.min(bytes);
         self.counted -= before;
-        bytes == before || self.answer.state().share.take(bytes - before)
+        bytes == before || self.response.state().share.take(bytes - before)
     }
 }
 
@@ -186,7 +186,7 @@ impl HttpBody for Carried {
             };
             match frame.into_data() {
                 Ok(data) if !self.count(data.len()) => {
-                    let full = "the answer was cut: the server's memory budget for unread answers is exhausted";
+                    let full = "the response was cut: the server's memory budget for unread responses is exhausted";
                     return Poll::Ready(Some(Err(axum::Error::new(std::io::Error::other(full)))));
                 }
                 Ok(data) => self.rest = data,
@@ -213,7 +213,7 @@ impl HttpBody for Carried {
 /// Bytes buffered by the connection. They are released when it drops them.
 struct Piece {
     bytes: Bytes,
-    answer: Arc<Answer>,
+    response: Arc<ResponseInFlight>,
 }
 
 impl AsRef<[u8]> for Piece {
@@ -224,7 +224,7 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        let mut state = self.answer.state();
+        let mut state = self.response.state();
         state.given = state.given.saturating_sub(self.bytes.len());
         state.share.give(self.bytes.len());
         state.moved = Instant::now();
@@ -243,7 +243,7 @@ mod tests {
     async fn bytes_count_until_the_connection_lets_go_of_them() {
         let budget = Arc::new(Budget::new(1 << 20));
         let whole = vec![7; 100_000];
-        let mut body = Answer::alone(&budget).carry(whole.clone().into());
+        let mut body = ResponseInFlight::alone(&budget).carry(whole.clone().into());
         assert_eq!((budget.held(), body.size_hint().exact()), (100_000, Some(100_000)));
         let mut pieces = Vec::new();
         while let Some(frame) = body.frame().await {
@@ -260,11 +260,11 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_is_made_is_told_and_one_that_grows_is_cut() {
         let budget = Arc::new(Budget::new(100_000));
-        let made = Answer::alone(&budget).carry(vec![7; 180_000].into());
+        let made = ResponseInFlight::alone(&budget).carry(vec![7; 180_000].into());
         assert!(budget.is_spent() && made.collect().await.unwrap().to_bytes().len() == 180_000);
         assert!(!budget.is_spent());
         let parts = futures::stream::iter([60_000, 60_000].map(|n| Ok::<_, std::io::Error>(Bytes::from(vec![7; n]))));
-        let mut body = Answer::alone(&budget).carry(Body::from_stream(parts));
+        let mut body = ResponseInFlight::alone(&budget).carry(Body::from_stream(parts));
         let mut kept = Vec::new();
         let cut = loop {
             match body.frame().await.unwrap() {
@@ -278,32 +278,32 @@ mod tests {
     }
 
     /// Whether the connection would be closed at this time.
-    fn is_stalled(answers: &Answers, now: Instant) -> bool {
-        answers.under_way().iter().any(|answer| answer.is_stalled(now, AFTER))
+    fn is_stalled(responses: &ResponsesInFlight, now: Instant) -> bool {
+        responses.under_way().iter().any(|response| response.is_stalled(now, AFTER))
     }
 
     #[tokio::test]
     async fn one_unread_answer_is_noticed_beside_others_that_are_read() {
-        let (budget, answers) = (Arc::new(Budget::new(1 << 20)), Answers::default());
-        let mut stuck = answers.begin(&budget).carry("stuck".into());
+        let (budget, responses) = (Arc::new(Budget::new(1 << 20)), ResponsesInFlight::default());
+        let mut stuck = responses.begin(&budget).carry("stuck".into());
         let piece = stuck.frame().await;
         let taken = Instant::now();
-        let mut read = answers.begin(&budget).carry("read".into());
+        let mut read = responses.begin(&budget).carry("read".into());
         drop(read.frame().await);
-        assert!(!is_stalled(&answers, taken + AFTER / 2));
-        assert!(is_stalled(&answers, taken + AFTER));
+        assert!(!is_stalled(&responses, taken + AFTER / 2));
+        assert!(is_stalled(&responses, taken + AFTER));
         drop(piece);
-        assert!(!is_stalled(&answers, taken + AFTER), "it was read in the end");
+        assert!(!is_stalled(&responses, taken + AFTER), "it was read in the end");
     }
 
     #[tokio::test]
     async fn an_answer_that_has_nothing_to_say_yet_is_not_stalled() {
-        let (budget, answers) = (Arc::new(Budget::new(1 << 20)), Answers::default());
+        let (budget, responses) = (Arc::new(Budget::new(1 << 20)), ResponsesInFlight::default());
         let silent = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
-        let body = answers.begin(&budget).carry(silent);
-        assert!(!is_stalled(&answers, Instant::now() + AFTER * 10));
-        assert_eq!(answers.busy.load(Ordering::Relaxed), 1);
+        let body = responses.begin(&budget).carry(silent);
+        assert!(!is_stalled(&responses, Instant::now() + AFTER * 10));
+        assert_eq!(responses.busy.load(Ordering::Relaxed), 1);
         drop(body);
-        assert_eq!(answers.busy.load(Ordering::Relaxed), 0);
+        assert_eq!(responses.busy.load(Ordering::Relaxed), 0);
     }
 }

@@ -65,7 +65,7 @@ async fn long_chunks(store: &Arc<Faulty>, chunks: usize, links: usize) -> Pipeli
         let chunk = pipeline.claim(claim(1, links, Some(host)), NOW, NOW).await.unwrap().remove(0);
         assert_eq!(chunk.links.len(), links);
         if n % 2 == 0 {
-            pipeline.decide(chunk.id, wayleave_core::pipeline::request::Decision::Skip).await.unwrap();
+            pipeline.decide(chunk.id, wayleave_core::pipeline::request::OperatorAction::Skip).await.unwrap();
         }
     }
     pipeline

@@ -11,7 +11,7 @@ use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, ReportLinks, St
 use wayleave_core::pipeline::restore::Restored;
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::view::ChunkFilter;
-use wayleave_core::placement::{PlacementState, Said};
+use wayleave_core::placement::{CopyReport, PlacementState};
 use wayleave_core::time::Millis;
 use wayleave_shard::pipeline::Pipeline;
 
@@ -89,7 +89,7 @@ async fn filled() -> Machines {
         let filter = wayleave_core::placement::Filter { server: Some(server.into()), ..Default::default() };
         for copy in machines.fleet.placements(filter, None, 1_000).await.unwrap().placements {
             let token = machines.tokens.get(server).copied();
-            machines.fleet.report_copy(copy.chunk, server.into(), (Said::Ready, None), token).await.unwrap();
+            machines.fleet.report_copy(copy.chunk, server.into(), (CopyReport::Ready, None), token).await.unwrap();
         }
     }
     for _ in 0..3 {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use wayleave_core::fleet::{self, Answer, Desired, Filter, Judged, Kind, MachineView, ProbeOutcome, Report, Reported};
+use wayleave_core::fleet::{
+    self, Desired, Filter, Judged, Kind, MachineView, ProbeOutcome, Report, ReportReply, Reported,
+};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::Token;
 use wayleave_core::time::Millis;
@@ -32,14 +34,14 @@ impl Machines {
         self.fleet = Fleet::new(self.world.frontier.clone());
     }
 
-    pub async fn try_report(&mut self, id: &str, report: Report) -> Result<Answer, Refusal> {
+    pub async fn try_report(&mut self, id: &str, report: Report) -> Result<ReportReply, Refusal> {
         let answer = self.fleet.report(id.into(), report).await?;
         self.tokens.insert(id.into(), answer.token);
         Ok(answer)
     }
 
     /// A report with the machine's own token. Servers whose names begin with `b` are in row 1.
-    pub async fn beat(&mut self, id: &str) -> Answer {
+    pub async fn beat(&mut self, id: &str) -> ReportReply {
         let token = self.tokens.get(id).copied();
         self.try_report(id, Report { token, ..report(id) }).await.unwrap()
     }

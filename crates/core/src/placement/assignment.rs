@@ -1,6 +1,6 @@
 //! The place of a chunk in a row, and the one function that changes it, with everything that is counted from it.
 
-use super::row::{Part, PlacementRow, PlacementState, Write};
+use super::row::{CopyRole, PlacementRow, PlacementState, Write};
 use super::state::{Copy, Ix, State, is_unready};
 use crate::fleet::RowNo;
 use crate::ids::ChunkId;
@@ -8,7 +8,7 @@ use crate::time::Time;
 
 /// The place of a chunk in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cell {
+pub(super) struct Assignment {
     pub row: RowNo,
     /// Whether the former copy's server was lost.
     pub lost: bool,
@@ -16,15 +16,15 @@ pub(super) struct Cell {
     pub former: Option<Ix>,
 }
 
-/// The copies of a cell, with the state of the chosen one. A former copy is ready.
+/// The copies of an assignment, with the state of the chosen one. A former copy is ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct Copies {
     pub chosen: Option<(Ix, PlacementState)>,
     pub former: Option<Ix>,
     pub lost: bool,
 }
 
-impl Layout {
+impl Copies {
     /// One copy and no other.
     pub const fn only(ix: Ix, state: PlacementState) -> Self {
         Self { chosen: Some((ix, state)), former: None, lost: false }
@@ -45,11 +45,11 @@ impl Layout {
         [self.chosen.map(|(ix, _)| ix), self.former]
     }
 
-    fn copy_on(&self, ix: Ix) -> Option<(PlacementState, Part)> {
+    fn copy_on(&self, ix: Ix) -> Option<(PlacementState, CopyRole)> {
         match (self.chosen, self.former) {
-            (Some((chosen, state)), _) if chosen == ix => Some((state, Part::Chosen)),
+            (Some((chosen, state)), _) if chosen == ix => Some((state, CopyRole::Chosen)),
             (_, Some(former)) if former == ix => {
-                Some((PlacementState::Ready, if self.lost { Part::Lost } else { Part::Leaving }))
+                Some((PlacementState::Ready, if self.lost { CopyRole::Lost } else { CopyRole::Leaving }))
             }
             _ => None,
         }
@@ -57,30 +57,30 @@ impl Layout {
 }
 
 impl State {
-    /// The cell of a chunk in a row.
-    pub(super) fn cell(&self, chunk: u64, row: RowNo) -> Option<&Cell> {
-        self.chunks.get(&chunk)?.cells.iter().find(|cell| cell.row == row)
+    /// The assignment of a chunk in a row.
+    pub(super) fn assignment(&self, chunk: u64, row: RowNo) -> Option<&Assignment> {
+        self.chunks.get(&chunk)?.assignments.iter().find(|assignment| assignment.row == row)
     }
 
-    /// The copies of a cell.
-    pub(super) fn layout(&self, chunk: u64, row: RowNo) -> Layout {
-        let Some(cell) = self.cell(chunk, row) else { return Layout::default() };
+    /// The copies of an assignment.
+    pub(super) fn copies_in(&self, chunk: u64, row: RowNo) -> Copies {
+        let Some(assignment) = self.assignment(chunk, row) else { return Copies::default() };
         let state_on = |ix: Ix| self.servers.get(&ix).and_then(|server| server.copies.get(&chunk)).copied();
-        let chosen = cell.chosen.and_then(|ix| Some((ix, state_on(ix)?.state)));
-        Layout { chosen, former: cell.former, lost: cell.lost }
+        let chosen = assignment.chosen.and_then(|ix| Some((ix, state_on(ix)?.state)));
+        Copies { chosen, former: assignment.former, lost: assignment.lost }
     }
 
-    /// Changes a cell. A copy that is in it no longer is drained, or forgotten if it is `gone` or its server is.
+    /// Changes an assignment. A copy that is in it no longer is drained, or forgotten if it is `gone` or its server is.
     pub(super) fn lay(
         &mut self,
         chunk: u64,
         row: RowNo,
-        next: Layout,
+        next: Copies,
         gone: Option<Ix>,
         now: Time,
         out: &mut Vec<Write>,
     ) {
-        let before = self.layout(chunk, row);
+        let before = self.copies_in(chunk, row);
         if before == next {
             return;
         }
@@ -89,7 +89,7 @@ impl State {
             if removed || gone == Some(ix) {
                 self.erase(chunk, ix, out);
             } else {
-                self.record(chunk, ix, (PlacementState::Draining, Part::Chosen), now, out);
+                self.record(chunk, ix, (PlacementState::Draining, CopyRole::Chosen), now, out);
             }
         }
         for ix in next.servers().into_iter().flatten() {
@@ -97,7 +97,7 @@ impl State {
                 self.record(chunk, ix, copy, now, out);
             }
         }
-        let [was, is] = [before, next].map(|layout| layout.chosen.map(|(ix, _)| ix));
+        let [was, is] = [before, next].map(|copies| copies.chosen.map(|(ix, _)| ix));
         if was != is {
             self.weigh(chunk, was, false);
             self.weigh(chunk, is, true);
@@ -110,19 +110,19 @@ impl State {
         }
     }
 
-    fn store_cell(&mut self, id: u64, row: RowNo, next: Layout) {
+    fn store_cell(&mut self, id: u64, row: RowNo, next: Copies) {
         let (Some(chunk), Some(counts)) = (self.chunks.get_mut(&id), self.rows.get_mut(&row)) else { return };
-        let at = chunk.cells.iter().position(|cell| cell.row == row);
+        let at = chunk.assignments.iter().position(|assignment| assignment.row == row);
         let [chosen, former] = next.servers();
-        let cell = Cell { row, lost: next.lost, chosen, former };
+        let assignment = Assignment { row, lost: next.lost, chosen, former };
         match at {
-            Some(at) if next == Layout::default() => {
-                chunk.cells.swap_remove(at);
+            Some(at) if next == Copies::default() => {
+                chunk.assignments.swap_remove(at);
                 counts.placed -= 1;
             }
-            Some(at) => chunk.cells.iter_mut().skip(at).take(1).for_each(|place| *place = cell),
+            Some(at) => chunk.assignments.iter_mut().skip(at).take(1).for_each(|place| *place = assignment),
             None => {
-                chunk.cells.push(cell);
+                chunk.assignments.push(assignment);
                 counts.placed += 1;
             }
         }
@@ -133,7 +133,7 @@ impl State {
         &mut self,
         chunk: u64,
         ix: Ix,
-        (state, part): (PlacementState, Part),
+        (state, part): (PlacementState, CopyRole),
         now: Time,
         out: &mut Vec<Write>,
     ) {

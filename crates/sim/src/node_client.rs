@@ -11,32 +11,32 @@ const PATIENCE: Duration = Duration::from_secs(6);
 
 /// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
-    Goes,
-    Still,
-    Gone,
+pub enum ProcessState {
+    Running,
+    Paused,
+    Dead,
 }
 
 /// The state of a process, shared by all who need it.
 #[derive(Clone)]
-pub struct Readiness {
-    life: Arc<Mutex<Life>>,
+pub struct ProcessHandle {
+    life: Arc<Mutex<ProcessState>>,
     changed: Broadcast,
 }
 
-impl Readiness {
+impl ProcessHandle {
     pub fn new() -> Self {
-        Self { life: Arc::new(Mutex::new(Life::Goes)), changed: Broadcast::default() }
+        Self { life: Arc::new(Mutex::new(ProcessState::Running)), changed: Broadcast::default() }
     }
 
-    pub fn now(&self) -> Life {
+    pub fn now(&self) -> ProcessState {
         *self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state of the process, unless it is gone.
-    pub fn change(&self, to: Life) {
+    pub fn change(&self, to: ProcessState) {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
-        if *life != Life::Gone {
+        if *life != ProcessState::Dead {
             *life = to;
         }
         drop(life);
@@ -47,7 +47,7 @@ impl Readiness {
         Arc::ptr_eq(&self.life, &other.life)
     }
 
-    pub async fn until(&self, wanted: impl Fn(Life) -> bool) {
+    pub async fn until(&self, wanted: impl Fn(ProcessState) -> bool) {
         let mut changed = self.changed.subscribe();
         while !wanted(self.now()) {
             changed.changed().await;
@@ -56,8 +56,8 @@ impl Readiness {
 
     /// Waits until the process runs; false if it never will.
     pub async fn goes(&self) -> bool {
-        self.until(|life| life != Life::Still).await;
-        self.now() == Life::Goes
+        self.until(|life| life != ProcessState::Paused).await;
+        self.now() == ProcessState::Running
     }
 
     /// Runs the work of the process while it is running; `None` if it is gone before the work is done.
@@ -66,7 +66,7 @@ impl Readiness {
         while self.goes().await {
             tokio::select! {
                 biased;
-                () = self.until(|life| life != Life::Goes) => {}
+                () = self.until(|life| life != ProcessState::Running) => {}
                 done = &mut work => return Some(done),
             }
         }
@@ -76,18 +76,18 @@ impl Readiness {
 
 /// A process as its clients see it.
 #[derive(Clone)]
-pub struct Door {
+pub struct NodeClient {
     pub frontier: Frontier,
     /// `None` where the process cannot be paused and its calls end with its store.
-    life: Option<Readiness>,
+    life: Option<ProcessHandle>,
 }
 
-impl Door {
+impl NodeClient {
     pub fn of_one(frontier: Frontier) -> Self {
         Self { frontier, life: None }
     }
 
-    pub fn of_node(frontier: Frontier, life: Readiness) -> Self {
+    pub fn of_node(frontier: Frontier, life: ProcessHandle) -> Self {
         Self { frontier, life: Some(life) }
     }
 

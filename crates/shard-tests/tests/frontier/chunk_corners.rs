@@ -5,7 +5,7 @@ use std::time::Duration;
 use wayleave_core::frontier::request::{Outcome, UrlResult};
 use wayleave_core::frontier::view::UrlState;
 use wayleave_core::ids::ShardId;
-use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, ReportLinks, Stage};
+use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, ReportLinks, Stage};
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::view::ChunkFilter;
 use wayleave_core::time::Millis;
@@ -143,7 +143,7 @@ async fn a_deleted_page_is_not_brought_back_by_lost_content() {
     }
     let (chunks, _) = pipeline.chunks(ChunkFilter::default(), None, 9).await.unwrap();
     for chunk in chunks {
-        _ = pipeline.decide(chunk.id, Decision::Retry).await;
+        _ = pipeline.decide(chunk.id, OperatorAction::Retry).await;
     }
     assert!(world.lookup(&moved).await.is_none());
 }

@@ -19,7 +19,7 @@ pub const LAWS: [&str; 5] = [ONE_VISITOR, CURRENT_EPOCH, ON_TOP, NO_HOST_LOST, N
 
 /// What the laws check: everything ever granted, accepted and acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Seen {
+pub struct History {
     /// The highest epoch that the engine ever granted, by shard.
     granted: BTreeMap<u16, u64>,
     /// Commits that were accepted: shard, epoch, number.
@@ -56,7 +56,7 @@ pub struct Met {
     pub moved: bool,
 }
 
-impl Seen {
+impl History {
     pub fn own(&mut self, shard: ShardId, epoch: u64) {
         let before = self.granted.insert(shard.0, epoch);
         if before.is_some_and(|before| before >= epoch) {

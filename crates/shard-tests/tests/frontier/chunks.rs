@@ -6,7 +6,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, Put, UrlResult};
 use wayleave_core::frontier::view::UrlState;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Claim, Claimed, Decision, EndChunk, ReportLinks, Stage};
+use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, ReportLinks, Stage};
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::view::ChunkFilter;
 use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
@@ -229,7 +229,7 @@ async fn deleting_a_crawl_ends_the_tokens_of_its_chunks() {
 async fn a_chunk_that_is_skipped_keeps_its_visits_until_the_deadline_that_its_crawler_knows() {
     let (world, pipeline) = world(1, 1).await;
     let chunk = pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().remove(0);
-    assert_eq!(pipeline.decide(chunk.id, Decision::Skip).await, Ok(ChunkState::Skipped));
+    assert_eq!(pipeline.decide(chunk.id, OperatorAction::Skip).await, Ok(ChunkState::Skipped));
     assert_eq!(world.lookup("http://h0.example/1").await.unwrap().state, UrlState::Failed);
     world.add(&["http://h0.example/2"]).await;
     pass(9_000).await;
@@ -249,7 +249,7 @@ async fn a_crawl_is_finished_only_when_its_chunks_are() {
     let build = pipeline.claim(claim(Stage::Build, 1, 0), NOW, NOW).await.unwrap().remove(0);
     assert_eq!(pipeline.end(build.id, build.token, fail(true)).await, Ok(ChunkState::Crawling));
     assert!(!world.frontier.is_finished(&"DEFAULT".into()).await.unwrap(), "its content is lost");
-    assert_eq!(pipeline.decide(chunk.id, Decision::Skip).await, Ok(ChunkState::Skipped));
+    assert_eq!(pipeline.decide(chunk.id, OperatorAction::Skip).await, Ok(ChunkState::Skipped));
     assert!(world.frontier.is_finished(&"DEFAULT".into()).await.unwrap());
 }
 
@@ -263,7 +263,7 @@ async fn unknown_chunks_and_tokens_of_others_are_refused_and_nothing_changes() {
         assert_eq!(pipeline.chunk(unknown).await, Err(ChunkRefusal::Unknown(unknown).into()));
         let ended = pipeline.end(unknown, one.token, complete()).await;
         assert_eq!(ended, Err(ChunkRefusal::Unknown(unknown).into()));
-        assert_eq!(pipeline.decide(unknown, Decision::Retry).await, Err(ChunkRefusal::Unknown(unknown).into()));
+        assert_eq!(pipeline.decide(unknown, OperatorAction::Retry).await, Err(ChunkRefusal::Unknown(unknown).into()));
         let renewed = pipeline.renew(unknown, one.token, Millis(1_000)).await;
         assert_eq!(renewed, Err(ChunkRefusal::Unknown(unknown).into()));
         let report = ReportLinks { chunk: unknown, ..report(one, Outcome::Fetched, false) };
@@ -275,7 +275,7 @@ async fn unknown_chunks_and_tokens_of_others_are_refused_and_nothing_changes() {
         pipeline.renew(one.id, other.token, Millis(1_000)).await.map(drop),
         pipeline.end(one.id, one.token, complete()).await.map(drop),
         pipeline.end(one.id, one.token, fail(true)).await.map(drop),
-        pipeline.decide(one.id, Decision::Retry).await.map(drop),
+        pipeline.decide(one.id, OperatorAction::Retry).await.map(drop),
     ] {
         assert!(matches!(wrong, Err(Refusal::Chunk(_))), "{wrong:?}");
     }

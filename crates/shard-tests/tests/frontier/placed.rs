@@ -7,9 +7,9 @@ use wayleave_core::fleet::{self, Desired, Judged, RowNo};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, UrlResult};
 use wayleave_core::ids::{ChunkId, ShardId};
-use wayleave_core::pipeline::request::{Claim, Decision, EndChunk, ReportLinks, Stage};
+use wayleave_core::pipeline::request::{Claim, EndChunk, OperatorAction, ReportLinks, Stage};
 use wayleave_core::pipeline::row::{Artifact, ChunkRow, ChunkState};
-use wayleave_core::placement::{self, Filter, Map, PlacementState, Said};
+use wayleave_core::placement::{self, CopyReport, Filter, Map, PlacementState};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::chunk;
 use wayleave_engine::{Batch, Engine, Write};
@@ -64,9 +64,9 @@ impl Machines {
             let filter = Filter { server: Some((*server).into()), ..Filter::default() };
             for copy in self.fleet.placements(filter, None, 10_000).await.unwrap().placements {
                 let said = match copy.state {
-                    PlacementState::Assigned | PlacementState::Fetching => Said::Ready,
+                    PlacementState::Assigned | PlacementState::Fetching => CopyReport::Ready,
                     PlacementState::Ready => continue,
-                    PlacementState::Draining => Said::Gone,
+                    PlacementState::Draining => CopyReport::Gone,
                 };
                 // The chunk of one that is to be deleted may be gone.
                 assert!(copy.artifact.is_none_or(|known| known == artifact(copy.chunk)));
@@ -77,7 +77,7 @@ impl Machines {
         changed
     }
 
-    async fn say(&self, chunk: ChunkId, server: &str, said: Said) -> Result<Option<PlacementState>, Refusal> {
+    async fn say(&self, chunk: ChunkId, server: &str, said: CopyReport) -> Result<Option<PlacementState>, Refusal> {
         self.fleet.report_copy(chunk, server.into(), (said, None), self.tokens.get(server).copied()).await
     }
 
@@ -227,7 +227,7 @@ async fn a_drained_server_serves_until_its_chunks_have_moved_and_can_then_be_del
     machines.fleet.delete("a1".into()).await.unwrap();
     machines.reopen().await;
     pass(10).await;
-    let late = machines.say(ChunkId(1), "a1", Said::Ready).await;
+    let late = machines.say(ChunkId(1), "a1", CopyReport::Ready).await;
     assert_eq!(late, Err(placement::Refusal::UnknownServer("a1".into()).into()));
     let servers: Vec<String> = machines.map().await.rows[0].servers.iter().map(|s| s.server.to_string()).collect();
     assert_eq!(servers, ["a0"]);
@@ -244,7 +244,7 @@ async fn a_chunk_that_is_forgotten_leaves_the_map_and_its_servers() {
     let draining = machines.fleet.placements(filter.clone(), None, 10).await.unwrap().placements;
     assert_eq!(draining.iter().map(|copy| copy.chunk).collect::<Vec<_>>(), [gone, gone]);
     for copy in draining {
-        machines.say(gone, &copy.server, Said::Gone).await.unwrap();
+        machines.say(gone, &copy.server, CopyReport::Gone).await.unwrap();
     }
     machines.reopen().await;
     assert!(machines.fleet.placements(filter, None, 10).await.unwrap().placements.is_empty());
@@ -314,12 +314,12 @@ fn chunk_row(id: ChunkId) -> ChunkRow {
 async fn a_machine_that_has_presented_its_token_must_present_it_with_its_copies() {
     let machines = Machines::filled(2).await;
     let (_, chunk) = machines.homes().await.into_keys().next().unwrap();
-    let say = |token| machines.fleet.report_copy(chunk, "b0".into(), (Said::Ready, None), token);
+    let say = |token| machines.fleet.report_copy(chunk, "b0".into(), (CopyReport::Ready, None), token);
     let missing = say(None).await;
     assert!(matches!(missing, Err(Refusal::Fleet(fleet::Refusal::TokenMissing(_)))), "{missing:?}");
     let foreign = say(machines.tokens.get("a0").copied()).await;
     assert!(matches!(foreign, Err(Refusal::Fleet(fleet::Refusal::AnothersToken(_)))), "{foreign:?}");
-    assert_eq!(machines.say(chunk, "b0", Said::Ready).await, Ok(Some(PlacementState::Ready)));
+    assert_eq!(machines.say(chunk, "b0", CopyReport::Ready).await, Ok(Some(PlacementState::Ready)));
 }
 
 /// The restart comes after so many steps of the tasks that give back, announce, place and note.
@@ -335,7 +335,7 @@ async fn an_index_that_no_server_can_fetch_is_built_anew_once_wherever_the_owner
         machines.pass(5_000, &["a0"]).await;
         for id in &ids {
             for _ in 0..3 {
-                machines.say(*id, "a0", Said::Gone).await.unwrap();
+                machines.say(*id, "a0", CopyReport::Gone).await.unwrap();
             }
         }
         for _ in 0..3 {
@@ -380,13 +380,13 @@ async fn an_index_that_is_lost_again_and_again_is_set_aside() {
         machines.build().await;
         machines.pass(5_000, &["a0"]).await;
         for _ in 0..3 {
-            machines.say(id, "a0", Said::Gone).await.unwrap();
+            machines.say(id, "a0", CopyReport::Gone).await.unwrap();
         }
         machines.pass(5_000, &["a0"]).await;
         let state = machines.pipeline().chunk(id).await.unwrap().state;
         assert_eq!(state, if lost == 5 { ChunkState::SetAside } else { ChunkState::Crawled }, "lost {lost} times");
     }
-    assert_eq!(machines.pipeline().decide(id, Decision::Retry).await, Ok(ChunkState::Crawled));
+    assert_eq!(machines.pipeline().decide(id, OperatorAction::Retry).await, Ok(ChunkState::Crawled));
     machines.build().await;
     machines.pass(5_000, &["a0"]).await;
     assert_eq!(machines.work(&["a0"]).await, 1);
@@ -401,7 +401,7 @@ async fn an_operator_has_a_built_chunk_built_anew_also_if_placement_forgot_it() 
             machines.fleet.forget_chunk(id).await.unwrap();
         }
         let pipeline = machines.pipeline();
-        assert_eq!(pipeline.decide(id, Decision::Retry).await, Ok(ChunkState::Crawled));
+        assert_eq!(pipeline.decide(id, OperatorAction::Retry).await, Ok(ChunkState::Crawled));
         machines.reopen().await;
         machines.pass(5_000, &SERVERS).await;
         assert_eq!(machines.homes().await.len(), 2, "its copies are not served any more");

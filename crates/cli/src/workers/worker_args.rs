@@ -20,7 +20,7 @@ use crate::values;
 
 /// Arguments of every worker.
 #[derive(Clone, Debug, clap::Args)]
-pub struct PlaceArgs {
+pub struct WorkerArgs {
     /// Name of this worker, unique in the fleet; the machine's name and the process id by default
     #[arg(long, value_name = "NAME", value_parser = values::name)]
     id: Option<String>,
@@ -35,7 +35,7 @@ pub struct PlaceArgs {
     pub log_level: String,
 }
 
-impl PlaceArgs {
+impl WorkerArgs {
     /// The worker's name.
     pub fn id(&self) -> String {
         let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use crate::digest::Digesting;
-use crate::index::{self, BadArchive, Hit, Query, Shelf};
+use crate::index::{self, BadArchive, Hit, OpenIndexes, Query};
 
 /// Why a chunk cannot be kept or searched.
 #[derive(Debug, thiserror::Error)]
@@ -29,15 +29,15 @@ pub enum Error {
 
 /// The chunks of a server, on disk and open.
 #[derive(Debug)]
-pub struct Shelves {
+pub struct ChunkFiles {
     packed: PathBuf,
     indexes: PathBuf,
-    open: RwLock<Shelf>,
+    open: RwLock<OpenIndexes>,
     /// The checksum of every open chunk.
     held: Mutex<BTreeMap<String, String>>,
 }
 
-impl Shelves {
+impl ChunkFiles {
     /// Opens all chunks that a folder has. What is damaged is removed.
     ///
     /// # Errors
@@ -53,15 +53,15 @@ impl Shelves {
             fs::remove_dir_all(&indexes).map_err(at(&indexes))?;
         }
         fs::create_dir_all(&indexes).map_err(at(&indexes))?;
-        let shelves = Self { packed, indexes, open: RwLock::default(), held: Mutex::default() };
-        for entry in fs::read_dir(&shelves.packed).map_err(at(&shelves.packed))? {
-            let path = entry.map_err(at(&shelves.packed))?.path();
+        let chunk_files = Self { packed, indexes, open: RwLock::default(), held: Mutex::default() };
+        for entry in fs::read_dir(&chunk_files.packed).map_err(at(&chunk_files.packed))? {
+            let path = entry.map_err(at(&chunk_files.packed))?.path();
             let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
             let whole = name.as_ref().is_some_and(|(_, digits)| {
                 checksum(&path).is_ok_and(|found| found.strip_prefix("sha256:") == Some(digits))
             });
             let opened = match name.filter(|_| whole) {
-                Some((chunk, digits)) => shelves.shelve(&chunk, &format!("sha256:{digits}")).is_ok(),
+                Some((chunk, digits)) => chunk_files.keep(&chunk, &format!("sha256:{digits}")).is_ok(),
                 None => false,
             };
             if !opened {
@@ -70,7 +70,7 @@ impl Shelves {
                 fs::remove_file(&path).map_err(at(&path))?;
             }
         }
-        Ok(shelves)
+        Ok(chunk_files)
     }
 
     /// Where a chunk's packed file belongs. It must be whole when it gets this name.
@@ -83,7 +83,7 @@ impl Shelves {
     ///
     /// # Errors
     /// If it is no index.
-    pub fn shelve(&self, chunk: &str, checksum: &str) -> Result<(), Error> {
+    pub fn keep(&self, chunk: &str, checksum: &str) -> Result<(), Error> {
         let packed = self.place(chunk, checksum);
         let folder = self.indexes.join(chunk);
         let at = |path: &Path| {
@@ -185,47 +185,47 @@ mod tests {
         packed
     }
 
-    fn add(shelves: &Shelves, chunk: &str, word: &str) -> PathBuf {
+    fn add(chunk_files: &ChunkFiles, chunk: &str, word: &str) -> PathBuf {
         let content = packed(word);
-        let place = shelves.place(chunk, &sha256(&content));
+        let place = chunk_files.place(chunk, &sha256(&content));
         fs::write(&place, &content).unwrap();
-        shelves.shelve(chunk, &sha256(&content)).unwrap();
+        chunk_files.keep(chunk, &sha256(&content)).unwrap();
         place
     }
 
-    fn hits(shelves: &Shelves, word: &str) -> usize {
-        shelves.search(&word.parse().unwrap(), None, 10).unwrap().len()
+    fn hits(chunk_files: &ChunkFiles, word: &str) -> usize {
+        chunk_files.search(&word.parse().unwrap(), None, 10).unwrap().len()
     }
 
     #[test]
     fn chunks_outlast_a_restart_if_they_are_whole() {
         let folder = TempDir::new().unwrap();
-        let shelves = Shelves::open(folder.path()).unwrap();
-        add(&shelves, "1", "river");
-        let damaged = add(&shelves, "2", "otter");
-        assert_eq!((hits(&shelves, "river"), hits(&shelves, "otter"), shelves.pages()), (1, 1, 2));
-        drop(shelves);
+        let chunk_files = ChunkFiles::open(folder.path()).unwrap();
+        add(&chunk_files, "1", "river");
+        let damaged = add(&chunk_files, "2", "otter");
+        assert_eq!((hits(&chunk_files, "river"), hits(&chunk_files, "otter"), chunk_files.pages()), (1, 1, 2));
+        drop(chunk_files);
         let mut content = fs::read(&damaged).unwrap();
         let middle = content.len() / 2;
         content[middle] ^= 1;
         fs::write(&damaged, &content).unwrap();
         fs::write(folder.path().join("chunks/.part-x"), "half").unwrap();
-        let shelves = Shelves::open(folder.path()).unwrap();
-        assert_eq!(shelves.chunks(), ["1"]);
-        assert_eq!((hits(&shelves, "river"), hits(&shelves, "otter")), (1, 0));
+        let chunk_files = ChunkFiles::open(folder.path()).unwrap();
+        assert_eq!(chunk_files.chunks(), ["1"]);
+        assert_eq!((hits(&chunk_files, "river"), hits(&chunk_files, "otter")), (1, 0));
         assert_eq!(fs::read_dir(folder.path().join("chunks")).unwrap().count(), 1);
     }
 
     #[test]
     fn a_chunk_is_replaced_by_another_build_of_it_and_removed() {
         let folder = TempDir::new().unwrap();
-        let shelves = Shelves::open(folder.path()).unwrap();
-        add(&shelves, "1", "river");
-        let second = add(&shelves, "1", "otter");
-        assert_eq!((hits(&shelves, "river"), hits(&shelves, "otter")), (0, 1));
-        assert!(shelves.has("1", &sha256(&packed("otter"))) && !shelves.has("1", &sha256(&packed("river"))));
-        assert_eq!(shelves.packed("1"), Some(second.clone()));
-        shelves.remove("1");
-        assert_eq!((hits(&shelves, "otter"), shelves.packed("1"), second.exists()), (0, None, false));
+        let chunk_files = ChunkFiles::open(folder.path()).unwrap();
+        add(&chunk_files, "1", "river");
+        let second = add(&chunk_files, "1", "otter");
+        assert_eq!((hits(&chunk_files, "river"), hits(&chunk_files, "otter")), (0, 1));
+        assert!(chunk_files.has("1", &sha256(&packed("otter"))) && !chunk_files.has("1", &sha256(&packed("river"))));
+        assert_eq!(chunk_files.packed("1"), Some(second.clone()));
+        chunk_files.remove("1");
+        assert_eq!((hits(&chunk_files, "otter"), chunk_files.packed("1"), second.exists()), (0, None, false));
     }
 }
