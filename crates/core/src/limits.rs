@@ -65,10 +65,13 @@ pub const RESTORE_CHUNKS_MAX: usize = 100;
 pub const RESTORED_COUNT_MAX: u64 = 1_000_000;
 /// Numbers of chunks that are skipped above those that are imported: the original store may have made more since.
 pub const CHUNK_IDS_SKIPPED: u64 = 1_000_000;
-/// How far the number of an imported chunk may be above the next one of the store, which an import raises first to that of
-/// the original store: more than any store makes in its life, and a small part of all numbers. So no chunk of a file takes
-/// numbers away from later imports.
+/// How far an import may raise the numbers of chunks above the next one of the store: more than any store makes in its
+/// life, and a small part of all numbers. So no line of a file takes numbers away from later imports.
 pub const CHUNK_NUMBERS_AHEAD_MAX: u64 = 1 << 40;
+/// How far the number of an imported chunk may be above the next one of the store, which an import raises first to that of
+/// the original store. A store that has taken in damaged lines, up to 15 of them one after the other, can still be moved
+/// to a new one, whose numbers may be raised by 16 times as much.
+pub const CHUNK_AHEAD_MAX: u64 = CHUNK_NUMBERS_AHEAD_MAX / 16;
 /// The greatest number of a chunk that is imported, and to which numbers can be raised: half of all that there are, so that
 /// as many can be made afterwards.
 pub const CHUNK_COUNTER_RESTORED_MAX: u64 = 1 << 47;

@@ -86,7 +86,7 @@ impl CarriedChunk {
     /// make so many chunks in its life, so one damaged line would use up numbers that no later import gets back.
     #[must_use]
     pub fn out_of_reach(&self, next: u64) -> Option<String> {
-        let (id, number, ahead) = (self.id, self.id.counter(), limits::CHUNK_NUMBERS_AHEAD_MAX);
+        let (id, number, ahead) = (self.id, self.id.counter(), limits::CHUNK_AHEAD_MAX);
         (number >= next.saturating_add(ahead)).then(|| {
             format!(
                 "chunk '{id}' cannot be restored: its number {number} is {ahead} or more above the next one of this store, \

@@ -225,14 +225,30 @@ impl State {
         Ok(found)
     }
 
-    /// Chunks of a crawl that someone works on, or that a crawler is awaited for.
+    /// Chunks of a crawl that was deleted at this time, which someone works on, or which a crawler is awaited for: the
+    /// first ones by id, at most so many, with at most so many links together, but at least one. Also returns whether
+    /// there are more.
     #[must_use]
-    pub fn of_crawl(&self, crawl: &CrawlName, made_by: Time, most: usize) -> Vec<ChunkId> {
-        let of_crawl = self.active.values().filter(|chunk| chunk.crawl == *crawl && chunk.created_at <= made_by);
-        let mut active: Vec<ChunkId> = of_crawl.map(|chunk| chunk.id).collect();
-        active.sort_unstable();
-        active.truncate(most);
-        active
+    pub fn of_deleted_crawl(
+        &self,
+        crawl: &CrawlName,
+        (deleted_at, now): (Time, Time),
+        (chunks, links): (usize, usize),
+    ) -> (Vec<ChunkId>, bool) {
+        let of_crawl = |chunk: &&ChunkRow| chunk.crawl == *crawl && chunk.is_deleted(deleted_at, now);
+        let mut all: Vec<(ChunkId, usize)> =
+            self.active.values().filter(of_crawl).map(|chunk| (chunk.id, chunk.links.len().max(1))).collect();
+        all.sort_unstable();
+        let (mut ids, mut taken) = (Vec::new(), 0);
+        for (id, own) in all.iter().take(chunks) {
+            taken += own;
+            if taken > links && !ids.is_empty() {
+                break;
+            }
+            ids.push(*id);
+        }
+        let more = ids.len() < all.len();
+        (ids, more)
     }
 
     /// Chunks of a crawl that wait for an index builder, after this one in their order.
@@ -320,6 +336,13 @@ impl ChunkRow {
     #[must_use]
     pub fn urls(&self) -> Vec<crate::frontier::link::LinkUrl> {
         self.links.iter().map(|link| link.url.clone()).collect()
+    }
+
+    /// Whether it belonged to a crawl of its name that was deleted at this time, and not to one that was made since. A
+    /// chunk from the future was imported, from a store whose clock was ahead: every chunk made here is older.
+    #[must_use]
+    pub fn is_deleted(&self, deleted_at: Time, now: Time) -> bool {
+        self.created_at <= deleted_at || self.created_at > now
     }
 
     /// Whether it has had as many attempts as a stage may have.
