@@ -129,6 +129,7 @@ fn report(json: bool, path: &Path, header: SnapshotHeader, counts: SnapshotCount
         );
     }
     let size = output::size(bytes);
-    let text = format!("{}: {} of {}, {size}, as of {at}", path.display(), counted(rows, "row"), counted(shards, "shard"));
+    let text =
+        format!("{}: {} of {}, {size}, as of {at}", path.display(), counted(rows, "row"), counted(shards, "shard"));
     output::line(format_args!("{text}"))
 }

@@ -236,7 +236,11 @@ async fn show_when_finished(remote: &Remote, crawl: &str, wait: Option<u64>) -> 
 }
 
 fn deleted(remote: &Remote, answer: DeleteUrlsResponse) -> anyhow::Result<()> {
-    if remote.json { output::json(&answer) } else { output::line(format_args!("{} deleted", counted(answer.deleted, "URL"))) }
+    if remote.json {
+        output::json(&answer)
+    } else {
+        output::line(format_args!("{} deleted", counted(answer.deleted, "URL")))
+    }
 }
 
 fn request(args: &SetArgs) -> SetCrawlRequest {
@@ -297,8 +301,11 @@ fn show(remote: &Remote, crawl: &Crawl) -> anyhow::Result<()> {
     };
     table.row(["finished".into(), finished]);
     if let Some(why) = &crawl.limit_reached {
-        let queued =
-            if crawl.over_limit > 0 { format!(" ({} still queued)", counted(crawl.over_limit, "URL")) } else { String::new() };
+        let queued = if crawl.over_limit > 0 {
+            format!(" ({} still queued)", counted(crawl.over_limit, "URL"))
+        } else {
+            String::new()
+        };
         table.row(["limit".into(), format!("{why}{queued}")]);
     }
     table.row(["weight".into(), crawl.weight.to_string()]);

@@ -8,7 +8,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::offers::Offers;
 use super::refusal::ChunkRefusal;
-use super::row::{ChunkLease, ChunkRow, ChunkState, PipelineRow, Write};
+use super::row::{ChunkLease, ChunkRow, ChunkState, LinkState, PipelineRow, Write};
 use crate::frontier::State as Frontier;
 use crate::frontier::request::RequestId;
 use crate::frontier::url_key::UrlKey;
@@ -363,6 +363,19 @@ pub struct Published {
 }
 
 impl super::row::LinkRow {
+    /// Takes it out of its chunk, which remembers it if it was sent back.
+    pub(super) fn leave(&mut self, sent_back: bool) {
+        self.lease = None;
+        if sent_back {
+            self.state = LinkState::Returned;
+        }
+    }
+
+    /// Whether it was a link of its chunk before, and is remembered.
+    pub(super) const fn has_left(&self) -> bool {
+        matches!(self.state, LinkState::Error(_) | LinkState::Returned)
+    }
+
     /// Its URL, as far as its key tells: one over a kilobyte is cut.
     pub(super) fn text(&self) -> Box<str> {
         self.url.1.url(&self.host, None)
