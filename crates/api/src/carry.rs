@@ -32,6 +32,8 @@ words! {
         Crawled,
         /// Gone, failed, or to be tried again later.
         Error,
+        /// It left the chunk: its URL is queued, or with others, even if the export calls it finished.
+        Returned,
     }
 }
 

@@ -6,5 +6,8 @@
 
 tonic::include_proto!("urlfrontier");
 
+/// A header of PutURLs, of any value: items are stored where their URLs are unknown, and skipped where they are known.
+pub const KEEP_KNOWN: &str = "wayleave-keep-known";
+
 /// The compiled schema, for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/urlfrontier.bin"));

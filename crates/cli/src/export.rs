@@ -9,7 +9,6 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::{StreamExt, TryStreamExt};
 use wayleave_api::carry::MapVersion;
-use wayleave_api::chunks::ListChunksQuery;
 use wayleave_api::fleet::{ListMachinesQuery, Machine};
 use wayleave_api::hosts::{Host, ListHostsQuery};
 use wayleave_api::map::GetMapQuery;
@@ -18,11 +17,11 @@ use wayleave_api::urlfrontier::Local;
 use wayleave_api::urls::ListUrlsQuery;
 use wayleave_client::Client;
 
-use crate::exit::{Ended, REFUSED};
+use crate::exit::{Ended, REFUSED, Usage};
 use crate::input::progress_of;
 use crate::left_out::LeftOut;
 use crate::output::{counted, now};
-use crate::record::{End, Header, Record, RoleSettings, ServerSettings, Totals, format_of};
+use crate::record::{End, FORMAT, Header, Record, RoleSettings, ServerSettings, Totals};
 use crate::remote::Remote;
 use crate::values;
 use crate::whole_file::{Names, create};
@@ -34,8 +33,8 @@ Examples:
   wayleave export --crawl news news.jsonl
 
 One JSON object per line: the settings of crawls, groups, hosts and roles, the machines, then every URL with its state, then every
-chunk with its links and copies. A file gets its name only when it is complete. The server keeps running: each line is from the
-moment when it was read.
+chunk with its links and copies. A file gets its name only when it is complete; one that exists is replaced only with --force. The
+server keeps running: each line is from the moment when it was read.
 
 An export is for moving to another kind of store or another number of shards. It cannot carry leases, visit results and pools of
 workers: if a store has any, the command refuses with the list of what would be left out (code 4), unless --partial accepts that. For a
@@ -60,6 +59,9 @@ pub struct Args {
     /// Accept that leases, visit results and pools are left out
     #[arg(long)]
     partial: bool,
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
 }
 
 /// Writes the export.
@@ -69,21 +71,14 @@ pub struct Args {
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = remote.patient().await?;
     remote.check_crawl(args.crawl.as_deref()).await?;
-    let mut writer = Writer::open(&args.file)?;
+    let mut writer = Writer::open(&args.file, args.force)?;
     let mut left_out = LeftOut::default();
     let roles = if args.crawl.is_none() { roles(&client, &mut left_out).await? } else { Vec::new() };
     let machines = if args.crawl.is_none() { machines(&client).await? } else { Vec::new() };
-    let first = ListChunksQuery { crawl: args.crawl.clone(), limit: Some(1), ..ListChunksQuery::default() };
-    let pipeline = !machines.is_empty() || !client.list_chunks(&first).await?.chunks.is_empty();
-    let header = Header {
-        format: format_of(!roles.is_empty(), pipeline),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        at: now(),
-    };
+    let header = Header { format: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned(), at: now() };
     writer.write(&Record::Wayleave(header))?;
-    if pipeline {
-        writer.write(&Record::ChunkNumbers(client.next_chunk_number().await?))?;
-    }
+    // Also where there is no chunk yet: the first ones may be made, and exported, while the URLs are read.
+    writer.write(&Record::ChunkNumbers(client.next_chunk_number().await?))?;
     let expected = match &args.crawl {
         Some(crawl) => {
             let crawl = client.crawl(crawl).await?;
@@ -94,7 +89,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         None => {
             write_settings(&client, &mut writer, &mut left_out).await?;
             roles.into_iter().try_for_each(|role| writer.write(&Record::Role(role)))?;
-            if pipeline && let Some(map) = client.map(&GetMapQuery::default()).await? {
+            if let Some(map) = client.map(&GetMapQuery::default()).await? {
                 writer.write(&Record::Map(MapVersion { version: map.version }))?;
             }
             machines.into_iter().try_for_each(|machine| writer.write(&Record::Machine(Box::new(machine))))?;
@@ -218,12 +213,16 @@ enum Out {
 }
 
 impl Writer {
-    fn open(path: &Path) -> anyhow::Result<Self> {
+    fn open(path: &Path, force: bool) -> anyhow::Result<Self> {
         if path.as_os_str() == "-" {
             let out = Out::Plain(Box::new(BufWriter::new(std::io::stdout())));
             return Ok(Self { out, names: None, totals: Totals::default() });
         }
         let fresh = !path.exists();
+        if path.is_file() && !force {
+            let text = format!("{} exists: name another file, or replace it with --force", path.display());
+            return Err(Usage(text).into());
+        }
         let (file, names) = create(path)?;
         if fresh && names.is_some() {
             let private = std::fs::Permissions::from_mode(0o600);
@@ -272,7 +271,7 @@ mod tests {
     use super::*;
 
     fn write(path: &Path) {
-        Writer::open(path).unwrap().finish(Vec::new()).unwrap();
+        Writer::open(path, true).unwrap().finish(Vec::new()).unwrap();
     }
 
     #[test]
@@ -293,11 +292,25 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_exists_is_replaced_only_by_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("all.jsonl");
+        std::fs::write(&file, "before").unwrap();
+        let refused = Writer::open(&file, false).err().unwrap().to_string();
+        assert!(refused.contains("all.jsonl exists") && refused.contains("--force"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "before");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        // One that is killed leaves the old file as it was.
+        drop(Writer::open(&file, true).unwrap());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "before");
+    }
+
+    #[test]
     fn what_is_no_file_is_written_to_and_not_replaced() {
         write(Path::new("/dev/null"));
         assert!(Path::new("/dev/null").metadata().unwrap().file_type().is_char_device());
         let folder = tempfile::tempdir().unwrap();
-        let refused = Writer::open(folder.path()).err().unwrap().to_string();
+        let refused = Writer::open(folder.path(), false).err().unwrap().to_string();
         assert!(refused.contains("is a folder: name a file in it"), "{refused}");
     }
 }

@@ -63,7 +63,8 @@ impl LeftOut {
     pub fn chunk(&mut self, chunk: &ExportedChunk) {
         self.leases += u64::from(chunk.worker.is_some());
         if chunk.state == ChunkState::Crawling {
-            for link in chunk.links.iter().filter(|link| link.state != ExportedLinkState::Error) {
+            let held = |state| matches!(state, ExportedLinkState::Crawling | ExportedLinkState::Crawled);
+            for link in chunk.links.iter().filter(|link| held(link.state)) {
                 self.held.remove(&fingerprint(&chunk.crawl, &link.host, &link.url));
             }
         }

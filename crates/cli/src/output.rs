@@ -28,7 +28,8 @@ pub fn line(text: impl Display) -> anyhow::Result<()> {
 }
 
 /// A number of things, by the name of one: "1 chunk", "2 chunks".
-pub fn counted(number: u64, one: &str) -> String {
+pub fn counted(number: impl Into<u64>, one: &str) -> String {
+    let number = number.into();
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
@@ -165,6 +166,11 @@ mod tests {
         table.row(["ä.example".to_owned(), "1".to_owned()]);
         table.row(["b".to_owned(), "20".to_owned()]);
         assert_eq!(table.render(), "HOST       N\nä.example  1\nb          20\n");
+    }
+
+    #[test]
+    fn one_thing_is_told_in_the_singular() {
+        assert_eq!([0_u64, 1, 2].map(|number| counted(number, "URL")), ["0 URLs", "1 URL", "2 URLs"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wayleave_client::{Client, Error, Waiting};
 
-use crate::output::span;
+use crate::output::{counted, span};
 
 /// Shorter waits are not reported.
 const WORTH_A_WORD: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ fn remark(waiting: &Waiting<'_>, said: &AtomicBool) -> Option<String> {
         }
         Waiting::GaveUp { elapsed, attempts } => {
             said.store(false, Ordering::Relaxed);
-            Some(format!("gave up after {attempts} attempts in {}", ms(elapsed)))
+            Some(format!("gave up after {} in {}", counted(*attempts, "attempt"), ms(elapsed)))
         }
         Waiting::Answered { server, elapsed } => {
             let before = said.swap(false, Ordering::Relaxed);

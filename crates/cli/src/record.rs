@@ -11,22 +11,9 @@ use wayleave_api::hosts::Host;
 use wayleave_api::roles::Mode;
 use wayleave_api::urls::Url;
 
-/// The newest format that this version reads. A file states the oldest format that has all its kinds of lines, so that
-/// an older program reads what it fully understands, and refuses the rest.
+/// The format of new files, and the newest that this version reads. Files of format 1 have no roles, chunks and machines,
+/// those of format 2 no chunks and machines. An older program refuses a newer file, because it would leave something out.
 pub const FORMAT: u32 = 3;
-/// The format of a file without chunks and machines.
-const WITHOUT_CHUNKS: u32 = 2;
-/// The format of a file without roles as well.
-const WITHOUT_ROLES: u32 = 1;
-
-/// The format of a file with roles, or with chunks, machines or a map.
-pub const fn format_of(roles: bool, chunks: bool) -> u32 {
-    match (roles, chunks) {
-        (_, true) => FORMAT,
-        (true, false) => WITHOUT_CHUNKS,
-        (false, false) => WITHOUT_ROLES,
-    }
-}
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -149,10 +136,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_the_first_format_reads_as_before_and_a_file_states_the_oldest_that_will_do() {
+    fn a_file_of_the_first_format_reads_as_before() {
         let end: Record = serde_json::from_str(r#"{"end":{"crawls":1,"groups":2,"hosts":3,"urls":4}}"#).unwrap();
         let totals = Totals { crawls: 1, groups: 2, hosts: 3, urls: 4, ..Totals::default() };
         assert_eq!(end, Record::End(End { totals, left_out: Vec::new() }));
-        assert_eq!((format_of(false, false), format_of(true, false), format_of(false, true)), (1, 2, FORMAT));
     }
 }

@@ -12,7 +12,7 @@ use wayleave_engine_fjall::{SnapshotCounts, SnapshotError, SnapshotHeader, Snaps
 
 use crate::exit::{Ended, REFUSED};
 use crate::input::{Input, progress};
-use crate::output;
+use crate::output::{self, counted};
 use crate::remote::Remote;
 use crate::whole_file;
 
@@ -129,6 +129,7 @@ fn report(json: bool, path: &Path, header: SnapshotHeader, counts: SnapshotCount
         );
     }
     let size = output::size(bytes);
-    let text = format!("{}: {rows} rows of {shards} shards, {size}, as of {at}", path.display());
+    let text =
+        format!("{}: {} of {}, {size}, as of {at}", path.display(), counted(rows, "row"), counted(shards, "shard"));
     output::line(format_args!("{text}"))
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
-use wayleave_api::urlfrontier::UrlItem;
 use wayleave_api::urlfrontier::ack_message::Status as Ack;
 use wayleave_api::urlfrontier::url_frontier_client::UrlFrontierClient;
+use wayleave_api::urlfrontier::{KEEP_KNOWN, UrlItem};
 
 use crate::error::root_cause;
 use crate::servers::Here;
@@ -19,7 +19,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The result of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemStatus {
-    /// Stored or updated.
+    /// Stored.
     Stored,
     /// Already known, or not acceptable.
     Skipped,
@@ -30,7 +30,7 @@ pub enum ItemStatus {
 /// The results of all items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutItems {
-    /// Stored or updated.
+    /// Stored.
     pub stored: u64,
     /// Already known, or not acceptable.
     pub skipped: u64,
@@ -69,12 +69,12 @@ impl Client {
         door(&here).await.map_err(|error| here.failed(error))
     }
 
-    /// Puts any number of items. Each comes with a tag, which is returned with its status; the item's own ID is not
+    /// Restores any number of items: those that are unknown are stored, and no known one is changed. Each comes with a tag, which is returned with its status; the item's own ID is not
     /// kept. Broken connections are resumed: puts are idempotent.
     ///
     /// # Errors
     /// If the server does not serve URLFrontier, or cannot be reached within the retry policy.
-    pub async fn put_items<T>(
+    pub async fn restore_items<T>(
         &self,
         items: impl Stream<Item = (T, UrlItem)> + Unpin,
         mut on_ack: impl FnMut(T, ItemStatus),
@@ -135,7 +135,9 @@ async fn send_items_to(
         Some((item, receiver))
     });
     let mut door = door(here).await?;
-    let answer = door.put_urls(items.boxed()).await.map_err(|status| refused(here, &status))?;
+    let mut request = tonic::Request::new(items.boxed());
+    request.metadata_mut().insert(KEEP_KNOWN, tonic::metadata::MetadataValue::from_static("true"));
+    let answer = door.put_urls(request).await.map_err(|status| refused(here, &status))?;
     let mut acks = answer.into_inner();
     while let Some(ack) = acks.message().await.map_err(|status| refused(here, &status))? {
         let number = ack.id.parse().map_err(|_| here.bad_answer(&"an acknowledgement has a foreign ID"))?;

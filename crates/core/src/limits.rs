@@ -67,10 +67,13 @@ pub const RESTORE_CHUNKS_MAX: usize = 100;
 pub const RESTORED_COUNT_MAX: u64 = 1_000_000;
 /// Numbers of chunks that are skipped above those that are imported: the original store may have made more since.
 pub const CHUNK_IDS_SKIPPED: u64 = 1_000_000;
-/// How far the number of an imported chunk may be above the next one of the store, which an import raises first to that of
-/// the original store: more than any store makes in its life, and a small part of all numbers. So no chunk of a file takes
-/// numbers away from later imports.
+/// How far an import may raise the numbers of chunks above the next one of the store: more than any store makes in its
+/// life, and a small part of all numbers. So no line of a file takes numbers away from later imports.
 pub const CHUNK_NUMBERS_AHEAD_MAX: u64 = 1 << 40;
+/// How far the number of an imported chunk may be above the next one of the store, which an import raises first to that of
+/// the original store. A store that has taken in damaged lines, up to 15 of them one after the other, can still be moved
+/// to a new one, whose numbers may be raised by 16 times as much.
+pub const CHUNK_AHEAD_MAX: u64 = CHUNK_NUMBERS_AHEAD_MAX / 16;
 /// The greatest number of a chunk that is imported, and to which numbers can be raised: half of all that there are, so that
 /// as many can be made afterwards.
 pub const CHUNK_COUNTER_RESTORED_MAX: u64 = 1 << 47;
@@ -261,15 +264,25 @@ pub const CAPACITY_MAX: u64 = 1_000_000;
 pub const ROW_MAX: u64 = 63;
 /// Maximum length of the version text of a machine, in bytes.
 pub const MACHINE_VERSION_BYTES_MAX: usize = 128;
-/// Interval at which machines report.
+/// Default interval at which machines report.
 pub const REPORT_INTERVAL: Millis = Millis(5_000);
-/// A machine that was silent for this long is suspect: three missed reports.
-pub const SUSPECT_AFTER: Millis = Millis(15_000);
-/// A machine that was silent for this long has failed: six missed reports.
-pub const FAILED_AFTER: Millis = Millis(30_000);
-/// An owner that was not called for this long may have missed reports, and counts all silences anew.
-pub const DEAF_AFTER: Millis = Millis(10_000);
-/// Interval between two probes of one machine.
+/// Shortest interval at which machines report or are probed that may be set.
+pub const FLEET_INTERVAL_MS_MIN: u64 = 500;
+/// Longest time of the fleet that may be set.
+pub const FLEET_MS_MAX: u64 = 86_400_000;
+/// Reports in a row that a machine misses before it is suspect.
+pub const REPORTS_MISSED_SUSPECT: u64 = 3;
+/// Reports in a row that a machine misses before it has failed.
+pub const REPORTS_MISSED_FAILED: u64 = 6;
+/// An owner that was not called for this many intervals may have missed reports, and counts all silences anew.
+pub const REPORTS_MISSED_DEAF: u64 = 2;
+/// By default, a machine that was silent for this long is suspect.
+pub const SUSPECT_AFTER: Millis = Millis(REPORT_INTERVAL.0 * REPORTS_MISSED_SUSPECT);
+/// By default, a machine that was silent for this long has failed.
+pub const FAILED_AFTER: Millis = Millis(REPORT_INTERVAL.0 * REPORTS_MISSED_FAILED);
+/// By default, an owner that was not called for this long may have missed reports.
+pub const DEAF_AFTER: Millis = Millis(REPORT_INTERVAL.0 * REPORTS_MISSED_DEAF);
+/// Default interval between two probes of one machine.
 pub const PROBE_INTERVAL: Millis = Millis(5_000);
 /// Probes that one round starts.
 pub const PROBES_AT_ONCE_MAX: usize = 256;
@@ -277,10 +290,12 @@ pub const PROBES_AT_ONCE_MAX: usize = 256;
 pub const PROBES_KEPT: u32 = 5;
 /// Misses among them that make a machine suspect.
 pub const PROBE_MISSES: u32 = 3;
-/// Probation after the first failure; after the n-th one it is n times as long.
+/// Default probation after the first failure; after the n-th one it is n times as long.
 pub const PROBATION_BASE: Millis = Millis(30_000);
-/// Maximum probation.
-pub const PROBATION_MAX: Millis = Millis(600_000);
+/// Failures after which it grows no longer.
+pub const PROBATIONS_MAX: u32 = 20;
+/// By default, the maximum probation.
+pub const PROBATION_MAX: Millis = Millis(PROBATION_BASE.0 * PROBATIONS_MAX as u64);
 /// Failures are forgiven after this long in good health.
 pub const FORGIVEN_AFTER: Millis = Millis(1_800_000);
 /// Fleets of a type that are smaller than this are never frozen: one dead machine of two must be replaced.

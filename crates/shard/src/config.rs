@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wayleave_core::limits;
-use wayleave_core::placement;
 use wayleave_core::time::Millis;
+use wayleave_core::{fleet, limits, placement};
 use wayleave_engine::{Entropy, entropy};
 
 use crate::cache::lane_cache::LaneCache;
@@ -41,6 +40,8 @@ pub struct Config {
     pub listings_max: usize,
     /// Listings that may queue for a permit; further ones are refused.
     pub listings_waiting_max: usize,
+    /// How machines are judged.
+    pub fleet: fleet::Config,
     /// How built chunks are placed on index servers.
     pub placement: placement::Config,
     /// Source of randomness.
@@ -65,6 +66,7 @@ impl Config {
             clock_step: Millis(1),
             listings_max: limits::LISTINGS_MAX,
             listings_waiting_max: limits::LISTINGS_WAITING_MAX,
+            fleet: fleet::Config::default(),
             placement: placement::Config::default(),
             entropy: Arc::new(entropy::system),
         }

@@ -109,7 +109,7 @@ pub async fn crawler(world: Rc<World>, name: u64) {
         let claim = claim(&chance, Stage::Crawl, name);
         let wait = Millis(if chance.once_in(3) { chance.below(2_000) } else { 0 });
         let one_host = claim.host.is_some();
-        let asked = world.now();
+        let (asked, began) = (world.now(), world.clock.elapsed());
         let answer = claim_once_or_twice(&world, &chance, claim.clone(), wait).await;
         match answer {
             Ok(claimed) => {
@@ -118,11 +118,11 @@ pub async fn crawler(world: Rc<World>, name: u64) {
                 let shown: Vec<_> = claimed.iter().map(|c| (c.id.0, c.attempts, urls(c), c.expires_at.0)).collect();
                 world.tell("claim", &format!("{name} {shown:?}"));
                 // All are judged at the answer, which hands out all of them, though the crawler takes one after the other.
-                let began = claimed.into_iter().filter_map(|chunk| {
-                    let visited = begin(&world, name, (&chunk, one_host), asked)?;
+                let visits = claimed.into_iter().filter_map(|chunk| {
+                    let visited = begin(&world, name, (&chunk, one_host), (asked, began))?;
                     Some((chunk, visited))
                 });
-                for (chunk, visited) in began.collect::<Vec<_>>() {
+                for (chunk, visited) in visits.collect::<Vec<_>>() {
                     crawl(&world, &chance, name, (&chunk, one_host), visited).await;
                 }
             }
@@ -168,8 +168,13 @@ fn visits(
 }
 
 /// The visits of a chunk that was just claimed; `None` if its lease has ended.
-fn begin(world: &World, name: u64, (claimed, one_host): (&Claimed, bool), asked: Time) -> Option<Vec<Visited>> {
-    let judged = world.oracle.borrow_mut().chunks.claimed(claimed);
+fn begin(
+    world: &World,
+    name: u64,
+    (claimed, one_host): (&Claimed, bool),
+    (asked, began): (Time, u64),
+) -> Option<Vec<Visited>> {
+    let judged = world.oracle.borrow_mut().chunks.claimed(claimed, (began, world.clock.elapsed()));
     verdict(world, judged);
     if claimed.expires_at <= world.now() {
         // The answer came after the lease had ended: nothing may be visited under it.
@@ -216,7 +221,7 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
         let results = vec![result(&url.url, outcome, chance)];
         let replace = chance.once_in(2);
         let report = ReportLinks { chunk: id, token, results, replace };
-        let sent = world.now();
+        let (sent, sent_at) = (world.now(), world.clock.elapsed());
         if !one_host {
             world.oracle.borrow_mut().ending(link.token, world.now());
         }
@@ -224,7 +229,10 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
         world.tell("link", &format!("{name} {id} {} {outcome:?} {answer:?}", url.url));
         check(world, "a report", &answer);
         let (answer, _) = match answer {
-            Ok(answer) => answer,
+            Ok(answer) => {
+                verdict(world, world.oracle.borrow().chunks.accepted(id, token, sent_at));
+                answer
+            }
             Err(refusal) if is_stale(&refusal) => return,
             Err(_) => continue,
         };
@@ -256,7 +264,11 @@ async fn renew(world: &World, name: u64, claimed: &Claimed, visited: &[Visited])
     let (id, token, until) = (claimed.id, claimed.token, world.now().after(Millis(3_000)));
     visited.iter().for_each(|link| world.oracle.borrow_mut().ending(link.token, until));
     let call = async |frontier| Pipeline::new(frontier).renew(id, token, Millis(3_000)).await;
+    let sent = world.clock.elapsed();
     let answer = world.ask(call).await;
+    if answer.is_ok() {
+        verdict(world, world.oracle.borrow().chunks.accepted(id, token, sent));
+    }
     world.tell("renew chunk", &format!("{name} {id} {answer:?}"));
     check(world, "a renewal of a chunk", &answer);
     match answer {
@@ -283,7 +295,11 @@ async fn complete(world: &Rc<World>, chance: &Chance, name: u64, claimed: &Claim
     } else {
         EndChunk::Complete(content.then(|| artifact(chance)))
     };
+    let sent = world.clock.elapsed();
     let answer = world.ask(async |frontier| Pipeline::new(frontier).end(id, token, end).await).await;
+    if answer.is_ok() {
+        verdict(world, world.oracle.borrow().chunks.accepted(id, token, sent));
+    }
     world.tell("complete chunk", &format!("{name} {id} {answer:?}"));
     check(world, "a completion", &answer);
     if answer == Ok(ChunkState::Crawled) {
@@ -300,7 +316,7 @@ pub async fn builder(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     while !world.done.get() {
         pass(1 + chance.below(700)).await;
-        let claim = claim(&chance, Stage::Build, name);
+        let (claim, asked) = (claim(&chance, Stage::Build, name), world.clock.elapsed());
         let call = async |frontier| Pipeline::new(frontier).claim(claim, Millis(0), Millis(0)).await;
         let claimed = match world.ask(call).await {
             Ok(claimed) => claimed,
@@ -309,6 +325,11 @@ pub async fn builder(world: Rc<World>, name: u64) {
                 continue;
             }
         };
+        for chunk in &claimed {
+            let told = (asked, world.clock.elapsed());
+            let judged = world.oracle.borrow_mut().chunks.claimed(chunk, told);
+            verdict(&world, judged);
+        }
         for chunk in claimed {
             let calm = world.calm.get();
             pass(chance.below(if calm { 50 } else { 1_500 })).await;
@@ -323,7 +344,11 @@ pub async fn builder(world: Rc<World>, name: u64) {
                 // Whatever the answer: from now on its links may be fetched again.
                 world.oracle.borrow_mut().content_lost(id);
             }
+            let sent = world.clock.elapsed();
             let answer = world.ask(async |frontier| Pipeline::new(frontier).end(id, token, end).await).await;
+            if answer.is_ok() {
+                verdict(&world, world.oracle.borrow().chunks.accepted(id, token, sent));
+            }
             world.tell("build", &format!("{name} {id} {answer:?}"));
             check(&world, "a build", &answer);
             if answer == Ok(ChunkState::Built) {

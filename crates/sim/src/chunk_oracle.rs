@@ -1,4 +1,5 @@
-//! What crawlers and index builders were told of chunks: ids are never used again, and each is built once.
+//! What crawlers and index builders were told of chunks: ids are never used again, each is built once, and a token counts no
+//! more once another worker has the chunk.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,15 @@ pub struct ChunkOracle {
     /// The links that chunks were completed with.
     crawled: BTreeMap<ChunkId, Vec<Id>>,
     built: BTreeMap<ChunkId, Token>,
+    /// All leases of chunks that workers were told of.
+    leases: BTreeMap<ChunkId, Vec<Lease>>,
+}
+
+/// A lease, and when it was asked for and told, in milliseconds of the run, which never goes back.
+struct Lease {
+    token: Token,
+    asked: u64,
+    told: u64,
 }
 
 impl ChunkOracle {
@@ -28,8 +38,12 @@ impl ChunkOracle {
         self.numbers
     }
 
-    /// A chunk was claimed.
-    pub fn claimed(&mut self, chunk: &Claimed) -> Verdict {
+    /// A chunk was claimed: asked for at the first time and told at the second.
+    pub fn claimed(&mut self, chunk: &Claimed, (asked, told): (u64, u64)) -> Verdict {
+        let leases = self.leases.entry(chunk.id).or_default();
+        if leases.iter().all(|lease| lease.token != chunk.token) {
+            leases.push(Lease { token: chunk.token, asked, told });
+        }
         if chunk.stage != Stage::Crawl || chunk.attempts > 0 || self.lost.contains(&chunk.id) {
             return Ok(());
         }
@@ -37,6 +51,17 @@ impl ChunkOracle {
             Some(before) if before != chunk.token => broken(format!("chunk {} was made twice", chunk.id)),
             _ => Ok(()),
         }
+    }
+
+    /// A call with this token, sent at this time, was acknowledged. A lease that was asked for after this one had been told
+    /// is a later one, and if it was told before the call was sent, the call must have been refused.
+    pub fn accepted(&self, id: ChunkId, token: Token, sent: u64) -> Verdict {
+        let leases = self.leases.get(&id).map_or(&[][..], Vec::as_slice);
+        let Some(own) = leases.iter().find(|lease| lease.token == token) else { return Ok(()) };
+        if leases.iter().any(|other| own.told < other.asked && other.told < sent) {
+            return broken(format!("a call for chunk {id} was accepted whose token another one had superseded"));
+        }
+        Ok(())
     }
 
     /// The crawl stage of a chunk was completed with these links.

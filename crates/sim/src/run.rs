@@ -136,7 +136,9 @@ async fn simulate(seed: u64, kind: Kind) -> Report {
     }
     lasting.extend((20..24).map(|name| tokio::task::spawn_local(worker(world.clone(), name))));
     lasting.extend((70..72).map(|name| tokio::task::spawn_local(crawler(world.clone(), name))));
-    lasting.push(tokio::task::spawn_local(builder(world.clone(), 80)));
+    // Two, so that one may have a chunk while the other still has a token of it.
+    let builders = if matches!(kind, Kind::One | Kind::Embedded) { 80..82 } else { 80..81 };
+    lasting.extend(builders.map(|name| tokio::task::spawn_local(builder(world.clone(), name))));
     lasting.extend(SERVERS.map(|name| tokio::task::spawn_local(index_server(world.clone(), name))));
     lasting.push(tokio::task::spawn_local(map_reader(world.clone(), 95)));
     start_pool(&world, &mut lasting);

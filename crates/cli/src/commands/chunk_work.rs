@@ -7,7 +7,7 @@ use wayleave_api::chunks::{
 use super::chunks::{StageArg, moved};
 use super::outcomes::OutcomeArgs;
 use crate::exit::{Ended, NOT_FOUND};
-use crate::output::{self, Table, relative, span};
+use crate::output::{self, Table, counted, relative, span};
 use crate::remote::Remote;
 use crate::values;
 
@@ -91,7 +91,7 @@ pub async fn claim(remote: &Remote, args: ClaimArgs) -> anyhow::Result<()> {
 fn print(chunk: &ClaimedChunk) -> anyhow::Result<()> {
     let ClaimedChunk { id, token, expires_at, attempts, links, inputs, .. } = chunk;
     let end = relative(*expires_at, output::now());
-    let again = if *attempts > 0 { format!("  after {attempts} attempts") } else { String::new() };
+    let again = if *attempts > 0 { format!("  after {}", counted(*attempts, "attempt")) } else { String::new() };
     output::line(format_args!("chunk {id}  token {token}  ends {end}{again}"))?;
     for input in inputs {
         output::line(format_args!("  {}", output::shown(&input.artifact.location)))?;
@@ -143,7 +143,7 @@ pub async fn report(remote: &Remote, args: ReportArgs) -> anyhow::Result<()> {
     for url in &told.ended {
         eprintln!("{} is no longer part of the chunk, its result was not taken", output::shown(url));
     }
-    eprintln!("{} links are left to report", told.left);
+    eprintln!("{} left to report", counted(told.left, "link"));
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use wayleave_api::hosts::DeleteUrlsResponse;
 
 use super::pace::patch;
 use crate::exit::{Ended, NOT_FOUND, Usage};
-use crate::output::{self, Table, or_dash, span};
+use crate::output::{self, Table, counted, or_dash, span};
 use crate::remote::Remote;
 use crate::values;
 
@@ -236,7 +236,11 @@ async fn show_when_finished(remote: &Remote, crawl: &str, wait: Option<u64>) -> 
 }
 
 fn deleted(remote: &Remote, answer: DeleteUrlsResponse) -> anyhow::Result<()> {
-    if remote.json { output::json(&answer) } else { output::line(format_args!("{} URLs deleted", answer.deleted)) }
+    if remote.json {
+        output::json(&answer)
+    } else {
+        output::line(format_args!("{} deleted", counted(answer.deleted, "URL")))
+    }
 }
 
 fn request(args: &SetArgs) -> SetCrawlRequest {
@@ -297,8 +301,11 @@ fn show(remote: &Remote, crawl: &Crawl) -> anyhow::Result<()> {
     };
     table.row(["finished".into(), finished]);
     if let Some(why) = &crawl.limit_reached {
-        let queued =
-            if crawl.over_limit > 0 { format!(" ({} URLs stay queued)", crawl.over_limit) } else { String::new() };
+        let queued = if crawl.over_limit > 0 {
+            format!(" ({} still queued)", counted(crawl.over_limit, "URL"))
+        } else {
+            String::new()
+        };
         table.row(["limit".into(), format!("{why}{queued}")]);
     }
     table.row(["weight".into(), crawl.weight.to_string()]);
@@ -312,8 +319,8 @@ fn show(remote: &Remote, crawl: &Crawl) -> anyhow::Result<()> {
     table.row(["revisit".into(), revisit]);
     let retry = crawl.retry;
     let waits = format!(
-        "{} attempts, after {}, then twice as long, at most {}",
-        retry.attempts,
+        "{}, after {}, then twice as long, at most {}",
+        counted(retry.attempts, "attempt"),
         span(retry.first_ms),
         span(retry.max_ms)
     );

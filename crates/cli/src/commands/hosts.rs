@@ -5,7 +5,7 @@ use wayleave_api::{Code, Timestamp};
 
 use super::pace::{Clear, PaceArgs, patch};
 use super::{ListArgs, or_list};
-use crate::output::{self, Table, or_dash, span, when, word};
+use crate::output::{self, Table, counted, or_dash, span, when, word};
 use crate::remote::Remote;
 use crate::values;
 
@@ -141,7 +141,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             if remote.json {
                 output::json(&deleted)
             } else {
-                output::line(format_args!("{} URLs of crawl {crawl} deleted", deleted.deleted))
+                output::line(format_args!("{} of crawl {crawl} deleted", counted(deleted.deleted, "URL")))
             }
         }
     }

@@ -82,7 +82,8 @@ fn print(remote: &Remote, map: &Map) -> anyhow::Result<()> {
     if remote.json {
         return output::json(map);
     }
-    output::line(format_args!("version {}, {} copies missing", map.version, map.missing_count))?;
+    let copies = if map.missing_count == 1 { "copy" } else { "copies" };
+    output::line(format_args!("version {}, {} {copies} missing", map.version, map.missing_count))?;
     let mut rows = Table::new(["row", "serving", "complete", "servers", "reason"]);
     let mut servers = Table::new(["row", "server", "address", "chunks"]);
     for row in &map.rows {

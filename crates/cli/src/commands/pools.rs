@@ -133,8 +133,8 @@ async fn remove(remote: &Remote, pool: &str) -> anyhow::Result<()> {
     }
     match left {
         Some(left) if left.workers > 0 => eprintln!(
-            "pool {pool} takes no more clients, and goes once its {} workers have none; `wayleave pools show {pool}` tells",
-            left.workers
+            "pool {pool} takes no more clients, and goes once {} without clients; `wayleave pools show {pool}` tells",
+            if left.workers == 1 { "its worker is".to_owned() } else { format!("its {} workers are", left.workers) }
         ),
         _ => eprintln!("pool {pool} has no workers, and goes"),
     }

@@ -5,7 +5,7 @@ use wayleave_api::metadata::Metadata;
 use wayleave_api::urls::{AddCounts, AddUrlsRequest, UrlToAdd};
 
 use crate::exit::{Ended, UNAVAILABLE, Usage};
-use crate::output::{self, Table};
+use crate::output::{self, Table, counted};
 use crate::remote::Remote;
 use crate::values;
 
@@ -99,11 +99,12 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     }
     let AddCounts { added, known, requeued, rejected, failed } = answer.counts;
     if failed > 0 {
-        let message = format!("{failed} URLs could not be stored; run the same command again");
+        let message = format!("{} could not be stored; run the same command again", counted(failed, "URL"));
         return Err(Ended { code: UNAVAILABLE, message }.into());
     }
     if known > 0 && (args.at.is_some() || !args.metadata.is_empty()) {
-        eprintln!("{known} URLs were already known and were left unchanged; --again requeues them");
+        let (known, verb) = (counted(known, "URL"), if known == 1 { "was" } else { "were" });
+        eprintln!("{known} {verb} already known, and nothing was changed; --again requeues what is known");
     }
     Ended::after("URLs", added + known + requeued, rejected, "the table says why")
 }

@@ -3,7 +3,7 @@
 use wayleave_api::jobs::RevokeRequest;
 
 use super::{ListArgs, or_list};
-use crate::output::{self, Table, relative};
+use crate::output::{self, Table, counted, relative};
 use crate::remote::Remote;
 use crate::values;
 
@@ -67,7 +67,8 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             if remote.json {
                 return output::json(&told);
             }
-            output::line(format_args!("revoked {} reservations and {} holds", told.reservations, told.holds))
+            let [reservations, holds] = [counted(told.reservations, "reservation"), counted(told.holds, "hold")];
+            output::line(format_args!("revoked {reservations} and {holds}"))
         }
     }
 }

@@ -4,7 +4,7 @@ use wayleave_api::matches::{GetMatchQuery, Match, MatchState};
 use wayleave_api::pools::{Pool, Worker};
 use wayleave_api::{Timestamp, matches};
 
-use crate::output::{self, relative, span};
+use crate::output::{self, counted, relative, span};
 use crate::remote::Remote;
 
 /// Workers that are named one by one.
@@ -71,10 +71,10 @@ fn explain_pool(pool: &Pool, workers: &[Worker]) -> String {
     let Pool { pool: name, reason, .. } = pool;
     let mut lines = vec![format!("pool {name}: {reason}.")];
     let Pool { min, max, slots, buffer, waiting, matched, free, coming, .. } = pool;
-    lines.push(format!(
-        "{waiting} clients wait, {matched} are matched; {free} slots are free, {coming} are being started."
-    ));
-    lines.push(format!("It may have {min} to {max} workers of {slots} slots, and keeps {buffer} slots free."));
+    let (clients, free) = (counted(*waiting, "waiting client"), counted(*free, "free slot"));
+    lines.push(format!("It has {clients} and {matched} matched; {free}, and {coming} being started."));
+    let [workers_max, slots] = [counted(*max, "worker"), counted(*slots, "slot")];
+    lines.push(format!("It may have {min} to {workers_max} of {slots}, and keeps {} free.", counted(*buffer, "slot")));
     for worker in workers.iter().take(WORKERS_TOLD) {
         let (state, reason) = (worker.state.name(), &worker.reason);
         lines.push(format!("  {} {state}, {} of {} slots used: {reason}", worker.worker, worker.used, worker.slots));

@@ -39,8 +39,8 @@ of completed ones, and the server's default delay. An export that would leave ou
 priority and depth too.
 
 Settings come first and limits last, so that they reject no URL of the file. Workers should wait until the import is done: a URL that one
-of them has taken before is no link of its chunk any more. Importing twice is harmless, also after an interruption, but a completed URL
-of the file completes one of the same name that is queued here.
+of them has taken before is no link of its chunk any more. Importing twice is harmless, also after an interruption: URLs and chunks that
+are known here stay as they are.
 Exits with 6 if some lines were rejected and the others restored, with 4 if all were rejected; stderr has the reasons of the
 first ten: --reasons shows more.";
 
@@ -152,7 +152,7 @@ async fn put(
     if std::pin::Pin::new(&mut items).peek().await.is_none() {
         return Ok(sent);
     }
-    let counts = client.put_items(items, |line, status| {
+    let counts = client.restore_items(items, |line, status| {
         if status == ItemStatus::Failed {
             sent.reasons.push((line, "could not be stored".to_owned()));
         }

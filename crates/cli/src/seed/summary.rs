@@ -5,7 +5,7 @@ use wayleave_api::urls::{AddCounts, AddResult, AddStatus};
 
 use super::source::Origin;
 use crate::exit::{Ended, PARTLY, UNAVAILABLE};
-use crate::output;
+use crate::output::{self, counted};
 use crate::remote::Remote;
 
 /// How often the text of the progress bar is updated, in URLs.
@@ -63,7 +63,8 @@ impl Summary {
         }
         if self.resent > 0 {
             let resent = self.resent;
-            eprintln!("{resent} lines were sent again after a broken connection; added ones among them count as known");
+            let (resent, were) = (counted(resent, "line"), if resent == 1 { "was" } else { "were" });
+            eprintln!("{resent} {were} sent again after a broken connection; added ones among them count as known");
         }
         for (no, sitemap) in self.unread.iter().enumerate() {
             if no == 0 {
@@ -81,7 +82,7 @@ impl Summary {
     pub fn end(&self) -> anyhow::Result<()> {
         let AddCounts { added, known, requeued, rejected, failed } = self.counts;
         if failed > 0 {
-            let message = format!("{failed} URLs could not be stored; run the same command again");
+            let message = format!("{} could not be stored; run the same command again", counted(failed, "URL"));
             return Err(Ended { code: UNAVAILABLE, message }.into());
         }
         let look = match self.reasons.len() as u64 {

@@ -3,6 +3,7 @@
 mod environment;
 mod failing;
 mod files;
+mod fleet_times;
 mod logging;
 mod makers;
 mod node;

@@ -12,6 +12,7 @@ use wayleave_api::pools::SetPoolRequest;
 use wayleave_api::wording::TextError;
 use wayleave_core::names;
 
+use super::fleet_times::{FleetTimes, Given};
 use super::probes::Range;
 use crate::exit::Usage;
 
@@ -182,6 +183,9 @@ pub struct Args {
     /// shrinks with every good page [default: 600000]
     #[arg(long, env = "WAYLEAVE_BACKOFF_MAX_MS", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     pub backoff_max_ms: Option<u64>,
+    /// Times of the fleet.
+    #[command(flatten)]
+    pub fleet: Given,
     /// Log format on stderr [default: text]
     #[arg(long, env = "WAYLEAVE_LOG", value_enum)]
     pub log: Option<LogForm>,
@@ -219,10 +223,23 @@ struct File {
     requests_mb: Option<u64>,
     hosts_max: Option<u64>,
     backoff_max_ms: Option<u64>,
+    report_interval_ms: Option<u64>,
+    probe_interval_ms: Option<u64>,
+    probation_ms: Option<u64>,
+    replace_after_ms: Option<u64>,
+    moves_per_minute: Option<u32>,
     log: Option<LogForm>,
     log_level: Option<String>,
     #[serde(default)]
     pools: BTreeMap<String, SetPoolRequest>,
+}
+
+impl File {
+    const fn fleet(&self) -> Given {
+        let Self { report_interval_ms, probe_interval_ms, probation_ms, replace_after_ms, moves_per_minute, .. } =
+            *self;
+        Given { report_interval_ms, probe_interval_ms, probation_ms, replace_after_ms, moves_per_minute }
+    }
 }
 
 /// The settings in force.
@@ -272,6 +289,8 @@ pub struct Settings {
     pub hosts_max: u64,
     /// The longest computed back-off.
     pub backoff_max_ms: u64,
+    /// Times of the fleet.
+    pub fleet: FleetTimes,
     /// The log format.
     pub log: LogForm,
     /// The log level.
@@ -290,6 +309,7 @@ impl Settings {
 
     fn merge(args: Args, file: File) -> anyhow::Result<Self> {
         let shards = args.shards.or(file.shards);
+        let fleet = FleetTimes::merge(args.fleet, file.fleet())?;
         let engine = match args.engine {
             // Not parsed by clap, which would print the value: it may contain a password.
             Some(text) => text.parse().map_err(|why| Usage(format!("--engine or WAYLEAVE_ENGINE: {why}")))?,
@@ -322,6 +342,7 @@ impl Settings {
                 .backoff_max_ms
                 .or(file.backoff_max_ms)
                 .unwrap_or(wayleave_core::limits::BACKOFF_MAX_DEFAULT.0),
+            fleet,
             log: args.log.or(file.log).unwrap_or_default(),
             log_level: args.log_level.or(file.log_level).unwrap_or_else(|| "info".to_owned()),
         };
@@ -334,6 +355,8 @@ impl Settings {
         wayleave_shard::Config {
             hosts_max: self.hosts_max,
             backoff_max: wayleave_core::time::Millis(self.backoff_max_ms),
+            fleet: self.fleet.fleet,
+            placement: self.fleet.placement,
             ..wayleave_shard::Config::new(shards)
         }
     }

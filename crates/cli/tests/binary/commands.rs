@@ -121,6 +121,8 @@ fn hosts_groups_and_crawls_can_be_set_and_shown() {
     assert_eq!(crawl["limits"]["depth"], 4);
     assert_eq!(server.run(&["crawls", "delete", "DEFAULT"]).code, 2, "it asks first");
     assert_eq!(server.run(&["crawls", "delete", "DEFAULT", "--yes"]).ok(), "3 URLs deleted\n");
+    server.run(&["put", "http://one.example/"]).ok();
+    assert_eq!(server.run(&["crawls", "delete", "DEFAULT", "--yes"]).ok(), "1 URL deleted\n");
 }
 
 #[test]

@@ -291,6 +291,45 @@ pub async fn finish(target: &Fleet<'_>, source: &Fleet<'_>) {
     assert_eq!((map.missing_count, map.rows.len()), (0, 2), "{map:?}");
 }
 
+/// A regression: a file calls URLs fetched whose chunks went back to the crawl stage after they were read. The first import
+/// gives them to their chunks; the second one completed them there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_import_takes_no_link_away_from_its_chunk() {
+    let ((keep, data), (_keep_other, other)) = (folder(), folder());
+    let file = keep.path().join("all.jsonl");
+    let from = Server::start(&data);
+    let mut source = Fleet::of(&from);
+    fill(&mut source).await;
+    from.run(&["export", "--partial", file.to_str().unwrap()]).ok();
+    let whole = std::fs::read_to_string(&file).unwrap();
+    let mut lines: Vec<Value> = whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let crawling = lines.iter().filter(|line| line["chunk"]["state"] == "crawling");
+    let links: BTreeSet<String> = crawling
+        .flat_map(|line| line["chunk"]["links"].as_array().unwrap().clone())
+        .map(|link| link["url"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(links.len(), 3);
+    for line in &mut lines {
+        if line["url"]["url"].as_str().is_some_and(|url| links.contains(url)) {
+            line["url"]["state"] = "fetched".into();
+        }
+    }
+    let text = |lines: &[Value]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let mut to = Server::start(&other);
+    // An import that is killed in the middle of the chunks.
+    let cut = lines.iter().position(|line| line["chunk"]["state"] == "crawling").unwrap() + 1;
+    assert_eq!(to.run_with(&["import", "-"], &text(&lines[..cut])).code, 1);
+    to.kill();
+    to = Server::start(&other);
+    for known in [false, true] {
+        let imported = to.run_with(&["import", "--json", "-"], &text(&lines)).json().remove(0);
+        assert_eq!((&imported["stored"], &imported["known"]), (&json!(0), &json!(12)), "{imported}");
+        assert_eq!(imported["chunks"] == json!(0), known, "{imported}");
+        assert_eq!(Fleet::of(&to).chunks(), source.chunks());
+    }
+    crawl_all(&Fleet::of(&to), &ids(&source.chunks())).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_with_another_number_of_shards_keeps_every_chunk_and_every_url() {
     let (keep, data) = folder();

@@ -90,7 +90,7 @@ fn operators_see_drain_and_remove_machines_and_follow_the_map_although_the_serve
     server.kill();
     server = Server::start(&data);
     let map = server.run(&["map"]).ok();
-    for part in ["1 copies missing", "serves 1 of 1 built chunks", "serves 0 of 1 built chunks", "MISSING CHUNK"] {
+    for part in ["1 copy missing", "serves 1 of 1 built chunks", "serves 0 of 1 built chunks", "MISSING CHUNK"] {
         assert!(map.contains(part), "{part}\n{map}");
     }
     ready(&server, "index-2");

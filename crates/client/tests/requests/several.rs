@@ -133,7 +133,8 @@ async fn an_upload_and_a_listing_move_on_too() {
 
     let client = Client::new(&format!("{},{well}", dead().await)).unwrap();
     let items = futures::stream::iter([((), wayleave_api::urlfrontier::UrlItem::default())]);
-    let error = client.clone().with_retry(Retry::NEVER).put_items(items, |(), _| {}).await.expect_err("nobody there");
+    let error =
+        client.clone().with_retry(Retry::NEVER).restore_items(items, |(), _| {}).await.expect_err("nobody there");
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
     assert_eq!(client.server(), format!("http://{well}"));
 

@@ -2,10 +2,7 @@
 
 use super::row::{Cause, Judged, Kind, MachineRow, Reported, Write};
 use super::state::{Machine, State};
-use crate::limits::{
-    FAILED_AFTER, FORGIVEN_AFTER, FORGOTTEN_AFTER, PROBATION_BASE, PROBATION_MAX, REPORT_INTERVAL, SLICE_ROWS,
-    SUSPECT_AFTER, WRITTEN_OFF_AFTER,
-};
+use crate::limits::{FORGIVEN_AFTER, FORGOTTEN_AFTER, SLICE_ROWS, WRITTEN_OFF_AFTER};
 use crate::names::MachineId;
 use crate::time::{Millis, Time};
 
@@ -42,7 +39,8 @@ impl State {
     fn forget_dead(&mut self, now: Time, out: &mut Vec<Write>) -> bool {
         let due = |state: &Self| {
             let (at, _) = state.graves.first()?;
-            (now >= at.after(FORGOTTEN_AFTER).max(state.listening_since.after(FAILED_AFTER))).then_some(())
+            (now >= at.after(FORGOTTEN_AFTER).max(state.listening_since.after(state.config.failed_after())))
+                .then_some(())
         };
         for _ in 0..SLICE_ROWS {
             if due(self).is_none() || !self.forget_one(out) {
@@ -94,7 +92,7 @@ impl State {
         let row = &machine.row;
         let silent = now.since(self.silent_since(machine));
         // A report that this state has heard itself: nobody is promoted because the owner was deaf or is new.
-        let reports = machine.heard.is_some_and(|at| now.since(at) < SUSPECT_AFTER);
+        let reports = machine.heard.is_some_and(|at| now.since(at) < self.config.suspect_after());
         if let Some(until) = self.awaited_until(machine) {
             return (now >= until && row.judged == Judged::Suspect).then_some((Judged::Failed, Cause::Restored));
         }
@@ -103,9 +101,9 @@ impl State {
             Judged::Failed if reports && row.reported != Reported::Error => (Judged::Probation, Cause::Returned),
             Judged::Failed => return None,
             _ if row.reported == Reported::Error => (Judged::Failed, Cause::SaidError),
-            _ if silent >= FAILED_AFTER => (Judged::Failed, Cause::Silent),
-            Judged::Probation if now < probation_ends(row) || !reports => return None,
-            _ if silent >= SUSPECT_AFTER => (Judged::Suspect, Cause::Silent),
+            _ if silent >= self.config.failed_after() => (Judged::Failed, Cause::Silent),
+            Judged::Probation if now < self.config.probation_ends(row) || !reports => return None,
+            _ if silent >= self.config.suspect_after() => (Judged::Suspect, Cause::Silent),
             _ if machine.probes.look_bad(row.kind) && !self.tallies.distrusts_probes(row.kind) => {
                 (Judged::Suspect, Cause::Probes)
             }
@@ -130,12 +128,14 @@ impl State {
         match row.judged {
             Judged::Failed => None,
             Judged::Healthy if row.failures > 0 => {
-                Some(heard.after(SUSPECT_AFTER).min(row.judged_at.after(FORGIVEN_AFTER)))
+                Some(heard.after(self.config.suspect_after()).min(row.judged_at.after(FORGIVEN_AFTER)))
             }
-            Judged::Healthy => Some(heard.after(SUSPECT_AFTER)),
-            Judged::Suspect => Some(heard.after(FAILED_AFTER)),
-            Judged::Probation if probation_ends(row) > now => Some(probation_ends(row).min(heard.after(FAILED_AFTER))),
-            Judged::Probation => Some(heard.after(FAILED_AFTER)),
+            Judged::Healthy => Some(heard.after(self.config.suspect_after())),
+            Judged::Suspect => Some(heard.after(self.config.failed_after())),
+            Judged::Probation if self.config.probation_ends(row) > now => {
+                Some(self.config.probation_ends(row).min(heard.after(self.config.failed_after())))
+            }
+            Judged::Probation => Some(heard.after(self.config.failed_after())),
         }
     }
 }
@@ -145,17 +145,3 @@ fn written_off_at(row: &MachineRow) -> Option<Time> {
     let failed = row.kind != Kind::Server && row.judged == Judged::Failed;
     failed.then(|| row.judged_at.after(WRITTEN_OFF_AFTER))
 }
-
-/// How long a machine with this many failures must prove itself.
-#[must_use]
-pub(super) fn hold_down(failures: u32) -> Millis {
-    Millis(PROBATION_BASE.0.saturating_mul(u64::from(failures.max(1)))).min(PROBATION_MAX)
-}
-
-/// When its probation is over, if it keeps reporting.
-pub(super) fn probation_ends(row: &MachineRow) -> Time {
-    row.judged_at.after(hold_down(row.failures))
-}
-
-/// Reports that a machine may miss before it is suspect, and before it has failed.
-pub(super) const MISSES: (u64, u64) = (SUSPECT_AFTER.0 / REPORT_INTERVAL.0, FAILED_AFTER.0 / REPORT_INTERVAL.0);

@@ -21,7 +21,7 @@
 //! and is answered like a read. That is sound: the answer repeats only columns that are durable (law 7), and after a
 //! restart or takeover silence counts from the later of the last report and the load. So a new owner fails nobody
 //! before that machine had 6 intervals to report to it, and promotes nobody that has not. The same holds after the owner
-//! was stalled: if it is called later than [`DEAF_AFTER`](crate::limits::DEAF_AFTER) after the last call, it may have
+//! was stalled: if it is called later than [`Config::deaf_after`] after the last call, it may have
 //! missed reports, and all silences count anew. Hence the owner ticks at least once per report interval (see
 //! [`State::next_tick`]), and handles the reports of a batch before its tick.
 //!
@@ -40,6 +40,7 @@
 //! and before the machine would be failed, gets the same answer again: the first answer may have been lost. A deleted machine leaves no row: its token is refused, and its
 //! name may register again and gets a fresh token. Type and row are fixed while the name is registered.
 
+mod config;
 mod delete;
 mod guard;
 mod judge;
@@ -53,6 +54,7 @@ mod set_desired;
 mod state;
 pub mod view;
 
+pub use config::Config;
 pub use delete::Holdings;
 pub use guard::Frozen;
 pub use judge::Ticked;

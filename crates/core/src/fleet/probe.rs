@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::row::{Kind, Write};
 use super::state::{Machine, State};
-use crate::limits::{PROBE_INTERVAL, PROBE_MISSES, PROBES_AT_ONCE_MAX, PROBES_KEPT};
+use crate::limits::{PROBE_MISSES, PROBES_AT_ONCE_MAX, PROBES_KEPT};
 use crate::names::MachineId;
 use crate::time::Time;
 
@@ -91,7 +91,7 @@ impl State {
             }
             self.probes.remove(&(at, id.clone()));
             let Some(machine) = self.machines.get_mut(&id) else { continue };
-            machine.probes.next = now.after(PROBE_INTERVAL);
+            machine.probes.next = now.after(self.config.probe_interval);
             self.probes.insert((machine.probes.next, id.clone()));
             let row = &machine.row;
             due.push(Probe { id, address: row.address.clone(), from: row.from, also_from: row.also_from });

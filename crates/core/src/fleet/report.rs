@@ -89,7 +89,7 @@ impl State {
                 true
             }
             Some(machine) => {
-                check_known(id, &machine.row, report, &facts, now)?;
+                check_known(id, &machine.row, report, &facts, (now, self.config.failed_after()))?;
                 self.called(now);
                 self.hear(id, report, &facts, now, out);
                 false
@@ -100,7 +100,7 @@ impl State {
         Ok(ReportReply {
             desired: machine.row.desired,
             judged: machine.row.judged,
-            interval: limits::REPORT_INTERVAL,
+            interval: self.config.report_interval,
             reason: self.explain(machine, now),
             token: machine.row.token,
             registered,
@@ -206,11 +206,17 @@ fn is_restored(row: &MachineRow) -> bool {
     row.cause == Cause::Restored && !row.confirmed
 }
 
-fn check_known(id: &MachineId, row: &MachineRow, report: &Report, facts: &Facts, now: Time) -> Result<(), Refusal> {
+fn check_known(
+    id: &MachineId,
+    row: &MachineRow,
+    report: &Report,
+    facts: &Facts,
+    (now, soon): (Time, Millis),
+) -> Result<(), Refusal> {
     // The answer with the token may have been lost; the same machine soon sends the same registration again. From
     // elsewhere or later it may be anybody who has read what the machine registered.
     let same = (row.kind, &row.address, row.row, row.from) == (report.kind, &report.address, facts.row, report.from);
-    let repeated = !row.confirmed && same && now.since(row.registered_at) < limits::FAILED_AFTER;
+    let repeated = !row.confirmed && same && now.since(row.registered_at) < soon;
     match report.token {
         // A token of the store that it comes from: the machine drops it, and registers.
         Some(token) if token != row.token && is_restored(row) => return Err(Refusal::Deleted(id.to_string())),

@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::config::Config;
 use super::guard::Tallies;
 use super::probe::Probes;
 use super::row::{Desired, Judged, Kind, MachineRow, Write};
 use super::view::server_view;
-use crate::limits::{DEAF_AFTER, REPORT_INTERVAL};
 use crate::names::MachineId;
 use crate::time::Time;
 
 /// All machines.
 #[derive(Debug)]
 pub struct State {
+    pub(super) config: Config,
     pub(super) machines: BTreeMap<MachineId, Machine>,
     /// One entry per machine, no later than its verdict can next change. A report moves that time but not the entry: the
     /// timer fires, finds nothing to do, and is set again.
@@ -52,8 +53,9 @@ impl Machine {
 
 impl State {
     /// Loads the machines from their rows. Silence counts from now on.
-    pub fn load(rows: impl IntoIterator<Item = (MachineId, MachineRow)>, now: Time) -> Self {
+    pub fn load(config: Config, rows: impl IntoIterator<Item = (MachineId, MachineRow)>, now: Time) -> Self {
         let mut state = Self {
+            config,
             machines: BTreeMap::new(),
             timers: BTreeSet::new(),
             probes: BTreeSet::new(),
@@ -67,6 +69,12 @@ impl State {
             state.insert(id, row, None, now);
         }
         state
+    }
+
+    /// The settings.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
     }
 
     /// The rows, as they are durable.
@@ -96,12 +104,12 @@ impl State {
     #[must_use]
     pub fn next_tick(&self) -> Option<Time> {
         let (first, _) = self.timers.first()?;
-        Some((*first).min(self.last_call.after(REPORT_INTERVAL)))
+        Some((*first).min(self.last_call.after(self.config.report_interval)))
     }
 
     /// Notes that the owner is awake. After a gap it may have missed reports.
     pub(super) fn called(&mut self, now: Time) {
-        if now.since(self.last_call) > DEAF_AFTER {
+        if now.since(self.last_call) > self.config.deaf_after() {
             self.listening_since = now;
         }
         self.last_call = self.last_call.max(now);

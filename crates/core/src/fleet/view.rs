@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::judge::{MISSES, hold_down, probation_ends};
 use super::row::{Cause, Desired, Judged, Kind, MachineRow, Reported, RowNo};
 use super::state::{Machine, State};
-use crate::limits::{FAILED_AFTER, PROBES_KEPT, SUSPECT_AFTER};
+use crate::limits::{PROBES_KEPT, REPORTS_MISSED_FAILED, REPORTS_MISSED_SUSPECT};
 use crate::names::MachineId;
 use crate::time::{Millis, Time};
 
@@ -147,11 +146,13 @@ impl State {
             (Judged::Healthy, _) if row.failures > 0 => {
                 format!(
                     "{heard}; suspect if silent for {} more; failures not forgiven yet: {}",
-                    left(SUSPECT_AFTER),
+                    left(self.config.suspect_after()),
                     row.failures
                 )
             }
-            (Judged::Healthy, _) => format!("{heard}; suspect if silent for {} more", left(SUSPECT_AFTER)),
+            (Judged::Healthy, _) => {
+                format!("{heard}; suspect if silent for {} more", left(self.config.suspect_after()))
+            }
             (Judged::Suspect, Cause::Probes) => format!(
                 "{heard}, but missed {} of the last {PROBES_KEPT} probes to {}: check its address and what lies between",
                 machine.probes.misses(),
@@ -164,26 +165,30 @@ impl State {
                 )
             }
             (Judged::Suspect, _) => {
-                format!("missed {} reports: {heard}; failed if silent for {} more", MISSES.0, left(FAILED_AFTER))
+                format!(
+                    "missed {} reports: {heard}; failed if silent for {} more",
+                    REPORTS_MISSED_SUSPECT,
+                    left(self.config.failed_after())
+                )
             }
             (Judged::Failed, Cause::SaidError) => {
                 "it reported an error itself; a report without one begins its probation".to_owned()
             }
             (Judged::Failed, _) => format!(
                 "missed {} reports and was judged failed {} ago; its next report begins its probation",
-                MISSES.1,
+                REPORTS_MISSED_FAILED,
                 now.since(row.judged_at).told()
             ),
-            (Judged::Probation, _) if now < probation_ends(row) => format!(
+            (Judged::Probation, _) if now < self.config.probation_ends(row) => format!(
                 "back after failure {}, it gets no work for {} of which {} are left; {heard}",
                 row.failures,
-                hold_down(row.failures).told(),
-                probation_ends(row).since(now).told()
+                self.config.hold_down(row.failures).told(),
+                self.config.probation_ends(row).since(now).told()
             ),
             (Judged::Probation, _) => {
                 format!(
                     "its probation is over, but it {heard}; healthy with its next report, failed if silent for {} more",
-                    left(FAILED_AFTER)
+                    left(self.config.failed_after())
                 )
             }
         }

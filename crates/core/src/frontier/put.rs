@@ -83,7 +83,7 @@ impl State {
             }
         }
         match put.kind {
-            PutKind::Discovered { .. } if found.is_some() => PutOutcome::Known,
+            PutKind::Discovered { .. } | PutKind::Restored { .. } if found.is_some() => PutOutcome::Known,
             PutKind::Wanted { at, priority, explicit, again, .. } if found.is_some() => {
                 let lane = explicit.then_some(PRIORITY_MAX - priority.min(PRIORITY_MAX));
                 let wish = Wish { lane, due: again.then(|| at.unwrap_or(now).max(now)), metadata: &put.metadata };
@@ -108,7 +108,7 @@ impl State {
             }
             // Converted to another kind above.
             PutKind::Found { .. } => PutOutcome::Known,
-            PutKind::Known { due } => {
+            PutKind::Known { due } | PutKind::Restored { due } => {
                 let depth = waiting.map_or(0, |details| details.depth);
                 self.update(put, (key, place), (found, depth), due, now, writes)
             }

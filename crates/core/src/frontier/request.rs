@@ -80,13 +80,19 @@ pub enum PutKind {
         /// What the page's shard knew about the crawl.
         since: CrawlSince,
     },
+    /// Restored from an export or a dump: stored if unknown, otherwise ignored. What is known here is newer than the file:
+    /// a URL that the file calls completed may have gone back to its queue or to its chunk since.
+    Restored {
+        /// Due at this time; completed, if absent.
+        due: Option<Time>,
+    },
 }
 
 impl PutKind {
     /// Whether this kind usually carries a new URL.
     #[must_use]
     pub const fn is_new(&self) -> bool {
-        matches!(self, Self::Discovered { .. } | Self::Wanted { .. } | Self::Found { .. })
+        matches!(self, Self::Discovered { .. } | Self::Wanted { .. } | Self::Found { .. } | Self::Restored { .. })
     }
 }
 

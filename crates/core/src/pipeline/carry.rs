@@ -2,14 +2,18 @@
 //! keys of rows mean nothing elsewhere.
 //!
 //! An export is read while the store works: URLs first, then chunks, each chunk at another moment. So whatever an
-//! export says of a URL is older than what it says of the chunk, which `restore` must take into account.
+//! export says of a URL is older than what it says of the chunk, which `restore` must take into account. A chunk that goes
+//! back to the crawl stage in between makes links of URLs that the export has called finished. Those that leave it again,
+//! because their hosts live elsewhere by now, nobody fetched them or they are to be tried again later, are carried as
+//! returned: otherwise the file would name them nowhere but as finished.
 
 use serde::{Deserialize, Serialize};
 
 use super::row::{Artifact, ChunkRow, ChunkState, LinkState};
 use crate::frontier::State as Frontier;
-use crate::frontier::row::UrlRow;
+use crate::frontier::row::{UrlRow, UrlStatus};
 use crate::ids::ChunkId;
+use crate::limits;
 use crate::names::{CrawlName, HostName};
 use crate::placement::CarriedCopy;
 use crate::time::Time;
@@ -71,35 +75,52 @@ pub enum CarriedLinkState {
     Crawled,
     /// Failed for this chunk.
     Error,
+    /// It left a chunk that was sent back: its URL is queued, or with others, even if it is said to be finished.
+    Returned,
 }
 
 impl ChunkRow {
-    /// The positions of the links whose URL rows must be read for [`ChunkRow::carry`]: their keys do not tell the URL.
+    /// The positions of the links whose URL rows must be read for [`ChunkRow::carry`]: their keys do not tell the URL, or
+    /// their states not whether it is to be tried again.
     #[must_use]
-    pub fn cut_links(&self) -> Vec<usize> {
-        let cut = self.links.iter().enumerate().filter(|(_, link)| link.url.1.is_cut());
-        cut.map(|(at, _)| at).collect()
+    pub fn read_links(&self) -> Vec<usize> {
+        let unclear = |link: &super::row::LinkRow| self.sent_back && matches!(link.state, LinkState::Error(_));
+        let wanted = self.links.iter().enumerate().filter(|(_, link)| link.url.1.is_cut() || unclear(link));
+        wanted.map(|(at, _)| at).collect()
     }
 
     /// The chunk as it is carried, without its copies. `rows` are those of its links, by position, as far as they were
-    /// read. A link that has left the chunk is left out, and so is a long URL that was deleted.
+    /// read. A link that has left the chunk is left out, unless the chunk was sent back, and so is a long URL that was
+    /// deleted.
     #[must_use]
     pub fn carry(&self, rows: &[Option<UrlRow>], frontier: &Frontier) -> CarriedChunk {
         let here = self.present(frontier);
-        let mut links = Vec::with_capacity(self.links.len());
+        let (mut links, mut returned) = (Vec::with_capacity(self.links.len()), Vec::new());
         for (at, link) in self.links.iter().enumerate() {
             let state = match link.state {
                 LinkState::Crawling => CarriedLinkState::Crawling,
                 LinkState::Crawled(_) => CarriedLinkState::Crawled,
                 LinkState::Error(_) => CarriedLinkState::Error,
+                LinkState::Returned => CarriedLinkState::Returned,
             };
-            let wanted = self.state == ChunkState::Crawling && state != CarriedLinkState::Error;
-            let whole = rows.get(at).and_then(|row| row.as_ref()?.whole.as_deref());
-            if (wanted && here.get(at) != Some(&true)) || (link.url.1.is_cut() && whole.is_none()) {
+            let wanted = self.state == ChunkState::Crawling && !link.has_left();
+            let row = rows.get(at).and_then(Option::as_ref);
+            let whole = row.and_then(|row| row.whole.as_deref());
+            let left = wanted && here.get(at) != Some(&true);
+            if (left && !self.sent_back) || (link.url.1.is_cut() && whole.is_none()) {
                 continue;
             }
-            links.push(CarriedLink { host: link.host.clone(), url: link.url.1.url(&link.host, whole), state });
+            let state = if left { CarriedLinkState::Returned } else { state };
+            let again = self.sent_back
+                && state == CarriedLinkState::Error
+                && row.is_some_and(|row| !matches!(row.status, UrlStatus::Done { .. }));
+            let carried = CarriedLink { host: link.host.clone(), url: link.url.1.url(&link.host, whole), state };
+            returned.extend(again.then(|| CarriedLink { state: CarriedLinkState::Returned, ..carried.clone() }));
+            links.push(carried);
         }
+        // Beside its error, as far as there is room.
+        returned.truncate(limits::CHUNK_LINKS_EVER_MAX.saturating_sub(links.len()));
+        links.append(&mut returned);
         CarriedChunk {
             id: self.id,
             crawl: self.crawl.clone(),

@@ -93,7 +93,7 @@ impl State {
                         link.state = LinkState::Crawling;
                         links.push(fetch);
                     }
-                    None => link.lease = None,
+                    None => link.leave(before.sent_back),
                 }
             }
             if goes {
@@ -104,7 +104,7 @@ impl State {
                 frontier.return_link(token, rows, before.attempts, now, &mut writes.frontier);
             }
         }
-        after.links.retain(|link| link.lease.is_some() || matches!(link.state, LinkState::Error(_)));
+        after.links.retain(|link| link.lease.is_some() || link.has_left());
         // Reports of the attempt before are not repeated under this lease.
         after.links.iter_mut().for_each(|link| link.replaced_by = None);
         after.visit = after.visit.filter(|token| frontier.is_visiting(*token));
@@ -159,6 +159,7 @@ impl State {
             indexes_lost: 0,
             last_error: None,
             ended: [None; 2],
+            sent_back: false,
         };
         let claimed = chunk.claimed(Stage::Crawl, links, None);
         self.store(None, chunk, &mut writes.pipeline);

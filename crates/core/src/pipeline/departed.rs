@@ -1,7 +1,7 @@
 //! Links of hosts that have moved to another shard since. A chunk whose content is lost crawls its links again, but only
 //! its own shard's; the others are queued again where they live now, before the chunk changes.
 
-use super::row::{ChunkRow, ChunkState, LinkState};
+use super::row::{ChunkRow, ChunkState};
 use crate::frontier::State as Frontier;
 use crate::ids::Token;
 use crate::limits;
@@ -22,7 +22,7 @@ impl ChunkRow {
             (None, ChunkState::SetAside | ChunkState::Skipped) => self.crawled.is_none(),
             _ => false,
         };
-        let links = self.links.iter().filter(|link| again && !matches!(link.state, LinkState::Error(_)));
+        let links = self.links.iter().filter(|link| again && !link.has_left());
         let away = links.filter(|link| !link.url.1.is_cut() && !frontier.has_queue(link.url.0));
         away.map(|link| (link.host.clone(), link.text())).collect()
     }

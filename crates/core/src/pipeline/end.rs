@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::claim::Writes;
 use super::refusal::ChunkRefusal;
@@ -11,6 +11,7 @@ use super::request::{EndChunk, OperatorAction};
 use super::row::{Artifact, ChunkRow, ChunkState, Ended, LinkState};
 use super::state::State;
 use crate::frontier::State as Frontier;
+use crate::frontier::link::LinkUrl;
 use crate::frontier::request::UrlResult;
 use crate::frontier::row::UrlRow;
 use crate::frontier::url_key::UrlKey;
@@ -292,14 +293,14 @@ impl ChunkRow {
         // Links that were not reported have returned to their queues, and others have left: they are not part of the
         // chunk any more.
         let mut here = here.into_iter();
-        self.links.retain(|link| {
+        for link in &mut self.links {
             let here = here.next().unwrap_or_default();
-            match link.state {
-                LinkState::Crawling => false,
-                LinkState::Crawled(_) => here,
-                LinkState::Error(_) => true,
+            if link.state == LinkState::Crawling || (matches!(link.state, LinkState::Crawled(_)) && !here) {
+                link.state = LinkState::Crawling;
+                link.leave(self.sent_back);
             }
-        });
+        }
+        self.links.retain(|link| link.state != LinkState::Crawling);
         self.forget_leases();
     }
 
@@ -310,6 +311,8 @@ impl ChunkRow {
             let rows = self.rows_of(token, facts.rows, frontier);
             frontier.return_link(token, rows, self.attempts, facts.now, &mut writes.frontier);
         }
+        let sent_back = self.sent_back;
+        self.links.iter_mut().filter(|link| link.lease.is_some()).for_each(|link| link.leave(sent_back));
         self.forget_leases();
     }
 
@@ -351,9 +354,10 @@ impl ChunkRow {
     }
 
     /// Sends the chunk back to the crawl stage: the URLs that it had fetched, or that were marked as failed when it was
-    /// set aside, become its links again, as far as nobody else has queued or taken them.
+    /// set aside, become its links again, as far as nobody else has queued or taken them. The others are remembered as
+    /// returned, unless they were deleted.
     fn crawl_again(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
-        self.crawled = None;
+        (self.crawled, self.sent_back) = (None, true);
         (self.state, self.lease, self.since) = (ChunkState::Crawling, None, facts.now);
         let holder: Arc<str> = "".into();
         let mut again: Vec<super::row::LinkRow> = Vec::new();
@@ -384,7 +388,16 @@ impl ChunkRow {
         if again.is_empty() {
             self.move_on(ChunkState::Skipped, facts.now);
         }
-        self.links.retain(|link| matches!(link.state, LinkState::Error(_)));
+        let taken: HashSet<LinkUrl> = again.iter().map(|link| link.url.clone()).collect();
+        let mut rows = facts.rows.iter();
+        self.links.retain_mut(|link| {
+            let known = rows.next().is_some_and(Option::is_some) || !frontier.has_queue(link.url.0);
+            if matches!(link.state, LinkState::Error(_)) {
+                return true;
+            }
+            link.leave(true);
+            known && !taken.contains(&link.url)
+        });
         self.links.extend(again);
     }
 }

@@ -230,7 +230,7 @@ impl ChunkRow {
     /// The number of links that were failed or returned.
     #[must_use]
     pub fn failed_links(&self) -> usize {
-        self.links.iter().filter(|link| matches!(link.state, LinkState::Error(_))).count()
+        self.links.iter().filter(|link| link.has_left()).count()
     }
 
     fn link_index(&self) -> LinkIndex<'_> {
@@ -275,7 +275,7 @@ impl ChunkRow {
         let Some((at, link)) = known.and_then(|at| Some((at, self.links.get(at)?))) else {
             return Err(ChunkRefusal::ForeignLink { chunk: self.id, url: crate::redact::url(url) });
         };
-        let left = link.lease.is_some() && here.get(at) != Some(&true);
+        let left = link.state == LinkState::Returned || (link.lease.is_some() && here.get(at) != Some(&true));
         Ok((!left).then_some(at))
     }
 

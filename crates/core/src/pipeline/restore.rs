@@ -15,7 +15,9 @@
 //! 5. None is left: the chunk ends as skipped, which says why; its URLs are with others.
 //! 6. The URL of a link that was fetched is queued: it was read before the chunk was complete, or is due again. It stays
 //!    queued: a page may be fetched once more, but none is lost.
-//! 7. The import is repeated: the chunk is known by its id and the time it was made, and is not touched.
+//! 7. A link has left a chunk that was sent back to the crawl stage: its URL is queued where it lives, as in 4, if it is
+//!    finished here: it was read before. It may have been finished once more since; then it is crawled once too often.
+//! 8. The import is repeated: the chunk is known by its id and the time it was made, and is not touched.
 
 use hashbrown::HashSet;
 use serde::{Deserialize, Serialize};
@@ -70,14 +72,16 @@ impl CarriedChunk {
         self.links.iter().map(url).collect()
     }
 
-    /// The links that this shard cannot restore: host and URL of those to be crawled that have no queue here. They must be
-    /// queued where they live before the chunk is restored without them.
+    /// The links that are not restored as such: host and URL of those to be crawled that have no queue here, and of those
+    /// that have left the chunk. They must be queued where they live before the chunk is restored without them.
     #[must_use]
     pub fn departed(&self, frontier: &Frontier) -> Vec<(HostName, Box<str>)> {
-        let wanted = |link: &&CarriedLink| {
-            self.state == ChunkState::Crawling
-                && link.state != CarriedLinkState::Error
-                && frontier.queue_id(&link.host, &self.crawl).is_none()
+        let wanted = |link: &&CarriedLink| match link.state {
+            CarriedLinkState::Crawling | CarriedLinkState::Crawled => {
+                self.state == ChunkState::Crawling && frontier.queue_id(&link.host, &self.crawl).is_none()
+            }
+            CarriedLinkState::Error => false,
+            CarriedLinkState::Returned => true,
         };
         self.links.iter().filter(wanted).map(|link| (link.host.clone(), link.url.clone())).collect()
     }
@@ -86,7 +90,7 @@ impl CarriedChunk {
     /// make so many chunks in its life, so one damaged line would use up numbers that no later import gets back.
     #[must_use]
     pub fn out_of_reach(&self, next: u64) -> Option<String> {
-        let (id, number, ahead) = (self.id, self.id.counter(), limits::CHUNK_NUMBERS_AHEAD_MAX);
+        let (id, number, ahead) = (self.id, self.id.counter(), limits::CHUNK_AHEAD_MAX);
         (number >= next.saturating_add(ahead)).then(|| {
             format!(
                 "chunk '{id}' cannot be restored: its number {number} is {ahead} or more above the next one of this store, \
@@ -190,6 +194,9 @@ impl State {
             indexes_lost: carried.indexes_lost,
             last_error: carried.last_error.clone(),
             ended: [None; 2],
+            // Its URLs may have been finished here before it takes them.
+            sent_back: carried.state == ChunkState::Crawling
+                || carried.links.iter().any(|link| link.state == CarriedLinkState::Returned),
         };
         match carried.state {
             ChunkState::Crawling => row.take_links(&mut facts, frontier, writes),
@@ -213,6 +220,7 @@ impl CarriedChunk {
                 CarriedLinkState::Crawling => LinkState::Crawling,
                 CarriedLinkState::Crawled => LinkState::Crawled(Box::new(UrlResult::new("", Outcome::Fetched))),
                 CarriedLinkState::Error => LinkState::Error(0),
+                CarriedLinkState::Returned => LinkState::Returned,
             },
             replaced_by: None,
         };
@@ -226,7 +234,7 @@ impl ChunkRow {
         let now = facts.now;
         let (mut once, mut parcels): (HashSet<LinkUrl>, Vec<(QueueId, Vec<Known>)>) = (HashSet::new(), Vec::new());
         for (link, known) in self.links.iter().zip(&mut facts.urls) {
-            let wanted = !matches!(link.state, LinkState::Error(_)) && once.insert(link.url.clone());
+            let wanted = !link.has_left() && once.insert(link.url.clone());
             let Some(known) = known.take().filter(|_| wanted) else { continue };
             // A chunk of one host is one visit; otherwise every link is its own.
             match parcels.last_mut().filter(|_| self.host.is_some()) {
@@ -251,7 +259,7 @@ impl ChunkRow {
         }
         let mut held: hashbrown::HashMap<LinkUrl, Token> = held.into_iter().collect();
         self.links.retain_mut(|link| {
-            if matches!(link.state, LinkState::Error(_)) {
+            if link.has_left() {
                 return true;
             }
             // Once: a URL that is named twice is one link.

@@ -50,6 +50,9 @@ pub struct ChunkRow {
     pub last_error: Option<Box<str>>,
     /// The last call that ended a lease, of the crawl stage and of the build stage: a repetition is answered alike.
     pub ended: [Option<Ended>; 2],
+    /// Whether it was sent back to the crawl stage. An export may have read URLs of it before, as finished; so from then on
+    /// it remembers the links that leave it.
+    pub sent_back: bool,
 }
 
 /// Where a chunk is.
@@ -125,6 +128,8 @@ pub enum LinkState {
     Crawled(Box<UrlResult>),
     /// Failed for this chunk: gone, failed, or to be tried again later. The digest recognises a repeated report.
     Error(u64),
+    /// It has left a chunk that was sent back to the crawl stage: its URL went back to its queue, or was not there any more.
+    Returned,
 }
 
 /// A description of what a stage left behind.

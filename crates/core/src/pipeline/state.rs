@@ -8,7 +8,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::offers::Offers;
 use super::refusal::ChunkRefusal;
-use super::row::{ChunkLease, ChunkRow, ChunkState, PipelineRow, Write};
+use super::row::{ChunkLease, ChunkRow, ChunkState, LinkState, PipelineRow, Write};
 use crate::frontier::State as Frontier;
 use crate::frontier::request::RequestId;
 use crate::frontier::url_key::UrlKey;
@@ -225,14 +225,30 @@ impl State {
         Ok(found)
     }
 
-    /// Chunks of a crawl that someone works on, or that a crawler is awaited for.
+    /// Chunks of a crawl that was deleted at this time, which someone works on, or which a crawler is awaited for: the
+    /// first ones by id, at most so many, with at most so many links together, but at least one. Also returns whether
+    /// there are more.
     #[must_use]
-    pub fn of_crawl(&self, crawl: &CrawlName, made_by: Time, most: usize) -> Vec<ChunkId> {
-        let of_crawl = self.active.values().filter(|chunk| chunk.crawl == *crawl && chunk.created_at <= made_by);
-        let mut active: Vec<ChunkId> = of_crawl.map(|chunk| chunk.id).collect();
-        active.sort_unstable();
-        active.truncate(most);
-        active
+    pub fn of_deleted_crawl(
+        &self,
+        crawl: &CrawlName,
+        (deleted_at, now): (Time, Time),
+        (chunks, links): (usize, usize),
+    ) -> (Vec<ChunkId>, bool) {
+        let of_crawl = |chunk: &&ChunkRow| chunk.crawl == *crawl && chunk.is_deleted(deleted_at, now);
+        let mut all: Vec<(ChunkId, usize)> =
+            self.active.values().filter(of_crawl).map(|chunk| (chunk.id, chunk.links.len().max(1))).collect();
+        all.sort_unstable();
+        let (mut ids, mut taken) = (Vec::new(), 0);
+        for (id, own) in all.iter().take(chunks) {
+            taken += own;
+            if taken > links && !ids.is_empty() {
+                break;
+            }
+            ids.push(*id);
+        }
+        let more = ids.len() < all.len();
+        (ids, more)
     }
 
     /// Chunks of a crawl that wait for an index builder, after this one in their order.
@@ -322,6 +338,13 @@ impl ChunkRow {
         self.links.iter().map(|link| link.url.clone()).collect()
     }
 
+    /// Whether it belonged to a crawl of its name that was deleted at this time, and not to one that was made since. A
+    /// chunk from the future was imported, from a store whose clock was ahead: every chunk made here is older.
+    #[must_use]
+    pub fn is_deleted(&self, deleted_at: Time, now: Time) -> bool {
+        self.created_at <= deleted_at || self.created_at > now
+    }
+
     /// Whether it has had as many attempts as a stage may have.
     pub(super) const fn is_exhausted(&self) -> bool {
         self.attempts >= limits::CHUNK_ATTEMPTS_MAX
@@ -340,6 +363,19 @@ pub struct Published {
 }
 
 impl super::row::LinkRow {
+    /// Takes it out of its chunk, which remembers it if it was sent back.
+    pub(super) fn leave(&mut self, sent_back: bool) {
+        self.lease = None;
+        if sent_back {
+            self.state = LinkState::Returned;
+        }
+    }
+
+    /// Whether it was a link of its chunk before, and is remembered.
+    pub(super) const fn has_left(&self) -> bool {
+        matches!(self.state, LinkState::Error(_) | LinkState::Returned)
+    }
+
     /// Its URL, as far as its key tells: one over a kilobyte is cut.
     pub(super) fn text(&self) -> Box<str> {
         self.url.1.url(&self.host, None)

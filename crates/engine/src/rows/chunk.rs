@@ -5,7 +5,7 @@
 //! own shard is none of this store, owning shard · 20 or 21 · the greatest counter · the whole id. So the chunks of a shard
 //! lie in the order of their ids. Value: version, id, crawl, host, visit, state, attempts, times,
 //! lease, links, artifacts, whether it is placed, last error, the calls that ended its last leases, number of its index,
-//! lost indexes. Version 2 ends before those.
+//! lost indexes, whether it was sent back. Version 3 ends before that, version 2 before the number of its index.
 //! Version 1 has no flag for placed: its built chunks are at rest, and are not placed.
 //! The pipeline's row: owning shard · 22. Value: version, number of the next chunk, whether chunks at rest may be built
 //! and not announced. Version 1 has no flag: they may.
@@ -22,7 +22,9 @@ use wayleave_core::time::{Millis, Time};
 use super::{Kind, key as keys};
 use crate::{Key, Write};
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
+/// Before chunks that were sent back remembered links that left them.
+const FORGETFUL_VERSION: u8 = 3;
 /// Of the pipeline's row, and of chunks whose indexes were not numbered.
 const UNNUMBERED_VERSION: u8 = 2;
 /// Before built chunks were placed.
@@ -133,6 +135,7 @@ pub fn encode(row: &ChunkRow) -> Vec<u8> {
     }
     out.number(row.index.into());
     out.number(row.indexes_lost.into());
+    out.byte(row.sent_back.into());
     out.into()
 }
 
@@ -165,6 +168,7 @@ pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
         indexes_lost: 0,
         last_error: None,
         ended: [None; 2],
+        sent_back: false,
     };
     for _ in 0..input.number()? {
         row.links.push(read_link(&mut input)?);
@@ -180,6 +184,7 @@ pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
     if version > UNNUMBERED_VERSION {
         (row.index, row.indexes_lost) = (input.small()?, input.small()?);
     }
+    row.sent_back = version > FORGETFUL_VERSION && input.byte()? != 0;
     Ok(row)
 }
 
@@ -251,6 +256,7 @@ fn write_link(out: &mut Writer, link: &LinkRow) {
             out.byte(2);
             write_result(out, result);
         }
+        LinkState::Returned => out.byte(3),
     }
 }
 
@@ -264,6 +270,7 @@ fn read_link(input: &mut Reader<'_>) -> Result<LinkRow, Damaged> {
         0 => LinkState::Crawling,
         1 => LinkState::Error(input.number()?),
         2 => LinkState::Crawled(Box::new(read_result(input)?)),
+        3 => LinkState::Returned,
         _ => return Err(Damaged("a link is in an unknown state")),
     };
     Ok(LinkRow { lease, host, url, state, replaced_by })
@@ -331,6 +338,7 @@ mod tests {
     fn link() -> impl Strategy<Value = LinkRow> {
         let state = prop_oneof![
             Just(LinkState::Crawling),
+            Just(LinkState::Returned),
             any::<u64>().prop_map(LinkState::Error),
             result().prop_map(|result| LinkState::Crawled(Box::new(result))),
         ];
@@ -380,6 +388,7 @@ mod tests {
                 indexes_lost: index / 2,
                 last_error: error.map(Into::into),
                 ended: [tokens.2, tokens.1].map(|token| token.map(|token| Ended { token, call: id })),
+                sent_back: placed,
             };
             let writes = encode_write(ShardId(0), &CoreWrite::Chunk { row: Box::new(row.clone()), moved: true });
             let rests = matches!(row.state, ChunkState::SetAside | ChunkState::Skipped)
@@ -392,8 +401,10 @@ mod tests {
             for cut in 0..bytes.len() {
                 prop_assert!(decode(&bytes[..cut]).is_err(), "{} bytes", cut);
             }
-            let second = [&[2], &bytes[1..bytes.len() - 2]].concat();
-            prop_assert_eq!(decode(&second), Ok(ChunkRow { index: 0, indexes_lost: 0, ..row }));
+            let third = [&[3], &bytes[1..bytes.len() - 1]].concat();
+            prop_assert_eq!(decode(&third), Ok(ChunkRow { sent_back: false, ..row.clone() }));
+            let second = [&[2], &bytes[1..bytes.len() - 3]].concat();
+            prop_assert_eq!(decode(&second), Ok(ChunkRow { index: 0, indexes_lost: 0, sent_back: false, ..row }));
         }
     }
 
@@ -435,6 +446,7 @@ mod tests {
             indexes_lost: 0,
             last_error: Some("e".into()),
             ended: [None, Some(Ended { token: Token([6; 16]), call: 8 })],
+            sent_back: false,
         };
         let before = [
             &b"\x01\x09\x01c\x00\x00\x03\x01\x02\x03\x04\x00\x00\x00\x01\x01l\x07"[..],

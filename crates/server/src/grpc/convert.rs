@@ -45,6 +45,14 @@ pub fn kind(item: Option<url_item::Item>) -> (PutKind, UrlInfo) {
     }
 }
 
+/// The put of an item of an import: it stores what is unknown, and changes nothing else.
+pub const fn restored(kind: PutKind) -> PutKind {
+    match kind {
+        PutKind::Known { due } => PutKind::Restored { due },
+        other => other,
+    }
+}
+
 /// Why an item is not stored.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotPut {
@@ -75,7 +83,7 @@ pub fn put(kind: PutKind, info: UrlInfo, crawls: &mut LastCrawl) -> Result<Put, 
     let crawl = crawls.name(&info.crawl_id).map_err(|_| NotPut::Skipped)?;
     // A completed URL keeps no metadata.
     let metadata = match kind {
-        PutKind::Known { due: None } => Metadata::default(),
+        PutKind::Known { due: None } | PutKind::Restored { due: None } => Metadata::default(),
         _ => metadata(&info.metadata).map_err(NotPut::TooLarge)?,
     };
     Ok(Put { url: info.url.into_boxed_str(), host, crawl, kind, metadata })

@@ -21,12 +21,16 @@ pub struct ItemAcks {
     share: Share,
     /// Whether a refusal was already logged.
     told: bool,
+    /// Whether URLs that are known stay as they are.
+    keeps_known: bool,
 }
 
 impl ItemAcks {
-    /// For a stream with this share of the budget.
-    pub fn new(share: Share) -> Self {
-        Self { crawls: LastCrawl::default(), waiting: Slab::new(), settled: VecDeque::new(), share, told: false }
+    /// For a stream with this share of the budget. `keeps_known`: its items are those of an import, and change no URL that
+    /// is known.
+    pub fn new(share: Share, keeps_known: bool) -> Self {
+        let (waiting, settled) = (Slab::new(), VecDeque::new());
+        Self { crawls: LastCrawl::default(), waiting, settled, share, told: false, keeps_known }
     }
 }
 
@@ -41,9 +45,10 @@ impl Acks for ItemAcks {
     fn take(&mut self, item: UrlItem, puts: &mut Vec<(u64, Put)>, tally: &mut PutTally) {
         let bytes = cost(&item, 1);
         let (kind, info) = convert::kind(item.item);
+        let kind = if self.keeps_known { convert::restored(kind) } else { kind };
         match kind {
             PutKind::Discovered { .. } | PutKind::Wanted { .. } | PutKind::Found { .. } => tally.discovered += 1,
-            PutKind::Known { due } => {
+            PutKind::Known { due } | PutKind::Restored { due } => {
                 tally.known += 1;
                 tally.completed += u64::from(due.is_none());
             }

@@ -108,9 +108,10 @@ impl UrlFrontier for Service {
     async fn put_urls(&self, request: Request<Streaming<wire::UrlItem>>) -> GrpcResult<Self::PutURLsStream> {
         self.metrics.on_put_urls();
         let (intake, metrics) = (Box::new(self.frontier.clone()), Arc::clone(&self.metrics));
+        let keeps_known = request.metadata().contains_key(wire::KEEP_KNOWN);
         Ok(Response::new(PutStream::new(
             request.into_inner(),
-            ItemAcks::new(self.budget.share(SHARE_STEP)),
+            ItemAcks::new(self.budget.share(SHARE_STEP), keeps_known),
             intake,
             metrics,
         )))

@@ -118,13 +118,17 @@ async fn import_rest(from: &Machines, to: &mut Machines) {
 
 /// Imports URLs as they were read.
 async fn put_urls(urls: &[UrlView], to: &Machines) {
+    put_urls_for(urls, to, &PutOutcome::Added).await;
+}
+
+async fn put_urls_for(urls: &[UrlView], to: &Machines, outcome: &PutOutcome) {
     for url in urls {
         let kind = match url.state {
             UrlState::Queued | UrlState::Reserved => PutKind::Discovered { at: None, priority: 5, depth: 0 },
-            _ => PutKind::Known { due: None },
+            _ => PutKind::Restored { due: None },
         };
         let put = Put { kind, ..disc(&url.url) };
-        assert!(matches!(to.world.put(vec![put]).await[0], PutOutcome::Added | PutOutcome::Updated));
+        assert_eq!(&to.world.put(vec![put]).await[0], outcome, "{}", url.url);
     }
 }
 
@@ -215,6 +219,8 @@ async fn links_whose_urls_were_read_before_their_content_was_lost_are_crawled_ag
         for chunk in &carried {
             assert_eq!(pipeline(&to).restore(vec![chunk.clone()]).await.unwrap(), [Restored::Restored]);
             to.reopen().await;
+            // The import is repeated from its beginning.
+            put_urls_for(&read, &to, &PutOutcome::Known).await;
         }
         assert_eq!(pipeline(&to).restore(carried.clone()).await.unwrap(), vec![Restored::Known; carried.len()]);
         pass(2_000).await;

@@ -4,6 +4,7 @@
 
 mod bounds;
 mod carried;
+mod carried_back;
 mod carried_bounds;
 mod chunk_corners;
 mod chunks;

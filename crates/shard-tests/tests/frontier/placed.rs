@@ -307,6 +307,7 @@ fn chunk_row(id: ChunkId) -> ChunkRow {
         indexes_lost: 0,
         last_error: None,
         ended: [None; 2],
+        sent_back: false,
     }
 }
 

@@ -256,14 +256,17 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn delete_crawl(&self, crawl: CrawlName) -> CallResult<u64> {
-        let at = self.now();
-        let ask = AdminChange::DeleteCrawl { crawl: crawl.clone(), at };
-        let counts: Vec<u64> = self.router.ask_all(&self.all(), ask.clone()).await?;
+        let ask = |at| AdminChange::DeleteCrawl { crawl: crawl.clone(), at };
+        let counts: Vec<u64> = self.router.ask_all(&self.all(), ask(self.now())).await?;
         // A second pass: a shard that was reopened since the first one no longer remembers the deletion, and links
-        // found on pages of other shards may still be on their way to it.
+        // found on pages of other shards may still be on their way to it. It has a time of its own: a claim that was
+        // served between the start of the first pass and its arrival made chunks that are younger than the first time,
+        // and none can be made of this crawl after the first pass. A crawl of the same name that begins between the
+        // passes is deleted by the second one, with its chunks.
+        let at = self.now();
         let part =
             |refusal: Refusal| refusal.after_a_part("the crawl was deleted, but links found meanwhile may be stored");
-        let late: Vec<u64> = self.router.ask_all(&self.all(), ask.clone()).await.map_err(part)?;
+        let late: Vec<u64> = self.router.ask_all(&self.all(), ask(at)).await.map_err(part)?;
         let part = |refusal: Refusal| {
             refusal.after_a_part("the crawl was deleted, but chunks of it may still be built; delete it again")
         };

@@ -78,7 +78,7 @@ impl Owner {
             }
             links += row.links.len().max(1);
             let urls = row.urls();
-            let cut: Vec<usize> = row.cut_links();
+            let cut: Vec<usize> = row.read_links();
             let wanted: Vec<LinkUrl> = cut.iter().filter_map(|at| urls.get(*at).cloned()).collect();
             let mut found = vec![None; urls.len()];
             for (at, url) in cut.into_iter().zip(read_facts::url_rows(&*self.engine, &wanted).await?) {

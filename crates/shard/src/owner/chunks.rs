@@ -26,7 +26,7 @@ use crate::owner::read_facts;
 use crate::pipeline::call::{ChunkCall, ChunkResponse, Departed};
 use crate::routing::service_call::ServiceCall;
 
-/// Chunks of a deleted crawl that end in one turn.
+/// Chunks of a deleted crawl that end in one turn, if they have few links.
 const END_CHUNKS: usize = 256;
 
 /// A decision, or why there is none; or the failure of a read, which ends the owner's term.
@@ -337,32 +337,32 @@ impl Owner {
         writes.pipeline.iter().flat_map(|write| chunk::encode_write(self.shard, write)).collect()
     }
 
-    /// Ends a slice of the chunks of a crawl that were made before it was deleted. Returns how many.
+    /// Ends a slice of the chunks of a crawl that were made before it was deleted. Returns whether there are more.
     fn end_some(
         &mut self,
         crawl: &CrawlName,
         (now, deleted_at): (Time, Time),
         entropy: &Entropy,
         writes: &mut Writes,
-    ) -> usize {
-        let ids = self.pipeline.of_crawl(crawl, deleted_at, END_CHUNKS);
-        for id in &ids {
-            let Some(before) = self.pipeline.active(*id).cloned() else { continue };
+    ) -> bool {
+        let (ids, more) = self.pipeline.of_deleted_crawl(crawl, (deleted_at, now), (END_CHUNKS, SLICE_ROWS));
+        for id in ids {
+            let Some(before) = self.pipeline.active(id).cloned() else { continue };
             // Its queues are gone, and with them the rows of its links.
             self.pipeline.crawl_deleted(&before, &facts(&[], now, entropy), &mut self.state, writes);
         }
-        ids.len()
+        more
     }
 
-    /// Ends a slice of the chunks in progress of a deleted crawl. Returns whether there may be more.
+    /// Ends a slice of the chunks in progress of a deleted crawl. Returns whether there are more.
     fn end_active(&mut self, crawl: &CrawlName, deleted_at: Time) -> bool {
         let (mut writes, entropy, now) = (Writes::default(), self.config.entropy.clone(), self.now());
-        let ended = self.end_some(crawl, (now, deleted_at), &entropy, &mut writes);
+        let more = self.end_some(crawl, (now, deleted_at), &entropy, &mut writes);
         self.commit_chunks(writes);
-        ended == END_CHUNKS
+        more
     }
 
-    /// Ends a slice of the chunks of a deleted crawl that wait for an index builder.
+    /// Ends a slice of the chunks of a deleted crawl that wait for an index builder. Returns where the next one starts.
     async fn end_crawled(
         &mut self,
         crawl: &CrawlName,
@@ -371,14 +371,23 @@ impl Owner {
     ) -> Result<Option<CrawledAt>, Error> {
         let slice = self.pipeline.crawled_after(crawl, after, END_CHUNKS);
         let (mut writes, now) = (Writes::default(), self.now());
-        for (_, id) in &slice {
+        let (full, mut links, mut last) = (slice.len() == END_CHUNKS, 0, None);
+        let mut cut = false;
+        for at in slice {
             // One that was made since belongs to a new crawl of this name.
-            let Some(row) = self.chunk_row(*id).await?.filter(|row| row.created_at <= deleted_at) else { continue };
+            let row = self.chunk_row(at.1).await?.filter(|row| row.is_deleted(deleted_at, now));
+            links += row.as_ref().map_or(0, |row| row.links.len());
+            cut = links > SLICE_ROWS && last.is_some();
+            if cut {
+                break;
+            }
+            last = Some(at);
+            let Some(row) = row else { continue };
             let entropy = self.config.entropy.clone();
             self.pipeline.crawl_deleted(&row, &facts(&[], now, &entropy), &mut self.state, &mut writes);
         }
         self.commit_chunks(writes);
-        Ok(slice.last().copied().filter(|_| slice.len() == END_CHUNKS))
+        Ok(last.filter(|_| full || cut))
     }
 
     /// Ends leases of chunks whose deadlines have passed, one slice of them.

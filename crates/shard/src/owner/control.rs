@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::ShardId;
-use wayleave_core::limits::{BUILT_AT_ONCE_MAX, PROBES_AT_ONCE_MAX, REPORT_INTERVAL};
+use wayleave_core::limits::{BUILT_AT_ONCE_MAX, PROBES_AT_ONCE_MAX};
 use wayleave_core::placement::Map;
 use wayleave_core::time::Time;
 use wayleave_core::{fleet, placement};
@@ -239,7 +239,7 @@ impl Owner {
         let now = self.engine.now();
         let Some(control) = &mut self.control else { return };
         let Some(due) = control.due.filter(|due| *due <= now) else { return };
-        if !control.drained && now.since(due) < REPORT_INTERVAL {
+        if !control.drained && now.since(due) < control.fleet.config().report_interval {
             return;
         }
         let mut writes = Writes::default();

@@ -121,7 +121,7 @@ async fn open_control(engine: &dyn Engine, config: &Config) -> Result<Control, E
     let placements = wayleave_core::placement::State::load(config.placement, ledger, servers, chunks, returns, copies);
     let placements = placements.map_err(|damage| Error::Corrupt(damage.to_string()))?;
     // After the reads: from now on reports are heard.
-    let fleet = wayleave_core::fleet::State::load(machines, engine.now());
+    let fleet = wayleave_core::fleet::State::load(config.fleet, machines, engine.now());
     Ok(Control::new(fleet, placements))
 }
 

@@ -61,7 +61,9 @@ impl Owner {
             if seen
                 && matches!(
                     item.put.kind,
-                    PutKind::Discovered { .. } | PutKind::Found { explicit: false, again: false, .. }
+                    PutKind::Discovered { .. }
+                        | PutKind::Restored { .. }
+                        | PutKind::Found { explicit: false, again: false, .. }
                 )
             {
                 outcomes_of(&mut outcomes, item.caller).push((item.tag, PutOutcome::Known));

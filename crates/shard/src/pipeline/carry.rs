@@ -19,7 +19,9 @@ use std::collections::BTreeMap;
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, ShardId};
-use wayleave_core::limits::{CHUNK_COUNTER_RESTORED_MAX, CHUNK_IDS_SKIPPED, RESTORE_CHUNKS_MAX, SLICE_ROWS};
+use wayleave_core::limits::{
+    CHUNK_COUNTER_RESTORED_MAX, CHUNK_IDS_SKIPPED, CHUNK_NUMBERS_AHEAD_MAX, RESTORE_CHUNKS_MAX, SLICE_ROWS,
+};
 use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::carry::CarriedChunk;
 use wayleave_core::pipeline::restore::Restored;
@@ -119,9 +121,18 @@ impl Pipeline {
     /// Lets no shard make a chunk with a number below this one. Returns the number below which all chunks are then.
     ///
     /// # Errors
-    /// If a shard cannot be asked; some shards may have raised theirs, and the call may be repeated.
+    /// If the number is far above all that any store makes; then nothing was changed. If a shard cannot be asked; some
+    /// shards may have raised theirs, and the call may be repeated.
     pub async fn raise_numbers(&self, least: u64) -> CallResult<u64> {
-        let _: Vec<()> = self.ask_all(&ChunkCall::RaiseIds(least.min(CHUNK_COUNTER_RESTORED_MAX))).await?;
+        let (next, ahead) = (self.next_number().await?, CHUNK_NUMBERS_AHEAD_MAX);
+        let far = least >= next.saturating_add(ahead) || least > CHUNK_COUNTER_RESTORED_MAX;
+        if least > next && far {
+            return Err(Refusal::OverLimit(format!(
+                "numbers of chunks cannot be raised to {least}: that is {ahead} or more above the next one of this store, {next}, \
+                 and numbers once skipped are lost; take the line of chunk numbers as `wayleave export` wrote it"
+            )));
+        }
+        let _: Vec<()> = self.ask_all(&ChunkCall::RaiseIds(least)).await?;
         self.next_number().await
     }
 

@@ -201,7 +201,7 @@ impl Demo {
                 }
             } else if let Some(chunks) = self.served().await? {
                 (figures.served_ms, figures.chunks) = (now, chunks);
-                note(self.begun, "served", &format!("{chunks} chunks, in both rows"));
+                note(self.begun, "served", &format!("{}, in both rows", output::counted(chunks as u64, "chunk")));
                 break self.search(&word).await?;
             }
             tokio::time::sleep(LOOK).await;

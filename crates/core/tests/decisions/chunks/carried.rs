@@ -66,7 +66,8 @@ fn check_urls(works: &Works) {
 fn free(works: &Works, carried: &CarriedChunk) -> usize {
     let urls = carried.urls(&works.shard.state);
     let wanted = urls.iter().zip(works.shard.known(&urls)).zip(&carried.links);
-    let wanted = wanted.filter(|(_, link)| link.state != CarriedLinkState::Error);
+    let wanted =
+        wanted.filter(|(_, link)| matches!(link.state, CarriedLinkState::Crawling | CarriedLinkState::Crawled));
     let free = wanted.filter(|((_, known), _)| {
         let status = known.as_ref().map(|known| &known.row.status);
         matches!(status, Some(UrlStatus::Queued(_) | UrlStatus::Done { .. }))

@@ -1,7 +1,7 @@
 //! What lasts and what does not: tokens that were not presented yet, addresses that alternate, corpses.
 
 use wayleave_core::fleet::{
-    CarriedMachine, Desired, Judged, Kind, ProbeOutcome, Refusal, Report, Reported, State, Write,
+    CarriedMachine, Config, Desired, Judged, Kind, ProbeOutcome, Refusal, Report, Reported, State, Write,
 };
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::limits::{FAILED_AFTER, MACHINES_MAX};
@@ -130,7 +130,7 @@ fn settle(state: &mut State, now: Time) -> usize {
 #[test]
 fn crawlers_that_are_gone_make_room_for_others_and_are_forgotten_after_a_day() {
     let mut now = Time(1_000_000);
-    let mut state = State::load(Vec::new(), now);
+    let mut state = State::load(Config::default(), Vec::new(), now);
     let mut out = Vec::new();
     (0..MACHINES_MAX).for_each(|id| register(&mut state, id, now, &mut out).unwrap());
     assert!(matches!(register(&mut state, MACHINES_MAX, now, &mut out), Err(Refusal::OverLimit(_))), "all are well");

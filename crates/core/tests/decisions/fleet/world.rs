@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use wayleave_core::fleet::{
-    Desired, Holdings, Kind, MachineRow, Probe, ProbeOutcome, Refusal, Report, ReportReply, Reported, State, Write,
+    Config, Desired, Holdings, Kind, MachineRow, Probe, ProbeOutcome, Refusal, Report, ReportReply, Reported, State,
+    Write,
 };
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::names::MachineId;
@@ -36,7 +37,7 @@ pub fn report(kind: Kind) -> Report {
 impl World {
     pub fn new() -> Self {
         let (now, store) = (Time(0), BTreeMap::new());
-        let state = State::load(Vec::new(), now);
+        let state = State::load(Config::default(), Vec::new(), now);
         Self { state, store, now, tokens: BTreeMap::new(), written: Vec::new(), entropy: 0 }
     }
 
@@ -54,7 +55,7 @@ impl World {
 
     /// A takeover: only rows survive.
     pub fn reload(&mut self) {
-        self.state = State::load(self.store.clone(), self.now);
+        self.state = State::load(Config::default(), self.store.clone(), self.now);
     }
 
     /// A report with the machine's own token.

@@ -25,7 +25,8 @@ impl Owner {
     /// Servers `a0`, `a1`, … in row 0 and `b0`, … in row 1, with all chunks ready.
     fn filled(each: usize) -> Self {
         let now = Time(1_000_000);
-        let (fleet, placement) = (fleet::State::load(Vec::new(), now), placement::State::new(Config::default()));
+        let (fleet, placement) =
+            (fleet::State::load(fleet::Config::default(), Vec::new(), now), placement::State::new(Config::default()));
         let (machines, tokens) = (BTreeMap::new(), BTreeMap::new());
         let mut owner = Self { fleet, placement, machines, store: Store::default(), now, tokens };
         for i in 0..each {
@@ -106,7 +107,7 @@ impl Owner {
     /// Another node takes over: only rows survive.
     fn takeover(&mut self) {
         let rows = self.machines.iter().map(|(id, row)| (id.as_str().into(), row.clone()));
-        self.fleet = fleet::State::load(rows, self.now);
+        self.fleet = fleet::State::load(fleet::Config::default(), rows, self.now);
         self.placement = self.store.load(Config::default());
     }
 
