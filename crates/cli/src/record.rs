@@ -8,23 +8,27 @@ use wayleave_api::crawls::Crawl;
 use wayleave_api::fleet::Machine;
 use wayleave_api::groups::Group;
 use wayleave_api::hosts::Host;
+use wayleave_api::pools::SetPoolRequest;
 use wayleave_api::roles::Mode;
 use wayleave_api::urls::Url;
 
 /// The newest format that this version reads. A file states the oldest format that has all its kinds of lines, so that
 /// an older program reads what it fully understands, and refuses the rest.
-pub const FORMAT: u32 = 3;
-/// The format of a file without chunks and machines.
+pub const FORMAT: u32 = 4;
+/// The format of a file without pools.
+const WITHOUT_POOLS: u32 = 3;
+/// The format of a file without chunks and machines as well.
 const WITHOUT_CHUNKS: u32 = 2;
 /// The format of a file without roles as well.
 const WITHOUT_ROLES: u32 = 1;
 
-/// The format of a file with roles, or with chunks, machines or a map.
-pub const fn format_of(roles: bool, chunks: bool) -> u32 {
-    match (roles, chunks) {
-        (_, true) => FORMAT,
-        (true, false) => WITHOUT_CHUNKS,
-        (false, false) => WITHOUT_ROLES,
+/// The format of a file with roles, or with chunks, machines or a map, or with pools.
+pub const fn format_of(roles: bool, chunks: bool, pools: bool) -> u32 {
+    match (roles, chunks, pools) {
+        (_, _, true) => FORMAT,
+        (_, true, false) => WITHOUT_POOLS,
+        (true, false, false) => WITHOUT_CHUNKS,
+        (false, false, false) => WITHOUT_ROLES,
     }
 }
 
@@ -51,6 +55,8 @@ pub enum Record {
     Map(MapVersion),
     /// A machine, without its token; since format 3.
     Machine(Box<Machine>),
+    /// The settings of a pool of workers, without its workers and clients; since format 4.
+    Pool(Box<PoolSettings>),
     /// A URL with its state.
     Url(Box<Url>),
     /// A chunk with its links and its copies on index servers, without its lease; since format 3. Chunks come after all
@@ -95,6 +101,18 @@ pub struct RoleSettings {
     pub continue_for_ms: Option<u64>,
 }
 
+/// The settings of a pool. Values of variables are secret, and no server tells them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolSettings {
+    /// Its name.
+    pub pool: String,
+    /// Its settings, without its environment.
+    pub settings: SetPoolRequest,
+    /// Names of the variables of its environment: whoever imports it has their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
+}
+
 /// The number of lines of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
@@ -110,6 +128,9 @@ pub struct Totals {
     /// Machines.
     #[serde(default)]
     pub machines: u64,
+    /// Pools.
+    #[serde(default)]
+    pub pools: u64,
     /// URLs.
     pub urls: u64,
     /// Chunks.
@@ -137,6 +158,7 @@ impl Totals {
             Record::Host(_) => self.hosts += 1,
             Record::Role(_) => self.roles += 1,
             Record::Machine(_) => self.machines += 1,
+            Record::Pool(_) => self.pools += 1,
             Record::Url(_) => self.urls += 1,
             Record::Chunk(_) => self.chunks += 1,
             Record::ChunkNumbers(_) | Record::Map(_) | Record::Wayleave(_) | Record::Server(_) | Record::End(_) => {}
@@ -153,6 +175,7 @@ mod tests {
         let end: Record = serde_json::from_str(r#"{"end":{"crawls":1,"groups":2,"hosts":3,"urls":4}}"#).unwrap();
         let totals = Totals { crawls: 1, groups: 2, hosts: 3, urls: 4, ..Totals::default() };
         assert_eq!(end, Record::End(End { totals, left_out: Vec::new() }));
-        assert_eq!((format_of(false, false), format_of(true, false), format_of(false, true)), (1, 2, FORMAT));
+        assert_eq!((format_of(false, false, false), format_of(true, false, false)), (1, 2));
+        assert_eq!((format_of(false, true, false), format_of(true, true, true)), (3, FORMAT));
     }
 }
