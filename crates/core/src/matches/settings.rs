@@ -206,7 +206,10 @@ impl PoolWish {
         let room = u64::from(max) * u64::from(slots);
         let buffer = within("buffer", self.buffer, 0, 0, limits::POOL_WORKERS_MAX * limits::WORKER_SLOTS_MAX)?;
         if u64::from(buffer) > room {
-            let what = format!("is {buffer}, but {max} workers of {slots} slots have only {room}");
+            let plural = |number: u32| if number == 1 { "" } else { "s" };
+            let have = if max == 1 { "has" } else { "have" };
+            let (workers, slots) = (format!("{max} worker{}", plural(max)), format!("{slots} slot{}", plural(slots)));
+            let what = format!("is {buffer}, but {workers} of {slots} {have} only {room}");
             return bad("buffer", what, "lower `buffer`, or raise `max` or `slots`");
         }
         let uses_max = match self.uses_max {
