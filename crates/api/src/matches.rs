@@ -253,6 +253,29 @@ impl Match {
         self.retry_after_ms.unwrap_or(0).div_ceil(1_000).max(1)
     }
 
+    /// The match that the problem of a failure is about.
+    #[must_use]
+    pub fn of_failure(problem: &Problem) -> Self {
+        let text =
+            |name: &str| problem.fields.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
+        let reason = Some(text("reason")).filter(|reason| !reason.is_empty());
+        Self {
+            client: text("client"),
+            pool: text("pool"),
+            state: MatchState::Failed,
+            reason: reason.unwrap_or_else(|| problem.detail.clone()),
+            position: None,
+            estimate_ms: None,
+            retry_after_ms: problem.fields.get("retry_after_ms").and_then(serde_json::Value::as_u64),
+            address: None,
+            worker: None,
+            token: None,
+            expires_at: None,
+            verified: false,
+            version: 0,
+        }
+    }
+
     /// The problem of a match that failed.
     #[must_use]
     pub fn failure(&self) -> Problem {

@@ -8,6 +8,7 @@ use wayleave_core::ids::Token;
 use wayleave_core::limits;
 use wayleave_core::matches::{self as core, Secret};
 
+use crate::Timestamp;
 use crate::bad_value::{BadValue, between};
 use crate::bounded_int::{whole, whole_text};
 use crate::continue_mode::is_host_and_port;
@@ -88,6 +89,29 @@ impl From<core::WorkerView> for Worker {
 pub struct ListWorkersResponse {
     /// The workers, the oldest first.
     pub workers: Vec<Worker>,
+    /// The last workers that were removed, at most 8, the last one first. A pool remembers them until the node that decides
+    /// for it changes or restarts.
+    pub removed: Vec<RemovedWorker>,
+}
+
+/// A worker that is gone. Its output is kept for a while where it ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RemovedWorker {
+    /// Its name.
+    pub worker: String,
+    /// The runtime that had it.
+    pub site: String,
+    /// Why it ended; never empty.
+    pub reason: String,
+    /// When it was removed.
+    pub removed_at: Timestamp,
+}
+
+impl From<core::RemovedView> for RemovedWorker {
+    fn from(view: core::RemovedView) -> Self {
+        let (site, reason) = (view.site.to_string(), view.reason.to_string());
+        Self { worker: view.worker, site, reason, removed_at: Timestamp(view.removed_at) }
+    }
 }
 
 /// The report of a worker: where it is, and how many more clients it takes.

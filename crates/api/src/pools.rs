@@ -14,8 +14,8 @@ use crate::bounded::bounded_texts;
 use crate::bounded_int::whole;
 use crate::fleet::words;
 pub use crate::pool_workers::{
-    CheckedReport, GetWorkerLogQuery, GetWorkerLogResponse, ListWorkersResponse, ReportWorkerRequest, Worker,
-    WorkerState,
+    CheckedReport, GetWorkerLogQuery, GetWorkerLogResponse, ListWorkersResponse, RemovedWorker, ReportWorkerRequest,
+    Worker, WorkerState,
 };
 
 const ARGS_MAX: usize = limits::COMMAND_ARGS_MAX;
@@ -297,6 +297,36 @@ pub struct Pool {
     pub created_at: Timestamp,
     /// Grows with every change.
     pub version: u64,
+}
+
+impl Pool {
+    /// The request that sets up the same pool, but for the values of its environment, which are not shown.
+    #[must_use]
+    pub fn settings(&self) -> SetPoolRequest {
+        SetPoolRequest {
+            runtime: Some(self.runtime),
+            command: self.command.clone(),
+            image: self.image.clone(),
+            env: std::collections::BTreeMap::new(),
+            port: self.port.map(u64::from),
+            advertise: self.advertise.clone(),
+            memory_bytes: self.memory_bytes,
+            cpu_millis: self.cpu_millis,
+            pull: self.pull,
+            slots: Some(self.slots.into()),
+            min: Some(self.min.into()),
+            max: Some(self.max.into()),
+            buffer: Some(self.buffer.into()),
+            idle_ms: Some(self.idle_ms),
+            age_ms_max: self.age_ms_max,
+            uses_max: self.uses_max,
+            start_ms_max: Some(self.start_ms_max),
+            queue_max: Some(self.queue_max.into()),
+            match_ms_max: Some(self.match_ms_max),
+            reservation_ms: Some(self.reservation_ms),
+            makers_max: Some(self.makers_max.into()),
+        }
+    }
 }
 
 impl From<core::PoolView> for Pool {

@@ -381,7 +381,7 @@ const fn code_of_matches(refusal: &matches::Refusal) -> Code {
         No::AnothersClient(_) => Code::AnothersClient,
         No::Closing(_) => Code::PoolClosing,
         No::WrongSecret { .. } | No::OldToken(_) => Code::NotCurrent,
-        No::UnknownPool(_) => Code::UnknownPool,
+        No::UnknownPool(_) | No::RemovedPool(_) => Code::UnknownPool,
         No::UnknownWorker { .. } => Code::UnknownWorker,
         No::BadAddress(_) => Code::BadValue,
     }
@@ -392,7 +392,9 @@ fn with_match(problem: Problem, refusal: matches::Refusal) -> Problem {
     use matches::Refusal as No;
     match refusal {
         No::QueueFull { pool, waiting } => problem.with("pool", pool).with("waiting", waiting),
-        No::TooMany(pool) | No::Closing(pool) | No::UnknownPool(pool) => problem.with("pool", pool),
+        No::TooMany(pool) | No::Closing(pool) | No::UnknownPool(pool) | No::RemovedPool(pool) => {
+            problem.with("pool", pool)
+        }
         No::AnothersClient(client) | No::OldToken(client) => problem.with("client", client),
         No::UnknownWorker { pool, worker } => problem.with("pool", pool).with("worker", worker),
         No::WrongSecret { worker } => problem.with("worker", worker),

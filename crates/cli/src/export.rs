@@ -8,6 +8,7 @@ use anyhow::Context;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::{StreamExt, TryStreamExt};
+use wayleave_api::Code;
 use wayleave_api::carry::MapVersion;
 use wayleave_api::fleet::{ListMachinesQuery, Machine};
 use wayleave_api::hosts::{Host, ListHostsQuery};
@@ -21,7 +22,7 @@ use crate::exit::{Ended, REFUSED, Usage};
 use crate::input::progress_of;
 use crate::left_out::LeftOut;
 use crate::output::{counted, now};
-use crate::record::{End, FORMAT, Header, Record, RoleSettings, ServerSettings, Totals};
+use crate::record::{End, FORMAT, Header, PoolSettings, Record, RoleSettings, ServerSettings, Totals};
 use crate::remote::Remote;
 use crate::values;
 use crate::whole_file::{Names, create};
@@ -32,13 +33,13 @@ Examples:
   wayleave export | jq -c 'select(.url)'       to standard output
   wayleave export --crawl news news.jsonl
 
-One JSON object per line: the settings of crawls, groups, hosts and roles, the machines, then every URL with its state, then every
+One JSON object per line: the settings of crawls, groups, hosts, roles and pools, the machines, then every URL with its state, then every
 chunk with its links and copies. A file gets its name only when it is complete; one that exists is replaced only with --force. The
 server keeps running: each line is from the moment when it was read.
 
-An export is for moving to another kind of store or another number of shards. It cannot carry leases, visit results and pools of
-workers: if a store has any, the command refuses with the list of what would be left out (code 4), unless --partial accepts that. For a
-complete backup use `wayleave snapshot`.
+An export is for moving to another kind of store or another number of shards. It cannot carry leases, visit results, workers and
+clients of pools, and the values of their variables: if a store has any, the command refuses with the list of what would be left out (code
+4), unless --partial accepts that. For a complete backup use `wayleave snapshot`.
 
 URLs are written with their credentials, such as http://user:password@host/, which other commands do not show: protect the file
 like the store. A new file is readable by its owner only.";
@@ -53,10 +54,10 @@ pub struct Args {
     /// File to write, - for standard output
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
-    /// Only this crawl and its chunks, without groups, hosts, roles and machines
+    /// Only this crawl and its chunks, without groups, hosts, roles, machines and pools
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
-    /// Accept that leases, visit results and pools are left out
+    /// Accept that leases, visit results, clients of pools and values of their variables are left out
     #[arg(long)]
     partial: bool,
     /// Replace the file if it exists
@@ -75,6 +76,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let mut left_out = LeftOut::default();
     let roles = if args.crawl.is_none() { roles(&client, &mut left_out).await? } else { Vec::new() };
     let machines = if args.crawl.is_none() { machines(&client).await? } else { Vec::new() };
+    let pools = if args.crawl.is_none() { pools(&client, &mut left_out).await? } else { Vec::new() };
     let header = Header { format: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned(), at: now() };
     writer.write(&Record::Wayleave(header))?;
     // Also where there is no chunk yet: the first ones may be made, and exported, while the URLs are read.
@@ -93,10 +95,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
                 writer.write(&Record::Map(MapVersion { version: map.version }))?;
             }
             machines.into_iter().try_for_each(|machine| writer.write(&Record::Machine(Box::new(machine))))?;
-            let mut pools = std::pin::pin!(client.all_pools());
-            while let Some(pool) = pools.next().await.transpose()? {
-                left_out.pool(&pool);
-            }
+            pools.into_iter().try_for_each(|pool| writer.write(&Record::Pool(Box::new(pool))))?;
             total(&client.stats().await?.urls)
         }
     };
@@ -117,9 +116,10 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         eprintln!("left out: {}", list.join("; "));
     }
     let totals = writer.finish(list)?;
-    let Totals { crawls, groups, hosts, roles, machines, urls, chunks } = totals;
+    let Totals { crawls, groups, hosts, roles, machines, pools, urls, chunks } = totals;
     let [crawls, groups] = [counted(crawls, "crawl"), counted(groups, "group")];
-    let settings = format!("settings of {crawls}, {groups}, {} and {}", counted(hosts, "host"), counted(roles, "role"));
+    let [hosts, roles, pools] = [counted(hosts, "host"), counted(roles, "role"), counted(pools, "pool")];
+    let settings = format!("settings of {crawls}, {groups}, {hosts}, {roles} and {pools}");
     let pipeline = format!("{}, {}", counted(chunks, "chunk"), counted(machines, "machine"));
     eprintln!("exported {}, {pipeline}, {settings}", counted(urls, "URL"));
     Ok(())
@@ -127,6 +127,24 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 
 const fn total(counts: &wayleave_api::stats::Counts) -> u64 {
     counts.queued + counts.reserved + counts.fetched + counts.gone + counts.failed
+}
+
+/// The settings of all pools but those that are being removed.
+async fn pools(client: &Client, left_out: &mut LeftOut) -> anyhow::Result<Vec<PoolSettings>> {
+    let mut found = Vec::new();
+    let mut all = std::pin::pin!(client.all_pools());
+    while let Some(listed) = all.next().await.transpose()? {
+        let pool = match client.pool(&listed.pool).await {
+            Err(error) if error.code() == Some(Code::UnknownPool) => continue,
+            other => other?,
+        };
+        left_out.pool(&pool);
+        if !pool.closing {
+            let (settings, env) = (pool.settings(), pool.env);
+            found.push(PoolSettings { pool: pool.pool, settings, env });
+        }
+    }
+    Ok(found)
 }
 
 async fn machines(client: &Client) -> anyhow::Result<Vec<Machine>> {

@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use wayleave_api::carry::{ExportedChunk, ExportedLinkState};
 use wayleave_api::chunks::ChunkState;
 use wayleave_api::groups::Group;
-use wayleave_api::pools::PoolSummary;
+use wayleave_api::pools::Pool;
 use wayleave_api::roles::Role;
 use wayleave_api::urls::{Url, UrlState};
 
@@ -28,7 +28,8 @@ pub struct LeftOut {
     standbys: u64,
     /// Chunks that someone works on.
     leases: u64,
-    pools: u64,
+    /// Pools whose environment has values that no server tells.
+    secrets: u64,
     clients: u64,
 }
 
@@ -53,9 +54,10 @@ impl LeftOut {
         self.standbys += role.standbys.len() as u64;
     }
 
-    /// Counts a pool, of which nothing is exported: its environment is secret, and its workers belong to this store.
-    pub const fn pool(&mut self, pool: &PoolSummary) {
-        self.pools += 1;
+    /// Counts a pool, whose settings are exported: values of its environment are secret, and its workers and clients belong
+    /// to this store.
+    pub fn pool(&mut self, pool: &Pool) {
+        self.secrets += u64::from(!pool.env.is_empty());
         self.clients += pool.matched + pool.waiting;
     }
 
@@ -73,7 +75,7 @@ impl LeftOut {
     /// Descriptions of what is left out; empty if nothing is.
     #[must_use]
     pub fn list(&self) -> Vec<String> {
-        let Self { held, outcomes, results, visited, primaries, standbys, leases, pools, clients } = self;
+        let Self { held, outcomes, results, visited, primaries, standbys, leases, secrets, clients } = self;
         let lines = [
             ("the reservations and holds of", held.len() as u64, "URL", ", to be queued again"),
             ("the outcome, gone or failed, of", *outcomes, "URL", ", to count as fetched"),
@@ -82,7 +84,7 @@ impl LeftOut {
             ("the primaries of", *primaries, "role", ""),
             ("the registration of", *standbys, "standby", " of a role"),
             ("the leases of", *leases, "chunk", ", to be offered again"),
-            ("the settings and workers of", *pools, "pool", ", to be set up again"),
+            ("the values of variables of", *secrets, "pool", ", to be set in the environment of the import"),
             ("the matches of", *clients, "client", ""),
         ];
         let named = lines.into_iter().filter(|(_, count, ..)| *count > 0);
@@ -172,16 +174,25 @@ mod tests {
         assert!(left_out.list().is_empty(), "{:?}", left_out.list());
     }
 
-    /// What went wrong once: pools were left out without a word.
     #[test]
-    fn pools_are_left_out_by_name() {
+    fn secrets_and_clients_of_pools_are_left_out_by_name() {
         let mut left_out = LeftOut::default();
-        let pool = serde_json::json!({
-            "pool": "p", "runtime": "process", "reason": "", "closing": false, "min": 0, "max": 1, "workers": 1,
-            "waiting": 1, "matched": 2, "free": 0,
-        });
-        left_out.pool(&serde_json::from_value(pool).unwrap());
+        let pool = |env: &[&str], matched: u64| -> Pool {
+            let shown = serde_json::json!({
+                "pool": "p", "runtime": "process", "command": ["w"], "image": null, "env": env, "port": null,
+                "advertise": null, "memory_bytes": null, "cpu_millis": null, "pull": null, "slots": 1, "min": 0,
+                "max": 1, "buffer": 0, "idle_ms": 1, "age_ms_max": null, "uses_max": null, "start_ms_max": 1,
+                "queue_max": 1, "match_ms_max": 1, "reservation_ms": 1, "makers_max": 1, "closing": false,
+                "reason": "", "waiting": 0, "matched": matched, "free": 0, "coming": 0, "workers": 0,
+                "created_at": "2026-11-17T04:44:54.412Z", "version": 1,
+            });
+            serde_json::from_value(shown).unwrap()
+        };
+        left_out.pool(&pool(&[], 0));
+        assert!(left_out.list().is_empty(), "{:?}", left_out.list());
+        left_out.pool(&pool(&["KEY"], 3));
         let list = left_out.list();
-        assert_eq!(list, ["the settings and workers of 1 pool, to be set up again", "the matches of 3 clients"]);
+        let values = "the values of variables of 1 pool, to be set in the environment of the import";
+        assert_eq!(list, [values, "the matches of 3 clients"]);
     }
 }

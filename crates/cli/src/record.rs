@@ -8,12 +8,14 @@ use wayleave_api::crawls::Crawl;
 use wayleave_api::fleet::Machine;
 use wayleave_api::groups::Group;
 use wayleave_api::hosts::Host;
+use wayleave_api::pools::SetPoolRequest;
 use wayleave_api::roles::Mode;
 use wayleave_api::urls::Url;
 
-/// The format of new files, and the newest that this version reads. Files of format 1 have no roles, chunks and machines,
-/// those of format 2 no chunks and machines. An older program refuses a newer file, because it would leave something out.
-pub const FORMAT: u32 = 3;
+/// The format of new files, and the newest that this version reads. Files of format 1 have no roles, chunks, machines and pools, those of
+/// format 2 no chunks, machines and pools, those of format 3 no pools. An older program refuses a newer file, because it would leave
+/// something out.
+pub const FORMAT: u32 = 4;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +40,8 @@ pub enum Record {
     Map(MapVersion),
     /// A machine, without its token; since format 3.
     Machine(Box<Machine>),
+    /// The settings of a pool of workers, without its workers and clients; since format 4.
+    Pool(Box<PoolSettings>),
     /// A URL with its state.
     Url(Box<Url>),
     /// A chunk with its links and its copies on index servers, without its lease; since format 3. Chunks come after all
@@ -82,6 +86,18 @@ pub struct RoleSettings {
     pub continue_for_ms: Option<u64>,
 }
 
+/// The settings of a pool. Values of variables are secret, and no server tells them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolSettings {
+    /// Its name.
+    pub pool: String,
+    /// Its settings, without its environment.
+    pub settings: SetPoolRequest,
+    /// Names of the variables of its environment: whoever imports it has their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
+}
+
 /// The number of lines of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
@@ -97,6 +113,9 @@ pub struct Totals {
     /// Machines.
     #[serde(default)]
     pub machines: u64,
+    /// Pools.
+    #[serde(default)]
+    pub pools: u64,
     /// URLs.
     pub urls: u64,
     /// Chunks.
@@ -124,6 +143,7 @@ impl Totals {
             Record::Host(_) => self.hosts += 1,
             Record::Role(_) => self.roles += 1,
             Record::Machine(_) => self.machines += 1,
+            Record::Pool(_) => self.pools += 1,
             Record::Url(_) => self.urls += 1,
             Record::Chunk(_) => self.chunks += 1,
             Record::ChunkNumbers(_) | Record::Map(_) | Record::Wayleave(_) | Record::Server(_) | Record::End(_) => {}

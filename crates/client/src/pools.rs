@@ -6,7 +6,7 @@ use wayleave_api::Code;
 use wayleave_api::listing::PageQuery;
 use wayleave_api::pools::{
     GetWorkerLogQuery, GetWorkerLogResponse, ListPoolsResponse, ListWorkersResponse, Pool, PoolSummary,
-    ReportWorkerRequest, SetPoolRequest, Worker,
+    ReportWorkerRequest, SetPoolRequest,
 };
 
 use crate::call::{Call, Ended};
@@ -60,13 +60,12 @@ impl Client {
         })
     }
 
-    /// The workers of a pool, the oldest first.
+    /// The workers of a pool, and those that were removed last.
     ///
     /// # Errors
     /// If the pool is not known or the server cannot answer.
-    pub async fn workers(&self, pool: &str) -> Result<Vec<Worker>, Error> {
-        let call = Call::new(Method::GET, self.url(&["pools", pool, "workers"]));
-        self.call(call).await.map(|page: ListWorkersResponse| page.workers)
+    pub async fn workers(&self, pool: &str) -> Result<ListWorkersResponse, Error> {
+        self.call(Call::new(Method::GET, self.url(&["pools", pool, "workers"]))).await
     }
 
     /// Sends the report of a worker. A report may be repeated.

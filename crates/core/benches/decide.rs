@@ -108,7 +108,7 @@ fn warm_pool(workers: u64, uses_max: Option<u64>) -> matches::State {
     let Ok(settings) = wish.check() else { panic!("the settings are valid") };
     let mut state = matches::State::create(ShardId(0), "pool".into(), "bench".into(), settings, 1, NOW);
     let random: Vec<u128> = (0..200).collect();
-    let mut inputs = vec![Input::SiteAlive { site: "site".into(), runtime: RuntimeKind::Process }];
+    let mut inputs = vec![Input::SiteAlive { site: "site".into(), runtime: RuntimeKind::Process, lack: None }];
     while let Some(input) = inputs.pop() {
         for effect in state.apply(input, NOW, &random).effects {
             inputs.extend(match effect {

@@ -439,6 +439,8 @@ pub const ORDERS_AT_ONCE_MAX: usize = 256;
 pub const POLLS_PER_SITE_MAX: usize = 8;
 /// Outcomes that Makers tell a shard in one message.
 pub const TELL_MAX: usize = 256;
+/// Removed workers that a pool remembers.
+pub const REMOVED_WORKERS_SHOWN: usize = 8;
 /// Output of a worker that one call shows, in bytes.
 pub const WORKER_LOG_BYTES_MAX: u64 = 256 * 1024;
 /// Default of the same.

@@ -22,8 +22,8 @@ use wayleave_core::matches::{Ask, Verdict};
 
 use crate::runtime::bounded;
 
-/// The header with the reservation's token. A worker that repeats it in its answer is protected against answers that
-/// are taken for another question's.
+/// The header with the reservation's token. If a worker repeats it in its answer, an answer to another request cannot be
+/// mistaken for this one.
 pub const RESERVATION_HEADER: &str = "wayleave-reservation";
 /// The header that says how long the worker keeps the reservation from then on, unless it is confirmed.
 pub const RESERVATION_MS_HEADER: &str = "wayleave-reservation-ms";
@@ -152,7 +152,7 @@ fn was_closed(error: &Error) -> bool {
     cause.is_some_and(hyper::Error::is_incomplete_message)
 }
 
-/// The innermost cause says most.
+/// Describes an error by its innermost cause, which is the most specific.
 fn told(error: &Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {

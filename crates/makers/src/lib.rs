@@ -1,9 +1,9 @@
-//! Makers: they carry out what pools order. A [`Maker`] fetches orders from pools, starts and ends workers through a
-//! [`Runtime`], calls workers, and tells pools what came of it.
+//! Makers carry out the orders of pools. A [`Maker`] fetches orders, starts and stops workers through a [`Runtime`], calls
+//! workers, and reports the outcomes.
 //!
-//! Nothing is decided here: which worker is made, asked or ended is `core::matches`' business, and what it orders is
-//! durable before it comes here. This crate must not know shards, stores or the API. Whatever goes wrong becomes a
-//! reason that is told; nothing is fatal, and what is lost is ordered again.
+//! Nothing is decided here: `core::matches` decides which worker is started, asked or stopped, and its decisions are durable
+//! before they arrive. This crate must not know shards, stores or the API. Every failure becomes a reported reason; nothing
+//! is fatal, and pools repeat lost orders.
 
 mod calls;
 mod listening;

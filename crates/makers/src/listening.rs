@@ -31,7 +31,8 @@ pub async fn await_listening(calls: &Calls, address: &str, deadline: Instant) ->
             Err(_) => "it takes connections, and does not answer".to_owned(),
         };
         if Instant::now() + pause >= deadline {
-            return Err(Failure::new(format!("it does not listen on {address} after {within:.1} s: {why}")));
+            let remedy = "it must listen on HOST and PORT of its environment, and answer HTTP";
+            return Err(Failure::new(format!("it does not listen on {address} after {within:.1} s: {why}; {remedy}")));
         }
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use wayleave_api::Code;
 use wayleave_api::matches::{Match, MatchState, PutMatchQuery};
+use wayleave_client::Error;
 use wayleave_core::limits::WAIT_MS_MAX;
 
 use crate::exit::{Ended, NOT_FOUND};
@@ -49,7 +51,10 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         let left = deadline.saturating_duration_since(begun);
         let wait_ms = Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(WAIT_MS_MAX));
         let query = PutMatchQuery { pool: args.pool.clone(), wait_ms };
-        let found = remote.client.put_match(&args.client, &query).await?;
+        let found = match remote.client.put_match(&args.client, &query).await {
+            Err(error) => return failed(remote, error),
+            Ok(found) => found,
+        };
         match found.state {
             MatchState::Matched => return tell(remote, &found),
             _ if Instant::now() >= deadline => return none_yet(remote, &found),
@@ -61,6 +66,17 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             tokio::time::sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
         }
     }
+}
+
+/// A match that failed is an answer too: a script that reads JSON gets it as a match, with its reason.
+fn failed(remote: &Remote, error: Error) -> anyhow::Result<()> {
+    if let Error::Refused(problem) = &error
+        && remote.json
+        && problem.code() == Some(Code::MatchFailed)
+    {
+        output::json(&Match::of_failure(problem))?;
+    }
+    Err(error.into())
 }
 
 fn tell(remote: &Remote, found: &Match) -> anyhow::Result<()> {

@@ -62,6 +62,14 @@ struct ClientArgs {
     pool: String,
 }
 
+/// What `cancel` prints as JSON.
+#[derive(serde::Serialize)]
+struct Cancelled {
+    client: String,
+    pool: String,
+    cancelled: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum StateArg {
     /// It waits for a slot
@@ -114,7 +122,10 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             show(remote, &client.get_match(&of.client, &query).await?)
         }
         Command::Cancel { of, token } => {
-            client.delete_match(&of.client, &DeleteMatchQuery { pool: of.pool, token }).await?;
+            client.delete_match(&of.client, &DeleteMatchQuery { pool: of.pool.clone(), token }).await?;
+            if remote.json {
+                return output::json(&Cancelled { client: of.client, pool: of.pool, cancelled: true });
+            }
             eprintln!("ended the match of {}", of.client);
             Ok(())
         }

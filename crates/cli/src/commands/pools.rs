@@ -1,10 +1,13 @@
 //! `pools`: pools of workers; list, show, set, remove, workers, logs.
 
-use wayleave_api::pools::{GetWorkerLogQuery, Pool};
+use wayleave_api::Code;
+use wayleave_api::pools::{GetWorkerLogQuery, ListWorkersResponse, Pool};
+use wayleave_client::Error;
 
 use super::pool_args::SetPoolArgs;
 use super::{ListArgs, or_list};
-use crate::output::{self, Table, or_dash, relative, size, span, word};
+use crate::exit::Usage;
+use crate::output::{self, Table, counted, or_dash, relative, size, span, word};
 use crate::remote::Remote;
 use crate::values;
 
@@ -29,7 +32,7 @@ Examples:
                                                                  containers, with two slots always free
   wayleave pools show render                                     settings, and what it is doing
   wayleave pools workers render                                  its workers
-  wayleave pools logs render                                     the end of their output
+  wayleave pools logs render                                     the end of their output, also of the last ones removed
   wayleave pools remove render                                   take no more clients, and go once none are left
   wayleave why --pool render                                     why clients wait
 
@@ -63,7 +66,7 @@ enum Command {
         #[arg(value_parser = values::name)]
         pool: String,
     },
-    /// Print the end of the output of a pool's workers
+    /// Print the end of the output of a pool's workers, and of those that were removed last
     Logs(LogsArgs),
 }
 
@@ -102,11 +105,20 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Command::Show { pool } => show(remote, &client.pool(&pool).await?),
         Command::Set(args) => {
             let pool = args.pool.clone();
-            show(remote, &client.set_pool(&pool, &args.request()?).await?)
+            let set = client.set_pool(&pool, &args.request()?).await;
+            show(remote, &set.map_err(usage)?)
         }
         Command::Remove { pool } => remove(remote, &pool).await,
         Command::Workers { pool } => workers(remote, &pool).await,
         Command::Logs(args) => logs(remote, args).await,
+    }
+}
+
+/// Settings that contradict each other are arguments that are wrong, whoever notices it.
+fn usage(error: Error) -> anyhow::Error {
+    match error {
+        Error::Refused(problem) if problem.code() == Some(Code::Contradiction) => Usage(problem.to_string()).into(),
+        other => other.into(),
     }
 }
 
@@ -133,8 +145,8 @@ async fn remove(remote: &Remote, pool: &str) -> anyhow::Result<()> {
     }
     match left {
         Some(left) if left.workers > 0 => eprintln!(
-            "pool {pool} takes no more clients, and goes once {} without clients; `wayleave pools show {pool}` tells",
-            if left.workers == 1 { "its worker is".to_owned() } else { format!("its {} workers are", left.workers) }
+            "pool {pool} takes no more clients, and goes once no client uses its {}; `wayleave pools show {pool}` tells",
+            counted(left.workers, "worker")
         ),
         _ => eprintln!("pool {pool} has no workers, and goes"),
     }
@@ -142,7 +154,7 @@ async fn remove(remote: &Remote, pool: &str) -> anyhow::Result<()> {
 }
 
 async fn workers(remote: &Remote, pool: &str) -> anyhow::Result<()> {
-    let workers = remote.client.workers(pool).await?;
+    let workers = remote.client.workers(pool).await?.workers;
     let head = ["worker", "state", "address", "used", "uses", "site", "reason"];
     output::list(remote.json, head, &workers, |worker| {
         [
@@ -163,22 +175,24 @@ async fn logs(remote: &Remote, args: LogsArgs) -> anyhow::Result<()> {
         let found = remote.client.worker_log(&args.pool, worker, &query).await?;
         return if remote.json { output::json(&found) } else { output::line(found.log.trim_end_matches('\n')) };
     }
-    let mut failed = None;
-    let workers = remote.client.workers(&args.pool).await?;
-    if workers.is_empty() {
+    let ListWorkersResponse { workers, removed } = remote.client.workers(&args.pool).await?;
+    if workers.is_empty() && removed.is_empty() {
         // Not on stdout, which is for logs alone.
         eprintln!(
-            "pool '{0}' has no workers, and what removed ones wrote is not shown; `wayleave why --pool {0}` says why",
+            "pool '{0}' has no workers, and has removed none lately; `wayleave why --pool {0}` says why",
             args.pool
         );
     }
-    for worker in workers {
-        match remote.client.worker_log(&args.pool, &worker.worker, &query).await {
+    let mut failed = None;
+    // The last one that was removed comes last, where a reader looks first.
+    let gone = removed.into_iter().rev().map(|gone| (gone.worker, format!(", removed: {}", gone.reason)));
+    for (worker, note) in workers.into_iter().map(|worker| (worker.worker, String::new())).chain(gone) {
+        match remote.client.worker_log(&args.pool, &worker, &query).await {
             Ok(found) if remote.json => output::json(&found)?,
-            Ok(found) => output::line(format!("==> {} <==\n{}", worker.worker, found.log.trim_end_matches('\n')))?,
+            Ok(found) => output::line(format!("==> {worker}{note} <==\n{}", found.log.trim_end_matches('\n')))?,
             // One that is gone meanwhile, or runs elsewhere, does not hide the others.
             Err(error) => {
-                eprintln!("{}: {error}", worker.worker);
+                eprintln!("{worker}: {error}");
                 failed = Some(error);
             }
         }
@@ -197,7 +211,7 @@ fn show(remote: &Remote, pool: &Pool) -> anyhow::Result<()> {
     table.row(["matched".into(), pool.matched.to_string()]);
     let slots = format!("{} free, {} being started", pool.free, pool.coming);
     table.row(["slots".into(), format!("{} per worker; {slots}", pool.slots)]);
-    let bounds = format!("{} to {}, and {} free slots", pool.min, pool.max, pool.buffer);
+    let bounds = format!("{} to {}, and {}", pool.min, pool.max, counted(pool.buffer, "free slot"));
     table.row(["workers".into(), format!("{} now; {bounds} kept", pool.workers)]);
     table.row(["runtime".into(), word(pool.runtime)]);
     table.row(["image".into(), or_dash(pool.image.as_deref())]);

@@ -1,7 +1,7 @@
 //! `why` for pools of workers and their clients.
 
 use wayleave_api::matches::{GetMatchQuery, Match, MatchState};
-use wayleave_api::pools::{Pool, Worker};
+use wayleave_api::pools::{ListWorkersResponse, Pool, RemovedWorker, Worker};
 use wayleave_api::{Timestamp, matches};
 
 use crate::output::{self, counted, relative, span};
@@ -29,12 +29,21 @@ pub async fn client(remote: &Remote, client: &str, pool: &str) -> anyhow::Result
 /// # Errors
 /// If it is not known or the server does not answer.
 pub async fn pool(remote: &Remote, pool: &str) -> anyhow::Result<()> {
-    let found = remote.client.pool(pool).await?;
+    let (found, listed) = (remote.client.pool(pool).await?, remote.client.workers(pool).await?);
     if remote.json {
-        return output::json(&found);
+        let ListWorkersResponse { workers, removed } = &listed;
+        return output::json(&Explained { pool: &found, worker_list: workers, removed });
     }
-    let workers = remote.client.workers(pool).await?;
-    output::line(explain_pool(&found, &workers))
+    output::line(explain_pool(&found, &listed))
+}
+
+/// A pool as JSON: its fields, of which `workers` is a number, and its workers one by one.
+#[derive(serde::Serialize)]
+struct Explained<'a> {
+    #[serde(flatten)]
+    pool: &'a Pool,
+    worker_list: &'a [Worker],
+    removed: &'a [RemovedWorker],
 }
 
 fn explain_match(found: &matches::Match, pool: Option<&Pool>, now: Timestamp) -> String {
@@ -59,7 +68,7 @@ fn explain_match(found: &matches::Match, pool: Option<&Pool>, now: Timestamp) ->
         let end = relative(end, now);
         lines.push(format!("Worker {worker} at {address} serves it; unless it confirms, that ends {end}."));
     }
-    if found.state == MatchState::Failed {
+    if found.state == MatchState::Failed && !pool.is_some_and(|pool| pool.closing) {
         let after = span(found.retry_after_ms.unwrap_or(0));
         lines.push(format!("Its next request queues it again, after {after}."));
     }
@@ -67,21 +76,34 @@ fn explain_match(found: &matches::Match, pool: Option<&Pool>, now: Timestamp) ->
     lines.join("\n")
 }
 
-fn explain_pool(pool: &Pool, workers: &[Worker]) -> String {
+fn explain_pool(pool: &Pool, listed: &ListWorkersResponse) -> String {
     let Pool { pool: name, reason, .. } = pool;
     let mut lines = vec![format!("pool {name}: {reason}.")];
     let Pool { min, max, slots, buffer, waiting, matched, free, coming, .. } = pool;
-    let (clients, free) = (counted(*waiting, "waiting client"), counted(*free, "free slot"));
-    lines.push(format!("It has {clients} and {matched} matched; {free}, and {coming} being started."));
-    let [workers_max, slots] = [counted(*max, "worker"), counted(*slots, "slot")];
-    lines.push(format!("It may have {min} to {workers_max} of {slots}, and keeps {} free.", counted(*buffer, "slot")));
-    for worker in workers.iter().take(WORKERS_TOLD) {
+    let is = |number: u64| if number == 1 { "is" } else { "are" };
+    lines.push(format!(
+        "{} {}, {matched} {} matched; {} {} free, {coming} {} being started.",
+        counted(*waiting, "client"),
+        if *waiting == 1 { "waits" } else { "wait" },
+        is(*matched),
+        counted(*free, "slot"),
+        is(*free),
+        is(*coming)
+    ));
+    let (workers, slots, kept) = (counted(*max, "worker"), counted(*slots, "slot"), counted(*buffer, "slot"));
+    lines.push(format!("It may have {min} to {workers} of {slots}, and keeps {kept} free."));
+    for worker in listed.workers.iter().take(WORKERS_TOLD) {
         let (state, reason) = (worker.state.name(), &worker.reason);
-        lines.push(format!("  {} {state}, {} of {} slots used: {reason}", worker.worker, worker.used, worker.slots));
+        let slots = counted(worker.slots, "slot");
+        lines.push(format!("  {} {state}, {} of {slots} used: {reason}", worker.worker, worker.used));
     }
-    let untold = workers.len().saturating_sub(WORKERS_TOLD);
+    let untold = listed.workers.len().saturating_sub(WORKERS_TOLD);
     if untold > 0 {
         lines.push(format!("  and {untold} more: `wayleave pools workers {name}`"));
+    }
+    let now = output::now();
+    for gone in &listed.removed {
+        lines.push(format!("  {} was removed {}: {}", gone.worker, relative(gone.removed_at, now), gone.reason));
     }
     lines.join("\n")
 }

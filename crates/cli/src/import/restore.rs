@@ -5,13 +5,30 @@ use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, RetryPatch, RetryPolicy, Set
 use wayleave_api::fleet::Machine;
 use wayleave_api::groups::{Group, SetGroupRequest};
 use wayleave_api::hosts::{Host, SetHostRequest};
+use wayleave_api::pools::SetPoolRequest;
 use wayleave_api::roles::SetRoleRequest;
 use wayleave_api::urlfrontier::{KnownUrlItem, StringList, UrlInfo, UrlItem, url_item};
 use wayleave_api::urls::{Url, UrlState, UrlToAdd};
 use wayleave_api::{Patch, Timestamp};
 use wayleave_core::{crawl_url, limits};
 
-use crate::record::RoleSettings;
+use crate::record::{PoolSettings, RoleSettings};
+
+/// The settings of a pool, with the values of its variables.
+///
+/// # Errors
+/// If a value is missing: its workers would fail without it.
+pub fn pool(pool: &PoolSettings, look_up: impl Fn(&str) -> Option<String>) -> Result<SetPoolRequest, String> {
+    let value = |name: &String| {
+        let missing = || {
+            let remedy = "set it in the environment of this command and import again";
+            format!("pool '{}' needs the value of {name}, which no export contains: {remedy}", pool.pool)
+        };
+        Ok((name.clone(), look_up(name).ok_or_else(missing)?))
+    };
+    let env = pool.env.iter().map(value).collect::<Result<_, String>>()?;
+    Ok(SetPoolRequest { env, ..pool.settings.clone() })
+}
 
 /// The call that restores a URL.
 #[derive(Clone, Debug, PartialEq)]

@@ -130,6 +130,13 @@ impl Routed {
                     (set, _) => set,
                 }
             }
+            Record::Pool(pool) => match restore::pool(&pool, |name| std::env::var(name).ok()) {
+                Ok(settings) => client.set_pool(&pool.pool, &settings).await.map(drop),
+                Err(why) => {
+                    self.reasons.push((line, why));
+                    return Ok(());
+                }
+            },
             Record::Group(group) => client.put_group_exactly(&group.group, &restore::group(&group)).await.map(drop),
             Record::Host(host) => {
                 self.later.queues.extend(queue_limits(&host).map(|limit| (line, limit)));

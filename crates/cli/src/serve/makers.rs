@@ -7,7 +7,7 @@
 //! answer is tried again.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::ShardId;
 use wayleave_core::limits::PAGE_MAX;
-use wayleave_core::matches::{Effect, Input, RuntimeKind};
+use wayleave_core::matches::{Effect, Input, Lack, RuntimeKind};
 use wayleave_core::names::{self, PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::entropy;
@@ -32,10 +32,10 @@ use wayleave_shard::matches::Matches;
 
 use super::settings::{EngineKind, Settings};
 
-/// The usual socket of a Docker engine.
-const DOCKER_SOCKET: &str = "/var/run/docker.sock";
 /// Pause before an engine that did not answer is tried again.
 const DOCKER_PAUSE: Duration = Duration::from_secs(10);
+/// How often it is logged that a wanted engine does not answer.
+const DOCKER_WARN_EVERY: Duration = Duration::from_secs(60);
 /// Deadline of reading a worker's output.
 const LOG_TIME: Duration = Duration::from_secs(10);
 /// Deadline of ending a worker whose pool is forgotten with its store.
@@ -90,26 +90,36 @@ impl Makers {
             EngineKind::Memory => tempfile::Builder::new().prefix("wayleave-").tempdir().ok(),
             _ => None,
         };
-        let folder = volatile.as_ref().map_or(&*settings.data, tempfile::TempDir::path).join("makers");
+        let folder = match (&volatile, &settings.makers) {
+            (Some(volatile), _) => volatile.path().to_owned(),
+            (None, Some(folder)) => folder.clone(),
+            (None, None) => settings.data.join("makers"),
+        };
+        let lack = Lacking::default();
         let mut makers = Self { matches, sites, running: Arc::default(), searching: None, volatile };
-        let begin = makers.beginner();
+        let begin = makers.beginner(lack.clone());
+        let wanted = Wanted::of(settings.docker.as_deref());
+        if wanted == Wanted::Off {
+            lack.set(Some("this node uses none (`serve --docker off`)".into()));
+        }
         match processes(&folder).await {
             Ok(site) => begin(site),
             Err(why) => tracing::warn!(%why, "this server starts no workers as processes"),
         }
-        if let Some(socket) = socket(settings.docker.as_deref()) {
-            makers.searching = Some(tokio::spawn(async move { begin(engine(socket).await) }).abort_handle());
+        if wanted != Wanted::Off {
+            let search = Search { wanted, lack, logs: folder.join("containers"), matches: makers.matches.clone() };
+            makers.searching = Some(tokio::spawn(async move { begin(search.engine().await) }).abort_handle());
         }
         makers
     }
 
     /// What starts the Maker of a site.
-    fn beginner(&self) -> impl Fn(Site) + Send + Sync + 'static {
+    fn beginner(&self, lack: Lacking) -> impl Fn(Site) + Send + Sync + 'static {
         let (matches, sites, running) = (self.matches.clone(), self.sites.clone(), self.running.clone());
         move |site| {
             tracing::info!(site = %site.name, "this server starts workers");
             sites.add(site.clone());
-            let maker = Maker::start(site, Arc::new(Orders(matches.clone())));
+            let maker = Maker::start(site, Arc::new(Orders { matches: matches.clone(), lack: lack.clone() }));
             running.lock().unwrap_or_else(PoisonError::into_inner).push(maker);
         }
     }
@@ -201,47 +211,121 @@ fn site_name(folder: &Path) -> std::io::Result<SiteName> {
     Ok(name.as_str().into())
 }
 
-/// Which engine to look for: the one that was named, or the usual one if it is there.
-fn socket(named: Option<&str>) -> Option<Option<String>> {
-    match named {
-        Some("off") => None,
-        Some(address) => Some(Some(address.strip_prefix("unix://").unwrap_or(address).to_owned())),
-        None => (std::env::var_os("DOCKER_HOST").is_some() || Path::new(DOCKER_SOCKET).exists()).then_some(None),
+/// Which engine to look for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// None.
+    Off,
+    /// The one at this socket.
+    Socket(String),
+    /// The one that `DOCKER_HOST` names.
+    Environment,
+    /// The usual one. A machine without it is nothing unusual.
+    Usual,
+}
+
+impl Wanted {
+    fn of(named: Option<&str>) -> Self {
+        match named {
+            Some("off") => Self::Off,
+            Some(address) => Self::Socket(address.strip_prefix("unix://").unwrap_or(address).to_owned()),
+            None if std::env::var_os("DOCKER_HOST").is_some() => Self::Environment,
+            None => Self::Usual,
+        }
+    }
+
+    fn socket(&self) -> Option<&str> {
+        match self {
+            Self::Socket(path) => Some(path),
+            _ => None,
+        }
     }
 }
 
-/// The site of a Docker engine, as soon as it answers.
-async fn engine(socket: Option<String>) -> Site {
-    let mut told = false;
-    loop {
-        let found = async {
-            let runtime = DockerRuntime::connect(socket.as_deref()).await?;
-            let id = runtime.engine_id(Instant::now() + LOG_TIME).await?;
-            Ok::<_, Failure>(Site { name: format!("docker:{id}").as_str().into(), runtime: Arc::new(runtime) })
-        };
-        match found.await {
-            Ok(site) => return site,
-            Err(why) if !told => {
-                told = true;
+/// Why this node has no Docker engine: its polls tell pools.
+#[derive(Clone, Debug, Default)]
+struct Lacking(Arc<Mutex<Option<Lack>>>);
+
+impl Lacking {
+    fn set(&self, why: Option<Arc<str>>) {
+        let lack = why.map(|why| Lack { runtime: RuntimeKind::Docker, why });
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lack;
+    }
+
+    fn get(&self) -> Option<Lack> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The search for an engine that does not answer yet.
+struct Search {
+    wanted: Wanted,
+    lack: Lacking,
+    /// Where the output of removed containers is kept.
+    logs: PathBuf,
+    matches: Matches,
+}
+
+impl Search {
+    /// The site of the engine, as soon as it answers.
+    async fn engine(self) -> Site {
+        let mut warn_at = Instant::now();
+        loop {
+            let why = match self.connect().await {
+                Ok(site) => {
+                    self.lack.set(None);
+                    return site;
+                }
+                Err(why) => why,
+            };
+            self.lack.set(Some(why.0.clone()));
+            if Instant::now() >= warn_at && self.is_missed().await {
+                warn_at = Instant::now() + DOCKER_WARN_EVERY;
                 tracing::warn!(%why, "this server starts no containers until its Docker engine answers");
             }
-            Err(_) => {}
+            sleep(DOCKER_PAUSE).await;
         }
-        sleep(DOCKER_PAUSE).await;
+    }
+
+    async fn connect(&self) -> Result<Site, Failure> {
+        let runtime = DockerRuntime::connect(self.wanted.socket()).await?.keeping_logs_in(self.logs.clone());
+        let id = runtime.engine_id(Instant::now() + LOG_TIME).await?;
+        Ok(Site { name: format!("docker:{id}").as_str().into(), runtime: Arc::new(runtime) })
+    }
+
+    /// Whether anybody wants the engine: an operator who named it, or a pool.
+    async fn is_missed(&self) -> bool {
+        if self.wanted != Wanted::Usual {
+            return true;
+        }
+        let mut after = None;
+        loop {
+            let Ok((pools, next)) = self.matches.pools(after, PAGE_MAX).await else { return false };
+            if pools.iter().any(|pool| pool.runtime == RuntimeKind::Docker) {
+                return true;
+            }
+            match next {
+                Some(last) => after = Some(last),
+                None => return false,
+            }
+        }
     }
 }
 
 /// The pools, as Makers see them.
-struct Orders(Matches);
+struct Orders {
+    matches: Matches,
+    lack: Lacking,
+}
 
 #[async_trait]
 impl Pools for Orders {
     fn shards(&self) -> u16 {
-        u16::try_from(self.0.shards().len()).unwrap_or(u16::MAX)
+        u16::try_from(self.matches.shards().len()).unwrap_or(u16::MAX)
     }
 
     fn now(&self) -> Time {
-        self.0.now()
+        self.matches.now()
     }
 
     async fn orders(
@@ -251,12 +335,13 @@ impl Pools for Orders {
         runtime: RuntimeKind,
         wait: Millis,
     ) -> Result<Vec<(PoolName, Effect)>, Failure> {
-        self.0.orders(shard, site.clone(), runtime, wait).await.map_err(Failure::new)
+        let what = (runtime, self.lack.get());
+        self.matches.orders_lacking(shard, site.clone(), what, wait).await.map_err(Failure::new)
     }
 
     async fn tell(&self, pool: &PoolName, news: Vec<Input>) -> Result<(), Failure> {
         let told = news.into_iter().map(|news| (pool.clone(), news)).collect();
-        self.0.tell(told).await.map_err(Failure::new)
+        self.matches.tell(told).await.map_err(Failure::new)
     }
 }
 
@@ -278,8 +363,8 @@ mod tests {
 
     #[test]
     fn an_engine_is_named_by_its_socket_or_left_out() {
-        assert_eq!(socket(Some("off")), None);
-        assert_eq!(socket(Some("unix:///run/d.sock")), Some(Some("/run/d.sock".to_owned())));
-        assert_eq!(socket(Some("/run/d.sock")), Some(Some("/run/d.sock".to_owned())));
+        assert_eq!(Wanted::of(Some("off")), Wanted::Off);
+        assert_eq!(Wanted::of(Some("unix:///run/d.sock")).socket(), Some("/run/d.sock"));
+        assert_eq!(Wanted::of(Some("/run/d.sock")).socket(), Some("/run/d.sock"));
     }
 }

@@ -146,6 +146,10 @@ pub struct Args {
         default_missing_value = "true", value_name = "BOOL", value_parser = clap::builder::BoolishValueParser::new()
     )]
     pub allow_pool_commands: Option<bool>,
+    /// Folder in which this server records the workers of pools that it has started, and keeps their logs; each node needs
+    /// one of its own, also where the store is a database [default: the folder `makers` of --data]
+    #[arg(long, env = "WAYLEAVE_MAKERS", value_name = "FOLDER")]
+    pub makers: Option<PathBuf>,
     /// Socket of the Docker engine that starts workers of pools, or off [default: DOCKER_HOST, or /var/run/docker.sock if
     /// it is there]
     #[arg(long, env = "WAYLEAVE_DOCKER", value_name = "SOCKET")]
@@ -214,6 +218,7 @@ struct File {
     #[serde(default)]
     probe_allow: Vec<String>,
     allow_pool_commands: Option<bool>,
+    makers: Option<PathBuf>,
     docker: Option<String>,
     node: Option<String>,
     node_ttl_ms: Option<u64>,
@@ -267,6 +272,8 @@ pub struct Settings {
     pub probe_allow: Vec<Range>,
     /// Whether pools may be set up by the API although other machines can reach the address.
     pub allow_pool_commands: bool,
+    /// Where workers of pools are recorded, if not in the data folder.
+    pub makers: Option<PathBuf>,
     /// The Docker engine's socket, or `off`.
     pub docker: Option<String>,
     /// Pools of workers.
@@ -328,6 +335,7 @@ impl Settings {
             allow_origin: either(args.allow_origin, file.allow_origin),
             probe_allow: ranges(&either(args.probe_allow, file.probe_allow))?,
             allow_pool_commands: args.allow_pool_commands.or(file.allow_pool_commands).unwrap_or(false),
+            makers: args.makers.or(file.makers),
             docker: args.docker.or(file.docker),
             pools: file.pools,
             node: args.node.or(file.node),

@@ -25,8 +25,9 @@ async fn a_pipeline_moves_to_postgresql_and_back() {
     from.run(&["export", "--partial", out.to_str().unwrap()]).ok();
 
     let engine = Cluster::shared().await.fresh_database().await;
+    let makers = keep.path().join("makers");
     let serve = ["serve", "--insecure", "--listen", "127.0.0.1:0", "--shards", "4", "--engine", &engine];
-    let database = Server::spawn(wayleave(&serve));
+    let database = Server::spawn(wayleave(&[&serve[..], &["--makers", makers.to_str().unwrap()]].concat()));
     database.run(&["import", out.to_str().unwrap()]).ok();
     let between = Fleet::of(&database);
     assert_eq!(between.chunks(), source.chunks());

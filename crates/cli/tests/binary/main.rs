@@ -22,6 +22,8 @@ mod image;
 mod kill_loop;
 mod manners;
 mod pipeline;
+mod pool_nodes;
+mod pool_reasons;
 mod pools;
 mod replaced;
 mod roles;

@@ -20,7 +20,7 @@ use crate::support::{Ended, Server, folder};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The worker of the examples. It belongs to another crate, so cargo builds it only where all tests are built.
-fn worker() -> &'static str {
+pub fn worker() -> &'static str {
     static BUILT: OnceLock<String> = OnceLock::new();
     BUILT.get_or_init(|| {
         let beside = Path::new(env!("CARGO_BIN_EXE_wayleave")).with_file_name("example-worker");
@@ -41,9 +41,9 @@ fn worker() -> &'static str {
 }
 
 /// A server whose workers carry a mark in their environment, so that none outlives the test.
-struct Stage {
-    server: Option<Server>,
-    data: PathBuf,
+pub struct Stage {
+    pub server: Option<Server>,
+    pub data: PathBuf,
     mark: String,
     _folder: tempfile::TempDir,
 }
@@ -55,66 +55,71 @@ impl Drop for Stage {
     }
 }
 
-fn kill(process: i32) {
+pub fn kill(process: i32) {
     let process = rustix::process::Pid::from_raw(process).unwrap();
     _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
 }
 
 impl Stage {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(&[])
     }
 
-    fn with(args: &[&str]) -> Self {
+    pub fn with(args: &[&str]) -> Self {
         let (folder, data) = folder();
         let mark = format!("STAGE={}", folder.path().display());
         let server = Some(Server::start_with(&data, args));
         Self { server, data, mark, _folder: folder }
     }
 
-    fn server(&self) -> &Server {
+    pub fn server(&self) -> &Server {
         self.server.as_ref().unwrap()
     }
 
-    fn run(&self, args: &[&str]) -> Ended {
+    pub fn run(&self, args: &[&str]) -> Ended {
         self.server().run(args)
     }
 
     /// Sets up a pool of example workers.
-    fn pool(&self, name: &str, slots: u32, args: &[&str]) -> Ended {
+    pub fn pool(&self, name: &str, slots: u32, args: &[&str]) -> Ended {
         let (slots_env, slots) = (format!("SLOTS={slots}"), slots.to_string());
         let set = ["pools", "set", name, "--slots", &slots, "--env", &slots_env, "--env", &self.mark];
         self.run(&[&set[..], args, &["--", worker()]].concat())
     }
 
     /// Processes of workers.
-    fn workers(&self) -> Vec<i32> {
-        let carries = |process: &i32| {
-            let read = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-            read.split(|byte| *byte == 0).any(|variable| variable == self.mark.as_bytes())
-        };
-        let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        numbers.filter(carries).collect()
+    pub fn workers(&self) -> Vec<i32> {
+        marked(&self.mark)
     }
 
-    fn matched(&self, client: &str, pool: &str) -> Value {
+    pub fn matched(&self, client: &str, pool: &str) -> Value {
         let found = self.run(&["match", client, "--pool", pool, "--wait", "30s", "--json"]).json().remove(0);
         assert_eq!(found["state"], "matched", "{found}");
         found
     }
 
-    fn listed(&self, args: &[&str]) -> Vec<Value> {
+    pub fn listed(&self, args: &[&str]) -> Vec<Value> {
         self.run(&[args, &["--json"]].concat()).json()
     }
 
-    fn pool_of(&self, name: &str) -> Value {
+    pub fn pool_of(&self, name: &str) -> Value {
         self.listed(&["pools", "show", name]).remove(0)
     }
 }
 
+/// Processes that carry a variable in their environment.
+pub fn marked(mark: &str) -> Vec<i32> {
+    let carries = |process: &i32| {
+        let read = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        read.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(carries).collect()
+}
+
 #[track_caller]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "never: {what}");
@@ -151,7 +156,7 @@ fn a_client_gets_a_worker_and_scripts_get_its_address_and_nothing_else() {
     let why = stage.run(&["why", "a/b c", "--pool", "render"]).ok();
     assert!(why.contains("client a/b c of pool render has a worker"), "{why}");
     let why = stage.run(&["why", "--pool", "render"]).ok();
-    assert!(why.contains("1 are matched") && why.contains("running, 1 of 2 slots used"), "{why}");
+    assert!(why.contains("1 is matched") && why.contains("running, 1 of 2 slots used"), "{why}");
     for table in
         [&["pools"][..], &["pools", "show", "render"], &["matches"], &["matches", "show", "a/b c", "--pool", "render"]]
     {

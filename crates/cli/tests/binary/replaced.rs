@@ -1,6 +1,7 @@
 //! A node whose address leads to another process exits, and says why.
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::{Server, wayleave};
@@ -9,8 +10,9 @@ use wayleave_testbed::Cluster;
 /// Many lease times: a node finds out with its next renewal.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn node(engine: &str, listen: &str, advertise: &str) -> Server {
-    let place = ["--engine", engine, "--listen", listen, "--advertise", advertise];
+fn node(engine: &str, listen: &str, advertise: &str, makers: &Path) -> Server {
+    let makers = makers.to_str().unwrap();
+    let place = ["--engine", engine, "--listen", listen, "--advertise", advertise, "--makers", makers];
     let mut command = wayleave(&["serve", "--insecure", "--shards", "4", "--node-ttl-ms", "3000"]);
     command.args(place);
     Server::spawn(command)
@@ -22,8 +24,10 @@ fn node(engine: &str, listen: &str, advertise: &str) -> Server {
 async fn a_node_whose_address_another_process_has_taken_ends_with_an_error_that_says_so() {
     let engine = Cluster::shared().await.fresh_database().await;
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let mut first = node(&engine, "127.0.0.1:0", &free);
-    let second = node(&engine, &free, &free);
+    let keep = tempfile::tempdir().unwrap();
+    let [of_first, of_second] = ["first", "second"].map(|name| keep.path().join(name));
+    let mut first = node(&engine, "127.0.0.1:0", &free, &of_first);
+    let second = node(&engine, &free, &free, &of_second);
     let begun = Instant::now();
     while first.ended().is_none() {
         assert!(begun.elapsed() < PATIENCE, "it stays up without shards: {}", first.log());

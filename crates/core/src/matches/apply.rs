@@ -82,7 +82,7 @@ impl State {
             Input::Exited { worker, generation, instance, exit } => {
                 self.exit_told(worker, generation, &instance, &exit, chance)
             }
-            Input::SiteAlive { site, runtime } => self.site_alive(site, runtime),
+            Input::SiteAlive { site, runtime, lack } => self.site_alive(site, runtime, lack),
             Input::Listed { site, since, found } => self.listed(&site, since, found, chance),
             Input::Report { worker, run, secret, address, free } => self.report(worker, (run, secret), address, free),
             Input::Set(settings) => self.set(*settings, chance),

@@ -93,6 +93,27 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// The names of all kinds.
+    pub const KINDS: [&str; 10] =
+        ["reserve", "check", "release", "create", "restart", "await", "stop", "remove", "remove unknown", "list"];
+
+    /// The name of its kind.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Reserve(_) => "reserve",
+            Self::Check(_) => "check",
+            Self::Release(_) => "release",
+            Self::Create(_) => "create",
+            Self::Restart(_) => "restart",
+            Self::Await(_) => "await",
+            Self::Stop(_) => "stop",
+            Self::Remove(_) => "remove",
+            Self::RemoveUnknown { .. } => "remove unknown",
+            Self::List { .. } => "list",
+        }
+    }
+
     /// The site that it is for. Workers listen on addresses that may be reached only from there.
     #[must_use]
     pub const fn site(&self) -> &SiteName {

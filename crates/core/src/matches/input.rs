@@ -99,12 +99,14 @@ pub enum Input {
         /// How.
         exit: Exit,
     },
-    /// A site says that it is there. Repeated every 5 s.
+    /// A site says that it is there. Repeated every few seconds; see [`State::note_alive`](super::State::note_alive).
     SiteAlive {
         /// The site.
         site: SiteName,
         /// What it can start.
         runtime: RuntimeKind,
+        /// What its node should be able to start besides, and cannot.
+        lack: Option<Lack>,
     },
     /// A site lists what it has of this pool.
     Listed {
@@ -134,6 +136,16 @@ pub enum Input {
     Delete,
     /// Nothing but the time.
     Tick,
+}
+
+/// A runtime that a node cannot use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename = "RuntimeLack")]
+pub struct Lack {
+    /// Which.
+    pub runtime: RuntimeKind,
+    /// Why, with the remedy.
+    pub why: Arc<str>,
 }
 
 /// What a client's call asks for.

@@ -43,7 +43,7 @@
 //! a reservation or a check proves a worker.
 //!
 //! **Sites.** A site is a runtime that starts workers: a Docker engine, or the processes of a machine. Nodes announce
-//! theirs every 5 s to every pool. A site's list is compared with the rows when it comes and every minute. A worker of a
+//! theirs every few seconds to every pool. A site's list is compared with the rows when it comes and every minute. A worker of a
 //! site that is silent is not stopped or removed in vain for ever: after the step's deadline it is forgotten, and the
 //! site is *owed*: a deleted pool stays until the site has listed that nothing is left. What no row knows is removed,
 //! after a write: the commit of an owner that was replaced fails. Two sites may be names of one runtime, or one a new name
@@ -75,13 +75,14 @@ mod state;
 pub mod steps;
 mod trouble;
 pub mod view;
+mod wake;
 pub mod why;
 
 pub use decision::{Answer, Ask, Caller, Decision, Effect, Labels, Make, Order};
-pub use input::{Asker, Call, Exit, Found, Input, StepId, Verdict};
+pub use input::{Asker, Call, Exit, Found, Input, Lack, StepId, Verdict};
 pub use refusal::Refusal;
 pub use row::{Booking, Instance, MatchRow, MatchState, Phase, PoolRow, Secret, Trouble, WorkerNo, WorkerRow, Write};
 pub use settings::{BadSetting, PoolWish, PullPolicy, Recipe, RuntimeKind, Settings};
 pub use state::State;
-pub use view::{MatchView, Matched, PoolSummary, PoolView, Stage, WorkerView};
-pub use why::{MatchWhy, PoolWhy};
+pub use view::{MatchView, Matched, PoolSummary, PoolView, RemovedView, Stage, WorkerView};
+pub use why::{MatchWhy, PoolWhy, Setback};

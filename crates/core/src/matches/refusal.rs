@@ -51,6 +51,9 @@ pub enum Refusal {
     /// No such pool.
     #[error("pool '{0}' is not known; set it up first")]
     UnknownPool(String),
+    /// There was such a pool a while ago.
+    #[error("pool '{0}' was removed; set it up again to use it")]
+    RemovedPool(String),
     /// Pools are kept in memory.
     #[error("the shard of this pool has {0} pools, which is the limit; delete pools that are not needed")]
     TooManyPools(usize),

@@ -20,7 +20,7 @@ impl State {
         match &known.row.state {
             MatchState::Queued { .. } if deadline <= now => {
                 let waited = deadline.since(known.row.queued_at).told();
-                let why = format!("no worker was free within {waited}: {}", self.queue_reason(client));
+                let why = format!("no worker was free within {waited}: {}", self.wait_why(client));
                 return self.fail_match(client, known, &why);
             }
             MatchState::Making(booking) if booking.asked_until <= now => {

@@ -164,15 +164,14 @@ impl State {
             }
             Verdict::No => {
                 self.drop_booking(&mut known);
-                let why = format!("worker {} refused", self.worker_name(worker));
+                let why = format!("worker {} refused the reservation (404 or 409)", self.worker_name(worker));
                 self.try_again(client, known, &why, chance);
                 self.refused(worker, *sent_at, chance);
             }
             Verdict::Unknown(why) => {
-                let why = format!("worker {} gave no clear answer: {why}", self.worker_name(worker));
                 self.give_back(&mut known);
-                self.try_again(client, known, &why, chance);
-                self.missed(worker, *sent_at, &why, chance);
+                self.try_again(client, known, &format!("worker {}: {why}", self.worker_name(worker)), chance);
+                self.missed(worker, *sent_at, why, chance);
             }
         }
         Reply::Taken
@@ -196,7 +195,7 @@ impl State {
     pub(super) fn try_again(&mut self, client: &ClientName, mut known: Match, why: &str, chance: &mut Chance<'_>) {
         known.row.attempts += 1;
         if known.row.attempts >= MATCH_ATTEMPTS_MAX {
-            let why = format!("{} workers were asked in vain; the last one: {why}", known.row.attempts);
+            let why = format!("{} attempts to reserve a slot failed, the last one: {why}", known.row.attempts);
             return self.fail_match(client, known, &why);
         }
         self.queue_again(client, known, why, chance);
@@ -237,7 +236,7 @@ impl State {
     /// well report itself, and release what it does not have.
     pub(super) fn heard_well(&mut self, no: WorkerNo) {
         let Some(worker) = self.workers.get_mut(&no) else { return };
-        (worker.misses, worker.quiet_until) = (0, Time::ZERO);
+        (worker.misses, worker.missed, worker.quiet_until) = (0, None, Time::ZERO);
         self.prove(no);
     }
 
@@ -250,10 +249,18 @@ impl State {
     /// A worker refused although it should have room.
     fn refused(&mut self, no: WorkerNo, sent_at: Time, chance: &mut Chance<'_>) {
         let Some(worker) = self.workers.get(&no) else { return };
+        let slots = worker.row.slots;
         if !worker.row.proven && worker.clients.is_empty() {
-            self.give_up_worker(no, "it refused its first reservation", chance);
+            let why = "it answered 404 or 409 to its first reservation, although it has no clients: it must answer 200 to \
+                       POST /reservation/{client} while a slot is free";
+            self.give_up_worker(no, why, chance);
         } else {
-            self.missed(no, sent_at, "it refuses reservations although it should have room", chance);
+            let used = worker.clients.len();
+            let why = format!(
+                "it answered 404 or 409 to a reservation, although only {used} of its {slots} slots are taken: set `slots` \
+                 to what it serves, or let it report its free slots"
+            );
+            self.missed(no, sent_at, &why, chance);
         }
     }
 
@@ -263,6 +270,7 @@ impl State {
         let (now, quiet_until) = (self.now, self.now.after(chance.about(LOOKUP_COOLDOWN)));
         let Some(worker) = self.workers.get_mut(&no) else { return };
         worker.quiet_until = quiet_until;
+        worker.missed = Some(why.into());
         if sent_at <= worker.missed_at {
             return;
         }
@@ -277,8 +285,7 @@ impl State {
     fn give_up_worker(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
         let Some(worker) = self.workers.get(&no).filter(|worker| worker.row.phase == Phase::Running) else { return };
         if !worker.row.proven {
-            let why = format!("worker {}: {why}", self.worker_name(no));
-            self.count_failure(no, &why, chance);
+            self.blame_worker(no, why, chance);
         }
         self.enter_phase(no, Phase::Draining, why);
     }

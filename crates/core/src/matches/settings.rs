@@ -1,6 +1,7 @@
 //! A pool's settings: what a caller wishes, and what is valid. Every refusal names the field and the remedy.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use crate::limits;
 use crate::time::Millis;
 
 /// Settings as a caller gives them. What is left out has its default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolWish {
     /// `process` or `docker`.
     pub runtime: Option<String>,
@@ -99,7 +100,7 @@ impl PullPolicy {
 }
 
 /// How a worker is started. Workers that were started in another way are replaced.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename = "WorkerRecipe")]
 pub struct Recipe {
     /// The kind of runtime.
@@ -166,6 +167,26 @@ pub struct BadSetting {
     pub remedy: String,
 }
 
+// Values of variables may be secrets, and stay out of logs and panics.
+impl fmt::Debug for PoolWish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("PoolWish");
+        shown.field("runtime", &self.runtime).field("command", &self.command).field("image", &self.image);
+        shown.field("env", &self.env.keys()).field("slots", &self.slots).field("min", &self.min);
+        shown.field("max", &self.max).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { runtime, command, image, env, port, advertise, memory_bytes, cpu_millis, slots } = self;
+        let mut shown = f.debug_struct("Recipe");
+        shown.field("runtime", runtime).field("command", command).field("image", image).field("env", &env.keys());
+        shown.field("port", port).field("advertise", advertise).field("memory_bytes", memory_bytes);
+        shown.field("cpu_millis", cpu_millis).field("slots", slots).finish()
+    }
+}
+
 fn bad<T>(field: &str, what: impl Into<String>, remedy: impl Into<String>) -> Result<T, BadSetting> {
     Err(BadSetting { field: field.into(), what: what.into(), remedy: remedy.into() })
 }
@@ -185,7 +206,10 @@ impl PoolWish {
         let room = u64::from(max) * u64::from(slots);
         let buffer = within("buffer", self.buffer, 0, 0, limits::POOL_WORKERS_MAX * limits::WORKER_SLOTS_MAX)?;
         if u64::from(buffer) > room {
-            let what = format!("is {buffer}, but {max} workers of {slots} slots have only {room}");
+            let plural = |number: u32| if number == 1 { "" } else { "s" };
+            let have = if max == 1 { "has" } else { "have" };
+            let (workers, slots) = (format!("{max} worker{}", plural(max)), format!("{slots} slot{}", plural(slots)));
+            let what = format!("is {buffer}, but {workers} of {slots} {have} only {room}");
             return bad("buffer", what, "lower `buffer`, or raise `max` or `slots`");
         }
         let uses_max = match self.uses_max {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::apply::Reply;
 use super::chance::Chance;
 use super::decision::{Effect, Labels};
-use super::input::{Exit, Found};
+use super::input::{Exit, Found, Lack};
 use super::refusal::Refusal;
 use super::row::{Phase, Secret, WorkerNo};
 use super::settings::RuntimeKind;
@@ -21,7 +21,22 @@ use crate::time::{Millis, Time};
 const NUMBERS_SKIPPED_MAX: u64 = 1_000_000;
 
 impl State {
-    pub(super) fn site_alive(&mut self, site: SiteName, runtime: RuntimeKind) -> Reply {
+    /// Notes that a site is there, if nothing else follows from it; false if it must be decided as
+    /// [`Input::SiteAlive`](super::Input::SiteAlive), because the site is new, was silent, has changed, or is to be listed.
+    ///
+    /// This is what a poll costs per pool, so it decides nothing. The caller need not wake the pool at another time: a
+    /// later sign of life only moves the end of the site's silence, so the wake that was asked for comes early, not late.
+    pub fn note_alive(&mut self, site: &SiteName, runtime: RuntimeKind, lack: Option<&Lack>, now: Time) -> bool {
+        let Some(known) = self.sites.get_mut(site) else { return false };
+        let same = known.runtime == runtime && known.lack.as_ref() == lack;
+        let quiet = now < known.heard.after(SITE_SILENT_AFTER) && now < known.list_at;
+        if same && quiet {
+            known.heard = known.heard.max(now);
+        }
+        same && quiet
+    }
+
+    pub(super) fn site_alive(&mut self, site: SiteName, runtime: RuntimeKind, lack: Option<Lack>) -> Reply {
         let now = self.now;
         if !self.sites.contains_key(&site) && self.sites.len() >= SITES_MAX {
             self.sites.retain(|_, site| now < site.heard.after(SITE_LOST_AFTER));
@@ -36,7 +51,7 @@ impl State {
             let there = self.workers.values_mut().filter(|worker| worker.row.site == site);
             there.for_each(|worker| worker.send_at = worker.send_at.min(now));
         }
-        self.sites.insert(site, Site { runtime, heard: now, list_at });
+        self.sites.insert(site, Site { runtime, lack, heard: now, list_at });
         Reply::Taken
     }
 

@@ -1,13 +1,14 @@
 //! One pool in memory: its rows, what was heard of workers and sites, the queue and timers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::decision::{Effect, Labels, Order};
-use super::input::StepId;
+use super::input::{Lack, StepId};
 use super::queue::Queue;
 use super::row::{Booking, MatchRow, MatchState, Phase, PoolRow, WorkerNo, WorkerRow, Write};
 use super::settings::{RuntimeKind, Settings};
+use super::view::RemovedView;
 use crate::ids::{ShardId, Token};
 use crate::limits;
 use crate::names::{ClientName, PoolName, SiteName};
@@ -44,6 +45,8 @@ pub struct State {
     pub(super) effects: Vec<Effect>,
     /// There was more to do than one decision takes.
     pub(super) more: bool,
+    /// Workers that are gone, the last one last.
+    pub(super) removed: VecDeque<RemovedView>,
 }
 
 /// Rows that this decision has changed.
@@ -68,8 +71,12 @@ pub(super) struct Worker {
     pub misses: u32,
     /// When the last of them was heard of.
     pub missed_at: Time,
+    /// What it did instead of a yes; none once it has said yes again.
+    pub missed: Option<Arc<str>>,
     /// When its order is sent.
     pub send_at: Time,
+    /// Why it ended, once it is being removed: its row may by then say why that takes long.
+    pub end: Option<Arc<str>>,
 }
 
 /// A client's request.
@@ -102,14 +109,25 @@ pub(super) struct InFlight {
 #[derive(Clone, Debug)]
 pub(super) struct Site {
     pub runtime: RuntimeKind,
+    /// What its node should have besides, and has not.
+    pub lack: Option<Lack>,
     pub heard: Time,
     pub list_at: Time,
 }
 
 impl Worker {
     pub fn new(row: WorkerRow, now: Time) -> Self {
-        let clients = BTreeSet::new();
-        Self { row, clients, asked: 0, quiet_until: Time::ZERO, misses: 0, missed_at: Time::ZERO, send_at: now }
+        Self {
+            row,
+            clients: BTreeSet::new(),
+            asked: 0,
+            quiet_until: Time::ZERO,
+            misses: 0,
+            missed_at: Time::ZERO,
+            missed: None,
+            send_at: now,
+            end: None,
+        }
     }
 
     /// Slots that others use, as far as a fresh report tells.
@@ -181,6 +199,7 @@ impl State {
             dirty: Dirty::default(),
             effects: Vec::new(),
             more: false,
+            removed: VecDeque::new(),
         };
         for (client, row) in matches {
             let calls = calls_before(&row, now);
@@ -283,6 +302,11 @@ impl State {
             Phase::Exited => now.after(idle.max(Millis(1))),
             Phase::Running | Phase::Draining => Time::NEVER,
         };
+        if phase != Phase::Removing {
+            worker.end = None;
+        } else if row.phase != Phase::Removing {
+            worker.end = Some(reason.into());
+        }
         (row.phase, row.since, row.tries, row.reason) = (phase, now, 0, reason.into());
         row.step += 1;
         worker.send_at = now;
@@ -291,7 +315,12 @@ impl State {
 
     /// Forgets a worker of which nothing is left.
     pub(super) fn forget_worker(&mut self, no: WorkerNo) {
-        self.workers.remove(&no);
+        if let Some(Worker { row, end, .. }) = self.workers.remove(&no) {
+            let (worker, labels, reason) = (self.worker_name(no), self.labels(no), end.unwrap_or(row.reason));
+            self.removed.push_back(RemovedView { worker, labels, site: row.site, reason, removed_at: self.now });
+            let surplus = self.removed.len().saturating_sub(limits::REMOVED_WORKERS_SHOWN);
+            self.removed.drain(..surplus);
+        }
         self.dirty.workers.insert(no);
     }
 

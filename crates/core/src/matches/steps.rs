@@ -56,7 +56,7 @@ impl State {
         }
         match result {
             Ok(()) => self.ready(step.worker),
-            Err(why) => self.fail_making(step.worker, &why, chance),
+            Err(why) => self.fail_started(step.worker, &why, chance),
         }
         Reply::Taken
     }
@@ -67,7 +67,7 @@ impl State {
         let Some(worker) = self.workers.get_mut(&no) else { return };
         worker.row.idle_since = Some(self.now);
         (worker.row.used_elsewhere, worker.row.reported_at) = (0, Time::ZERO);
-        (worker.misses, worker.missed_at, worker.quiet_until) = (0, Time::ZERO, Time::ZERO);
+        (worker.misses, worker.missed, worker.missed_at, worker.quiet_until) = (0, None, Time::ZERO, Time::ZERO);
         let took = self.now.since(worker.row.making_since.max(self.listening_since));
         self.start_mean = Millis((self.start_mean.0 * 3 + took.0) / 4);
     }
@@ -78,12 +78,19 @@ impl State {
         self.enter_phase(no, Phase::Removing, why);
     }
 
+    /// The same of one that its runtime has started, or may have: its name leads to its output.
+    fn fail_started(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
+        self.blame_worker(no, why, chance);
+        self.enter_phase(no, Phase::Removing, why);
+    }
+
     pub(super) fn stopped(&mut self, step: StepId, result: Result<(), Arc<str>>) -> Reply {
         if !self.is_current(step, &[Phase::Stopping]) {
             return Reply::Stale;
         }
+        let before = self.workers.get(&step.worker).map(|worker| worker.row.reason.clone()).unwrap_or_default();
         let why = match result {
-            Ok(()) => "it was stopped".into(),
+            Ok(()) => format!("it was stopped: {before}"),
             Err(why) => format!("it could not be stopped, so it is removed by force: {why}"),
         };
         self.enter_phase(step.worker, Phase::Removing, &why);
@@ -155,21 +162,20 @@ impl State {
         };
         match phase {
             Phase::Creating | Phase::Restarting | Phase::Starting => {
-                self.fail_making(
-                    no,
-                    &format!("worker {} ended before it listened: {how}", self.worker_name(no)),
-                    chance,
-                );
+                self.fail_started(no, &format!("it ended before it listened: {how}"), chance);
             }
             Phase::Running | Phase::Draining => {
                 self.void_bookings(no, &how, chance);
                 if fails {
-                    self.count_failure(no, &format!("worker {}: {how}", self.worker_name(no)), chance);
+                    self.blame_worker(no, &how, chance);
                 }
                 let again = phase == Phase::Running && *exit == Exit::Clean && self.may_run_again(no);
                 self.enter_phase(no, if again { Phase::Exited } else { Phase::Removing }, &how);
             }
-            Phase::Stopping => self.enter_phase(no, Phase::Removing, "it was stopped"),
+            Phase::Stopping => {
+                let why = format!("it was stopped: {}", worker.row.reason);
+                self.enter_phase(no, Phase::Removing, &why);
+            }
             Phase::Exited | Phase::Removing => return Reply::Stale,
         }
         Reply::Taken
@@ -239,9 +245,9 @@ impl State {
             let within = row.deadline.since(row.since).told();
             match row.phase {
                 Phase::Creating | Phase::Restarting => {
-                    self.fail_making(no, &format!("the runtime did not start it within {within}"), chance);
+                    self.fail_started(no, &format!("its runtime did not start it within {within}"), chance);
                 }
-                Phase::Starting => self.fail_making(no, &format!("it did not listen within {within}"), chance),
+                Phase::Starting => self.fail_started(no, &mute_start(&row, &within), chance),
                 Phase::Stopping => {
                     self.enter_phase(no, Phase::Removing, &format!("it did not stop within {within}"));
                 }
@@ -293,12 +299,21 @@ impl State {
                 worker.send_at = send_at;
             }
         }
+        // A site that was never heard may have a new name, under which it lists its workers once the old one is silent.
+        let renamed = self.workers.values().any(|worker| !self.sites.contains_key(&worker.row.site));
+        let again = if renamed { SITE_SILENT_AFTER } else { RECONCILE_INTERVAL };
         for (site, known) in &mut self.sites {
             if known.list_at <= self.now && self.now < known.heard.after(SITE_SILENT_AFTER) {
-                known.list_at = self.now.after(RECONCILE_INTERVAL);
+                known.list_at = self.now.after(again);
                 let (site, owner) = (site.clone(), self.pool.owner.clone());
                 self.effects.push(Effect::List { site, owner, since: self.now });
             }
         }
     }
+}
+
+/// A worker that did not answer HTTP by the deadline of its start.
+fn mute_start(row: &WorkerRow, within: &str) -> String {
+    let at = row.instance.as_ref().map_or_else(String::new, |instance| format!(" on {}", instance.address));
+    format!("it did not answer HTTP{at} within {within}: it must listen on HOST and PORT of its environment")
 }

@@ -39,6 +39,11 @@ impl State {
         }
     }
 
+    /// Counts a failure that a worker itself has shown.
+    pub(super) fn blame_worker(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
+        self.count_failure(no, &format!("worker {}: {why}", self.worker_name(no)), chance);
+    }
+
     fn one_more(&self, before: Option<&Trouble>, why: &str, number: u64) -> Trouble {
         let failures = before.map_or(0, |trouble| trouble.failures).saturating_add(1);
         let doubled = MAKING_BACKOFF_BASE.0.saturating_mul(1 << (failures - 1).min(20));
@@ -108,7 +113,7 @@ impl State {
     /// Fails those that wait for nothing.
     pub(super) fn fail_the_hopeless(&mut self) {
         let why = match () {
-            () if self.pool.closing => "the pool is being deleted".to_owned(),
+            () if self.pool.closing => "the pool was removed".to_owned(),
             () if self.is_hopeless() => self.hopeless_reason(),
             () => return,
         };

@@ -112,6 +112,21 @@ pub struct WorkerView {
     pub reason: Arc<str>,
 }
 
+/// A worker that is gone. A pool remembers the last few, as long as its owner lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedView {
+    /// Its name.
+    pub worker: String,
+    /// What its runtime found it by.
+    pub labels: Labels,
+    /// Where it ran.
+    pub site: SiteName,
+    /// Why it ended.
+    pub reason: Arc<str>,
+    /// When it was removed.
+    pub removed_at: Time,
+}
+
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolView {
@@ -235,14 +250,16 @@ impl State {
         let supply = self.supply();
         let ahead = ahead as u64;
         if ahead < supply.free {
-            Some(Millis(0))
-        } else if ahead < supply.free + supply.coming {
-            let made = self.workers.values().filter(|worker| worker.row.phase.is_making());
-            let since = made.map(|worker| worker.row.making_since).min()?;
-            Some(Millis(self.start_mean.0.saturating_sub(self.now.since(since).0)))
-        } else {
-            None
+            return Some(Millis(0));
         }
+        // Earlier starts say nothing about one that follows a failure, or takes longer than they did.
+        let made = || self.workers.values().map(|worker| &worker.row).filter(|row| row.phase.is_making());
+        let failed = self.pool.trouble.is_some() || made().any(|row| self.pool.site_trouble.contains_key(&row.site));
+        if failed || ahead >= supply.free + supply.coming {
+            return None;
+        }
+        let since = made().map(|row| row.making_since).min()?;
+        Some(Millis(self.start_mean.0.saturating_sub(self.now.since(since).0))).filter(|left| left.0 > 0)
     }
 
     /// Matches after this one in the order of names, at most so many.
@@ -278,6 +295,18 @@ impl State {
             })
         };
         self.workers.keys().filter_map(view).collect()
+    }
+
+    /// The last workers that were removed, the last one first.
+    #[must_use]
+    pub fn removed_workers(&self) -> Vec<RemovedView> {
+        self.removed.iter().rev().cloned().collect()
+    }
+
+    /// Whether the pool is being deleted.
+    #[must_use]
+    pub const fn is_closing(&self) -> bool {
+        self.pool.closing
     }
 
     /// The pool.

@@ -1,13 +1,19 @@
 //! Explanations: why a client has no worker yet, and what a pool is doing, as values with a sentence each.
+//!
+//! A *setback* is what went wrong last and has not been disproved since: a worker that answers something else than yes, or
+//! a worker that could not be started. It comes first in every explanation that it may be the cause of, because numbers of
+//! workers and slots alone would hide it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::row::{MatchState, Phase};
+use super::row::{self, MatchState, Phase};
 use super::state::State;
+use crate::limits::{FAILED_KEPT, SITE_SILENT_AFTER};
 use crate::names::ClientName;
-use crate::time::{Millis, Time};
+use crate::time::Millis;
 
 /// Why a match is as it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -33,21 +39,25 @@ pub enum MatchWhy {
         left: Millis,
     },
     /// Its earlier reservation is not given back yet.
-    #[error("worker {worker} has not given up an earlier reservation of this client")]
+    #[error("{setback}worker {worker} has not given up an earlier reservation of this client")]
     GivingBack {
         /// The worker.
         worker: String,
+        /// What went wrong last.
+        setback: Setback,
     },
     /// A worker is being started.
-    #[error("{} being started ({} ahead)", are(*workers, "worker"), are(*ahead, "client"))]
+    #[error("{setback}{} being started ({} ahead)", are(*workers, "worker"), are(*ahead, "client"))]
     Starting {
         /// How many.
         workers: usize,
         /// How many wait before it.
         ahead: usize,
+        /// What went wrong last.
+        setback: Setback,
     },
     /// Every Maker is busy.
-    #[error("the pool's limit of {makers} Makers is reached ({} ahead)", are(*ahead, "client"))]
+    #[error("the pool's limit of {} is reached ({} ahead)", count(u64::from(*makers), "Maker"), are(*ahead, "client"))]
     MakersBusy {
         /// How many there may be.
         makers: u32,
@@ -65,13 +75,15 @@ pub enum MatchWhy {
         left: Millis,
     },
     /// No site can start workers.
-    #[error("no node can start workers of runtime '{runtime}'; start a node that has it")]
+    #[error("no node can start workers of runtime '{runtime}'{}", remedy(lack.as_deref()))]
     NoSite {
         /// The runtime.
         runtime: String,
+        /// Why a node that should cannot.
+        lack: Option<Arc<str>>,
     },
     /// The pool is full.
-    #[error("all slots are taken: {} there, and the pool may have {max} ({} ahead)", are(*workers, "worker"), are(*ahead, "client"))]
+    #[error("{setback}no slot is free: {} there, and the pool may have {max} ({} ahead)", are(*workers, "worker"), are(*ahead, "client"))]
     Full {
         /// How many there are.
         workers: usize,
@@ -79,6 +91,8 @@ pub enum MatchWhy {
         max: u32,
         /// How many wait before it.
         ahead: usize,
+        /// What went wrong last.
+        setback: Setback,
     },
     /// It is served next.
     #[error("it is served soon ({} ahead)", are(*ahead, "client"))]
@@ -90,7 +104,7 @@ pub enum MatchWhy {
     #[error("{0}")]
     Last(Arc<str>),
     /// The pool has as many workers as it may have, and some are ending.
-    #[error("{} ending, and the pool may have {max} ({} ahead)", are(*workers, "worker"), are(*ahead, "client"))]
+    #[error("{setback}{} ending, and the pool may have {max} ({} ahead)", are(*workers, "worker"), are(*ahead, "client"))]
     Ending {
         /// How many are ending.
         workers: usize,
@@ -98,6 +112,8 @@ pub enum MatchWhy {
         max: u32,
         /// How many wait before it.
         ahead: usize,
+        /// What went wrong last.
+        setback: Setback,
     },
 }
 
@@ -121,34 +137,43 @@ pub enum PoolWhy {
         left: Millis,
     },
     /// No site can start workers.
-    #[error("{} waiting, and no node can start workers of runtime '{runtime}'; start a node that has it", are(*waiting, "client"))]
+    #[error("{} waiting, and no node can start workers of runtime '{runtime}'{}", are(*waiting, "client"), remedy(lack.as_deref()))]
     NoSite {
         /// How many.
         waiting: usize,
         /// The runtime.
         runtime: String,
+        /// Why a node that should cannot.
+        lack: Option<Arc<str>>,
     },
     /// Workers are being started.
-    #[error("{} being started, {} waiting", are(*making, "worker"), are(*waiting, "client"))]
+    #[error("{setback}{} being started, {} waiting", are(*making, "worker"), are(*waiting, "client"))]
     Starting {
         /// How many.
         making: usize,
         /// How many wait.
         waiting: usize,
+        /// What went wrong last.
+        setback: Setback,
     },
     /// All slots are taken.
-    #[error("{} waiting: no slot is free, and the pool may have no more workers than {max}", are(*waiting, "client"))]
+    #[error("{setback}{} waiting: no slot is free, and the pool may have no more than {}", are(*waiting, "client"), count(u64::from(*max), "worker"))]
     Full {
         /// How many wait.
         waiting: usize,
         /// How many workers there may be.
         max: u32,
+        /// What went wrong last.
+        setback: Setback,
     },
     /// Nobody asks.
-    #[error("it has no workers, because nobody asks for one")]
-    AtRest,
+    #[error("{setback}it has no workers, because nobody asks for one")]
+    AtRest {
+        /// What went wrong last.
+        setback: Setback,
+    },
     /// It serves.
-    #[error("{} running, {free} free slots, {} waiting", are(*running, "worker"), are(*waiting, "client"))]
+    #[error("{setback}{} running, {}, {} waiting", are(*running, "worker"), count(*free, "free slot"), are(*waiting, "client"))]
     Serving {
         /// How many run.
         running: usize,
@@ -156,6 +181,8 @@ pub enum PoolWhy {
         free: u64,
         /// How many wait.
         waiting: usize,
+        /// What went wrong last.
+        setback: Setback,
     },
     /// It is deleted but for sites that are away.
     #[error("it is being deleted: {} still to say that nothing is left there ({names})", are(*sites, "site"))]
@@ -167,9 +194,30 @@ pub enum PoolWhy {
     },
 }
 
+/// What went wrong last, if something did: the first part of a sentence.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename = "PoolSetback")]
+pub struct Setback(pub Option<Arc<str>>);
+
+impl fmt::Display for Setback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|what| write!(f, "{what}; "))
+    }
+}
+
 /// "1 client is", "2 clients are".
-fn are(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what} is") } else { format!("{count} {what}s are") }
+fn are(number: usize, what: &str) -> String {
+    format!("{} {}", count(number as u64, what), if number == 1 { "is" } else { "are" })
+}
+
+/// "1 client", "2 clients".
+fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Why no node can start workers, or what to do about it.
+fn remedy(lack: Option<&str>) -> String {
+    lack.map_or_else(|| "; start a node that has it".to_owned(), |why| format!(": {why}"))
 }
 
 impl State {
@@ -185,8 +233,11 @@ impl State {
             MatchState::Queued { .. } => {
                 let held = row.leftovers.first().filter(|_| self.blocked.contains(client));
                 match held {
-                    Some(left) => MatchWhy::GivingBack { worker: self.worker_name(left.booking.worker) },
-                    None => self.wait_why(self.queue.ahead(row.turn)),
+                    Some(left) => MatchWhy::GivingBack {
+                        worker: self.worker_name(left.booking.worker),
+                        setback: self.setback_of(client),
+                    },
+                    None => self.wait_why(client),
                 }
             }
             MatchState::Vacant { .. } | MatchState::Failed { .. } | MatchState::Ended => {
@@ -195,33 +246,68 @@ impl State {
         })
     }
 
-    /// Why those that wait do so.
-    fn wait_why(&self, ahead: usize) -> MatchWhy {
+    /// Why a client that waits does so.
+    pub(super) fn wait_why(&self, client: &ClientName) -> MatchWhy {
+        let ahead = self.matches.get(client).map_or(0, |known| self.queue.ahead(known.row.turn));
         let (settings, making) = (&self.pool.settings, self.making());
         let open = self.workers.values().any(|worker| self.room(worker) > 0);
         let (staying, ending) = self.headcount();
+        let setback = || self.setback_of(client);
         match self.backs_off() {
             _ if open && self.jobs() >= settings.makers_max as usize => {
                 MatchWhy::MakersBusy { makers: settings.makers_max, ahead }
             }
             _ if open => MatchWhy::Next { ahead },
-            _ if making > 0 => MatchWhy::Starting { workers: making, ahead },
+            _ if making > 0 => MatchWhy::Starting { workers: making, ahead, setback: setback() },
             _ if staying + ending >= settings.max as usize && ending > 0 => {
-                MatchWhy::Ending { workers: ending, max: settings.max, ahead }
+                MatchWhy::Ending { workers: ending, max: settings.max, ahead, setback: setback() }
             }
-            _ if staying >= settings.max as usize => MatchWhy::Full { workers: staying, max: settings.max, ahead },
+            _ if staying >= settings.max as usize => {
+                MatchWhy::Full { workers: staying, max: settings.max, ahead, setback: setback() }
+            }
             Some(trouble) => MatchWhy::BackingOff {
                 failures: trouble.failures,
                 reason: trouble.reason.clone(),
                 left: trouble.until.since(self.now),
             },
-            None if !self.has_site() => MatchWhy::NoSite { runtime: settings.recipe.runtime.name().into() },
+            None if !self.has_site() => {
+                MatchWhy::NoSite { runtime: settings.recipe.runtime.name().into(), lack: self.lack() }
+            }
             None => MatchWhy::Next { ahead },
         }
     }
 
+    /// What went wrong with a client that waits; else with its pool.
+    fn setback_of(&self, client: &ClientName) -> Setback {
+        let tried = self.matches.get(client).filter(|known| known.row.attempts > 0);
+        tried.map_or_else(|| self.last_setback(), |known| Setback(Some(known.row.reason.clone())))
+    }
+
+    /// What went wrong last in the pool.
+    fn last_setback(&self) -> Setback {
+        let serving = self.workers.iter().filter(|(_, worker)| worker.row.phase.is_serving());
+        let missed = serving.filter_map(|(no, worker)| Some((worker.missed_at, *no, worker.missed.as_ref()?)));
+        if let Some((_, no, why)) = missed.max_by_key(|(at, no, _)| (*at, *no)) {
+            return Setback(Some(format!("worker {}: {why}", self.worker_name(no)).into()));
+        }
+        // A site that failed long ago has nothing to do with a recipe that works elsewhere.
+        let fresh = |trouble: &&row::Trouble| self.now < trouble.at.after(FAILED_KEPT);
+        let failures = self.pool.trouble.iter().chain(self.pool.site_trouble.values().filter(fresh));
+        Setback(failures.max_by_key(|trouble| trouble.at).map(|trouble| {
+            let ago = self.now.since(trouble.at).told();
+            format!("the last attempt to start a worker failed {ago} ago: {}", trouble.reason).into()
+        }))
+    }
+
     fn has_site(&self) -> bool {
         self.fit_sites().next().is_some()
+    }
+
+    /// Why a node that is there cannot start what the recipe needs.
+    fn lack(&self) -> Option<Arc<str>> {
+        let alive = self.sites.iter().filter(|(name, _)| self.silence(name) < SITE_SILENT_AFTER);
+        let lacks = alive.filter_map(|(_, site)| site.lack.as_ref());
+        lacks.filter(|lack| lack.runtime == self.pool.settings.recipe.runtime).map(|lack| lack.why.clone()).next()
     }
 
     /// Workers that take clients or will, and those that are ending and count against `max`. Those that exited and may be
@@ -233,18 +319,6 @@ impl State {
         (staying, self.occupying().saturating_sub(staying + exited))
     }
 
-    /// Why a client that waits had to.
-    pub(super) fn queue_reason(&self, client: &ClientName) -> String {
-        let Some(known) = self.matches.get(client) else { return String::new() };
-        match &known.row.state {
-            // Both matter: what goes wrong now, and what went wrong with it.
-            MatchState::Queued { .. } if known.row.attempts > 0 => {
-                format!("{}; {}", self.wait_why(self.queue.ahead(known.row.turn)), known.row.reason)
-            }
-            _ => self.wait_why(self.queue.ahead(known.row.turn)).to_string(),
-        }
-    }
-
     /// What the pool is doing.
     #[must_use]
     pub fn pool_why(&self) -> PoolWhy {
@@ -252,6 +326,7 @@ impl State {
         let running = self.workers.values().filter(|worker| worker.row.phase == Phase::Running).count();
         let wants = self.demand(&supply) > 0;
         let (staying, ending) = self.headcount();
+        let setback = || self.last_setback();
         match self.backs_off() {
             _ if self.pool.closing && self.workers.is_empty() && !self.pool.owed.is_empty() => {
                 let names: Vec<&str> = self.pool.owed.keys().take(3).map(AsRef::as_ref).collect();
@@ -264,56 +339,15 @@ impl State {
                 left: trouble.until.since(self.now),
             },
             None if wants && staying + ending >= self.pool.settings.max as usize && making == 0 => {
-                PoolWhy::Full { waiting, max: self.pool.settings.max }
+                PoolWhy::Full { waiting, max: self.pool.settings.max, setback: setback() }
             }
             None if wants && making == 0 && !self.has_site() => {
-                PoolWhy::NoSite { waiting, runtime: self.pool.settings.recipe.runtime.name().into() }
+                let runtime = self.pool.settings.recipe.runtime.name().into();
+                PoolWhy::NoSite { waiting, runtime, lack: self.lack() }
             }
-            None if making > 0 => PoolWhy::Starting { making, waiting },
-            None if self.workers.is_empty() && waiting == 0 => PoolWhy::AtRest,
-            None => PoolWhy::Serving { running, free: supply.free, waiting },
+            None if making > 0 => PoolWhy::Starting { making, waiting, setback: setback() },
+            None if self.workers.is_empty() && waiting == 0 => PoolWhy::AtRest { setback: setback() },
+            None => PoolWhy::Serving { running, free: supply.free, waiting, setback: setback() },
         }
-    }
-
-    /// When to tick, at the latest.
-    #[must_use]
-    pub fn next_wake(&self) -> Option<Time> {
-        use crate::limits::{MAKING_STABLE, OWED_KEPT, SITE_LOST_AFTER, SITE_SILENT_AFTER};
-        let settings = &self.pool.settings;
-        let (now, mut wake) = (self.now, Time::NEVER);
-        let mut at = |time: Time| {
-            if time > now {
-                wake = wake.min(time);
-            }
-        };
-        self.timers.first().into_iter().for_each(|(time, _)| at(*time));
-        let mut site_before = None;
-        for worker in self.workers.values() {
-            let row = &worker.row;
-            [row.deadline, worker.send_at, worker.quiet_until].into_iter().for_each(&mut at);
-            at(row.reported_at.after(SITE_LOST_AFTER));
-            if row.phase == Phase::Exited {
-                at(row.restart_at);
-            }
-            settings.age_max.into_iter().for_each(|max| at(row.created_at.after(max)));
-            if row.phase == Phase::Running && !row.proven {
-                at(row.since.after(MAKING_STABLE));
-            }
-            self.idle_until(worker).into_iter().for_each(&mut at);
-            // Neighbours are often of one site: what it brings is looked up once.
-            if site_before != Some(&row.site) {
-                let heard = now.before(self.silence(&row.site));
-                [heard.after(SITE_SILENT_AFTER), heard.after(SITE_LOST_AFTER)].into_iter().for_each(&mut at);
-                site_before = Some(&row.site);
-            }
-        }
-        let troubles = self.pool.trouble.iter().chain(self.pool.site_trouble.values());
-        troubles.for_each(|trouble| at(trouble.until));
-        if self.pool.closing {
-            self.pool.owed.values().for_each(|since| at(since.after(OWED_KEPT)));
-        }
-        let alive = self.sites.values().filter(|site| now < site.heard.after(SITE_SILENT_AFTER));
-        alive.for_each(|site| at(site.list_at));
-        (wake < Time::NEVER).then_some(wake)
     }
 }

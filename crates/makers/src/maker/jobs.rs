@@ -1,4 +1,4 @@
-//! One order: waits for its permit, does it by its deadline, tells what came of it.
+//! Carries out one order: waits for a permit, does the work by its deadline and reports the outcome.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,22 +8,23 @@ use wayleave_core::limits::STOP_TIME;
 use wayleave_core::matches::{Ask, Effect, Input, Make, Order, Verdict, WorkerNo};
 use wayleave_core::time::{Millis, Time};
 
-use super::bench::Accepted;
 use super::permits::{AskKind, CALLS_PER_WORKER_MAX, Late};
+use super::shared::Accepted;
 use super::steps::{Doing, LAST};
 use crate::listening::await_listening;
 use crate::runtime::{Failure, WorkerKey};
 
 /// Deadline of a list.
 const LIST_TIME: Duration = Duration::from_secs(20);
-/// An outcome should arrive before the pool gives up: this much of the time, and at most so much, is kept for the way.
+/// An outcome must reach the pool before the pool's own deadline: this fraction of the time is reserved for delivery, up to
+/// [`WAY_MAX`].
 const WAY_PART: u64 = 10;
 const WAY_MAX: Millis = Millis(500);
 
 impl Accepted {
-    /// Carries the order out. What becomes of it is told, unless the order is over by itself.
+    /// Carries the order out and reports its outcome, unless the order became obsolete.
     pub async fn carry_out(self, effect: Effect) {
-        let stopping = self.bench.stopping.clone();
+        let stopping = self.shared.stopping.clone();
         let worker = worker(&effect);
         let news = match &effect {
             Effect::Reserve(_) | Effect::Check(_) | Effect::Release(_) | Effect::Await(_) | Effect::List { .. } => {
@@ -32,16 +33,16 @@ impl Accepted {
                     news = self.run(effect) => news,
                 }
             }
-            // What a runtime has begun it should end.
+            // A runtime call that has begun must run to its end.
             _ => self.run(effect).await,
         };
         if let Some(news) = news {
-            self.bench.tells.tell(self.pool.clone(), worker, news);
+            self.shared.tells.tell(self.pool.clone(), worker, news);
         }
     }
 
     async fn run(&self, effect: Effect) -> Option<Input> {
-        let (bench, runtime) = (&self.bench, &self.bench.site.runtime);
+        let (shared, runtime) = (&self.shared, &self.shared.site.runtime);
         match effect {
             Effect::Reserve(ask) => Some(ask.reserved(self.ask(AskKind::Reserve, &ask).await?)),
             Effect::Check(ask) => Some(ask.checked(self.ask(AskKind::Check, &ask).await?)),
@@ -63,7 +64,7 @@ impl Accepted {
             }
             Effect::RemoveUnknown { labels, .. } => {
                 let worker = WorkerKey::new(&self.pool, &labels);
-                let until = bench.pools.now().after(STOP_TIME);
+                let until = shared.pools.now().after(STOP_TIME);
                 let remove = |deadline| runtime.remove(&worker, deadline);
                 match self.in_turn(&worker, (LAST, Doing::Remove), until, remove).await? {
                     Ok(()) => tracing::info!(%worker, "removed a worker that its pool does not know"),
@@ -85,7 +86,7 @@ impl Accepted {
     }
 
     async fn make(&self, make: &Make, is_new: bool) -> Option<Input> {
-        let runtime = &self.bench.site.runtime;
+        let runtime = &self.shared.site.runtime;
         let worker = WorkerKey::new(&self.pool, &make.labels);
         let start = async |deadline| match is_new {
             true => runtime.create(&worker, make, deadline).await,
@@ -98,16 +99,17 @@ impl Accepted {
     async fn await_worker(&self, order: &Order) -> Option<Input> {
         let address = &order.instance.as_ref()?.address;
         let worker = WorkerKey::new(&self.pool, &order.labels);
-        let step = self.bench.begin(&worker, order.step.step, Doing::Await)?;
+        let step = self.shared.begin(&worker, order.step.step, Doing::Await)?;
         let deadline = self.deadline(order.until)?;
         let result = tokio::select! {
-            result = await_listening(&self.bench.calls, address, deadline) => result,
+            result = await_listening(&self.shared.calls, address, deadline) => result,
             () = step.end.cancelled() => return None,
         };
         Some(Input::Listening { step: order.step, result: result.map_err(|why| why.0) })
     }
 
-    /// Asks a worker. `None` if it could not be asked, for no fault of its own: its pool takes silence for a lost order.
+    /// Calls a worker. `None` if the call could not be made for reasons that are not the worker's: the pool then treats the
+    /// order as lost.
     async fn ask(&self, kind: AskKind, ask: &Ask) -> Option<Verdict> {
         let deadline = self.deadline(ask.until)?;
         let Some(place) = self.permits.place(kind, ask.worker) else {
@@ -124,7 +126,7 @@ impl Accepted {
                 return None;
             }
         };
-        let calls = &self.bench.calls;
+        let calls = &self.shared.calls;
         Some(match kind {
             AskKind::Reserve => calls.reserve(ask, deadline).await,
             AskKind::Check => calls.check(ask, deadline).await,
@@ -132,8 +134,8 @@ impl Accepted {
         })
     }
 
-    /// Gives an order to the runtime when earlier ones about the same worker have ended; `None` if it is outdated by then,
-    /// or was given up.
+    /// Calls the runtime once earlier calls about the same worker have returned; `None` if the order is outdated by then or
+    /// was given up.
     async fn in_turn<T, F>(
         &self,
         worker: &WorkerKey,
@@ -144,13 +146,13 @@ impl Accepted {
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let turn = self.bench.turn(worker)?;
+        let turn = self.shared.turn(worker)?;
         let _turn = turn.lock().await;
-        let step = self.bench.begin(worker, step, doing)?;
+        let step = self.shared.begin(worker, step, doing)?;
         let work = async {
             let _permit = self.permits.orders.acquire().await.ok()?;
             let deadline = self.deadline(until)?;
-            // Runtimes end by their deadline; this is for one that does not.
+            // Runtimes return by their deadline; this guards against one that does not.
             let result = timeout_at(deadline + Duration::from_secs(1), order(deadline)).await;
             Some(result.unwrap_or_else(|_| Err(Failure::new("its runtime did not answer in time"))))
         };
@@ -160,15 +162,15 @@ impl Accepted {
         }
     }
 
-    /// Until when to work, by this machine's clock; `None` if that is over.
+    /// The deadline by this machine's clock; `None` if it has passed.
     fn deadline(&self, until: Time) -> Option<Instant> {
-        let left = until.since(self.bench.pools.now());
+        let left = until.since(self.shared.pools.now());
         let way = Millis(left.0 / WAY_PART).min(WAY_MAX);
         (left.0 > 0).then(|| Instant::now() + Duration::from_millis(left.0 - way.0))
     }
 }
 
-/// The worker that an order is about. A list is about all of them, and needs no order among their outcomes.
+/// The worker that an order is about. A list is about all workers; its outcome may be reordered with theirs.
 const fn worker(effect: &Effect) -> WorkerNo {
     match effect {
         Effect::Reserve(ask) | Effect::Check(ask) | Effect::Release(ask) => ask.worker,

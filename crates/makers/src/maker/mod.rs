@@ -1,10 +1,10 @@
-//! The Maker: carries out at one site what the pools of all shards order.
+//! The Maker: carries out, at one site, the orders of the pools of all shards.
 //!
-//! Two long polls per shard bring orders, so that one waits while the answer to the other is on its way. Each order is
-//! carried out by a task of its own, and outcomes go back in batches. A Maker keeps nothing: what it loses by a crash is
-//! ordered again, and runtimes recognise a repeated order.
+//! Two long polls per shard fetch orders, so that one is open while the answer to the other is in flight. Each order runs in
+//! its own task, and outcomes are reported in batches. A Maker has no durable state: pools repeat what a crash loses, and
+//! runtimes recognise a repeated order.
 //!
-//! What may happen at the same time, and why it does no harm:
+//! Concurrent events, and why they do no harm:
 //!
 //! | interleaving | what keeps it right |
 //! |---|---|
@@ -20,9 +20,9 @@
 //! | an exit is told twice, or after a restart | its instance tells which run it was |
 //! | a list fails | nothing is told: a list that lacks a worker would declare it dead |
 
-mod bench;
 mod jobs;
 mod permits;
+mod shared;
 mod steps;
 mod tells;
 
@@ -38,7 +38,7 @@ use wayleave_core::matches::{Effect, Input, RuntimeKind};
 use wayleave_core::names::{PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 
-use self::bench::Bench;
+use self::shared::Shared;
 use crate::runtime::{Failure, Runtime};
 
 /// How long a poll waits for an order.
@@ -113,13 +113,13 @@ impl Maker {
         let (stopping, tasks) = (CancellationToken::new(), TaskTracker::new());
         let events = site.runtime.events();
         let shards = pools.shards();
-        let bench = Bench::new(site, pools, stopping.clone(), tasks.clone());
+        let shared = Shared::new(site, pools, stopping.clone(), tasks.clone());
         for shard in 0..shards {
             for _ in 0..POLLS {
-                tasks.spawn(poll(Arc::clone(&bench), ShardId(shard)));
+                tasks.spawn(poll(Arc::clone(&shared), ShardId(shard)));
             }
         }
-        tasks.spawn(bench::tell_ends(bench, events));
+        tasks.spawn(shared::tell_ends(shared, events));
         Self { stopping, tasks }
     }
 
@@ -134,25 +134,25 @@ impl Maker {
 }
 
 /// Fetches the orders of a shard until the Maker stops.
-async fn poll(bench: Arc<Bench>, shard: ShardId) {
+async fn poll(shared: Arc<Shared>, shard: ShardId) {
     let mut pause = PAUSE_MIN;
     loop {
         let begun = Instant::now();
-        let orders = bench.pools.orders(shard, &bench.site.name, bench.site.runtime.kind(), POLL_WAIT);
+        let orders = shared.pools.orders(shard, &shared.site.name, shared.site.runtime.kind(), POLL_WAIT);
         let answer = tokio::select! {
-            () = bench.stopping.cancelled() => return,
+            () = shared.stopping.cancelled() => return,
             answer = timeout(POLL_TIME, orders) => answer.unwrap_or_else(|_| Err(Failure::new("no answer in time"))),
         };
         let rest = match answer {
             Ok(effects) => {
                 pause = PAUSE_MIN;
                 let rest = if effects.is_empty() { POLL_MIN.saturating_sub(begun.elapsed()) } else { Duration::ZERO };
-                effects.into_iter().for_each(|(pool, effect)| bench.accept(pool, effect));
+                effects.into_iter().for_each(|(pool, effect)| shared.accept(pool, effect));
                 rest
             }
             Err(why) => {
                 let shard = shard.0;
-                if bench.may_complain() {
+                if shared.may_complain() {
                     tracing::warn!(shard, %why, "cannot fetch the orders of pools; trying again");
                 }
                 let rest = pause;
@@ -162,7 +162,7 @@ async fn poll(bench: Arc<Bench>, shard: ShardId) {
         };
         if !rest.is_zero() {
             tokio::select! {
-                () = bench.stopping.cancelled() => return,
+                () = shared.stopping.cancelled() => return,
                 () = sleep(rest) => {}
             }
         }

@@ -1,8 +1,8 @@
-//! How much of a pool is done at a time.
+//! Concurrency limits per pool.
 //!
-//! A call to a worker takes a permit of the worker, then one of its pool. Calls to a worker that hangs so wait for each
-//! other, with none of the pool's permits. Each kind of call has permits of its own, because a match waits for a
-//! reservation while clients confirm theirs.
+//! A call to a worker takes a permit of the worker first and then one of its pool, so calls queued behind a worker that
+//! hangs hold no permit of the pool. Each kind of call has its own permits, so that confirmations cannot starve the
+//! reservations that matches wait for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,15 +11,15 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 use wayleave_core::matches::WorkerNo;
 
-/// Calls of one kind to workers of one pool at a time.
+/// Concurrent calls of one kind to the workers of a pool.
 const CALLS_MAX: usize = 256;
-/// Calls of one kind to one worker at a time.
+/// Concurrent calls of one kind to one worker.
 pub const CALLS_PER_WORKER_MAX: usize = 16;
-/// Calls of one kind to one worker that wait or are under way.
+/// Calls of one kind to one worker, queued or in flight.
 const PLACES_PER_WORKER_MAX: usize = 256;
-/// Orders to the runtime for one pool at a time.
+/// Concurrent runtime calls for one pool.
 const ORDERS_MAX: usize = 32;
-/// Orders of one pool that wait or are carried out. Beyond that they are dropped, and ordered again.
+/// Orders of one pool, queued or in progress. Further ones are dropped; the pool repeats them.
 const ACCEPTED_MAX: usize = 4_096;
 
 /// Which question.
@@ -56,9 +56,9 @@ pub struct Place<'a> {
 /// Why a call was not made in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {
-    /// Its worker did not answer earlier ones.
+    /// Earlier calls to its worker have not returned.
     Worker,
-    /// Its pool had too many under way.
+    /// Its pool had too many calls in flight.
     Pool,
 }
 
@@ -108,7 +108,7 @@ impl Permits {
 }
 
 impl Place<'_> {
-    /// Waits for both permits. One that comes with the deadline, because calls before it end by then, is too late.
+    /// Waits for both permits. A permit that is granted at the deadline, when earlier calls time out, is too late.
     pub async fn permits(&self, deadline: Instant) -> Result<[SemaphorePermit<'_>; 2], Late> {
         let worker = in_time(&self.worker, deadline).await.ok_or(Late::Worker)?;
         let pool = in_time(self.pool.of(self.key.0), deadline).await.ok_or(Late::Pool)?;

@@ -1,8 +1,8 @@
-//! The steps of workers: which orders of a runtime are outdated, and what a later step ends.
+//! The steps of workers: decides which runtime orders are outdated, and cancels work that a later step supersedes.
 //!
-//! Orders reach the runtime in the order of their steps, whatever the order in which they came and in which their tasks
-//! run: the highest step of a worker is noted when it is accepted, and whoever has the turn looks there first. It is kept
-//! for a while after the worker's last order, because one of two polls may be answered late.
+//! The runtime sees the steps of a worker in order, whatever the order in which they arrive or their tasks run: the highest
+//! step is recorded on acceptance and checked under the worker's lock. It is kept for a while after the worker's last
+//! order, because one of two concurrent polls may be answered late.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::runtime::WorkerKey;
 /// How long the highest step of a worker is kept after its last order: longer than a poll may take.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// The step of what a pool does not know: nothing comes after it.
+/// The step of removing an unknown worker: no later one follows.
 pub const LAST: u32 = u32::MAX;
 
-/// The workers that have had orders lately.
+/// The workers with recent orders.
 #[derive(Default)]
 pub struct Steps {
     by_worker: HashMap<WorkerKey, Known>,
@@ -30,19 +30,19 @@ pub struct Steps {
 struct Known {
     highest: u32,
     ordered: Instant,
-    /// Orders of the runtime take turns.
+    /// Serialises runtime calls about the worker.
     turn: Arc<Mutex<()>>,
     making: Option<UnderWay>,
     awaiting: Option<UnderWay>,
 }
 
-/// Something that can be given up.
+/// Work in progress that can be cancelled.
 struct UnderWay {
     step: u32,
     end: CancellationToken,
 }
 
-/// What a step does, as far as another one may end it.
+/// The kind of a step: determines which later steps cancel it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
     /// A worker is made; its removal ends that.
@@ -56,7 +56,7 @@ pub enum Doing {
 }
 
 impl Steps {
-    /// A step was ordered: what it outdates is ended.
+    /// Records an ordered step, and cancels what it supersedes.
     pub fn ordered(&mut self, worker: &WorkerKey, step: u32, doing: Doing, now: Instant) {
         self.sweep(now);
         let known = self.by_worker.entry(worker.clone()).or_insert_with(|| Known {

@@ -1,8 +1,8 @@
-//! Tells pools what came of their orders: in batches, two at a time per pool. While they are on their way, further news
-//! gather for the next.
+//! Reports the outcomes of orders to pools, in batches, at most two in flight per pool. Outcomes that arrive meanwhile are
+//! collected for the next batch.
 //!
-//! A pool has two lanes, one batch of each is under way, and a worker has its lane: so outcomes of one worker arrive in
-//! order.
+//! A pool has two lanes with at most one batch in flight each, and all outcomes of a worker use the same lane, so they
+//! arrive in order.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,24 +16,24 @@ use wayleave_core::names::PoolName;
 
 use super::Pools;
 
-/// News in one batch.
+/// Maximum number of outcomes in a batch.
 const BATCH_MAX: usize = 256;
-/// Batches of one pool at a time.
+/// Batches of one pool in flight.
 const LANES: u64 = 2;
-/// News of one lane that wait. Beyond that the oldest are dropped: what matters is ordered again.
+/// Outcomes that wait in one lane. Beyond that the oldest are dropped; the pool repeats orders whose outcome it misses.
 const WAITING_MAX: usize = 4_096;
-/// Pauses between tries to tell a batch; after the last one it is dropped.
+/// Pauses between attempts to deliver a batch; after the last one it is dropped.
 const PAUSES_MS: [u64; 6] = [50, 100, 200, 500, 1_000, 2_000];
 
 /// A pool's name, and which of its lanes.
 type Lane = (PoolName, u64);
 
-/// News on their way.
+/// Outcomes that have not been delivered yet.
 pub struct Tells {
     pools: Arc<dyn Pools>,
     tasks: TaskTracker,
     stopping: CancellationToken,
-    /// A lane is here while there is a task that tells its news.
+    /// Has an entry for every lane that a task is draining.
     waiting: Mutex<HashMap<Lane, VecDeque<Input>>>,
 }
 
@@ -46,7 +46,7 @@ impl Tells {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells a pool something about a worker, soon.
+    /// Queues an outcome for delivery.
     pub fn tell(self: &Arc<Self>, pool: PoolName, worker: WorkerNo, news: Input) {
         let lane = (pool, worker.0 % LANES);
         let mut waiting = self.lock();
@@ -71,7 +71,7 @@ impl Tells {
         });
     }
 
-    /// What is told next; `None` if there is nothing, and from then on the lane has no task.
+    /// The next batch of a lane. `None` if the lane is empty; the caller's task must then end.
     fn next_batch(&self, lane: &Lane) -> Option<Vec<Input>> {
         let mut waiting = self.lock();
         let news = waiting.get_mut(lane)?;
@@ -100,7 +100,7 @@ impl Tells {
     }
 }
 
-/// The task that tells the news of a lane. If it breaks, its batch is lost and another task tells the rest.
+/// The task that drains a lane. If it panics, its batch is lost and a new task drains the rest.
 struct Draining {
     tells: Arc<Tells>,
     lane: Lane,

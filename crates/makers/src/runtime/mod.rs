@@ -1,12 +1,13 @@
-//! What starts and ends workers: the trait, and its two implementations.
+//! Runtimes start and stop workers: the trait and its two implementations.
 //!
-//! A runtime knows a worker by its [`WorkerKey`], which it keeps with whatever it starts (a record, labels): so an order
-//! that is repeated is the same order, and what was started before a crash is found again. It decides nothing; it must
-//! not know why a worker is wanted. Every call ends by its deadline, with a reason that an operator understands.
+//! A runtime identifies a worker by its [`WorkerKey`], which it stores with whatever it starts (in a record, in labels). So a
+//! repeated order is recognised, and what was started before a crash is found again. A runtime decides nothing and must not
+//! know why a worker is wanted. Every call returns by its deadline, and a failure has a reason that an operator understands.
 //!
 //! A Kubernetes runtime fits the same trait: `create` makes a pod of that name, labels are labels, `events` is a watch.
 
 pub mod docker;
+mod kept;
 pub mod process;
 
 use std::fmt;
@@ -55,10 +56,10 @@ pub trait Runtime: Send + Sync + 'static {
     /// If that cannot be told: an incomplete list would declare living workers dead.
     async fn list(&self, pool: &PoolName, owner: &str, deadline: Instant) -> Result<Vec<Found>, Failure>;
 
-    /// The end of a worker's output.
+    /// The end of a worker's output, also of one of the last that were removed.
     ///
     /// # Errors
-    /// If there is no such worker.
+    /// If there is no such worker, or its output is not kept any more.
     async fn logs(&self, worker: &WorkerKey, bytes_max: usize, deadline: Instant) -> Result<String, Failure>;
 
     /// News of workers that have ended. Only a hint: it may be missing, late or repeated, and lists tell the truth.

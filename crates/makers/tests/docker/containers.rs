@@ -10,7 +10,7 @@ use wayleave_core::matches::{Exit, PullPolicy, Verdict};
 use wayleave_makers::{Calls, Runtime, await_listening};
 
 use super::engine::{Engine, IMAGE};
-use super::support::{OWNER, ask, key, make, soon};
+use super::support::{OWNER, ask, eventually, key, make, soon};
 use super::{recipe, worker};
 
 /// Every test has a pool of its own, because they share the engine.
@@ -154,4 +154,22 @@ async fn a_container_that_is_not_ours_is_left_alone() {
     }
     assert!(runtime.list(&"strangers".into(), OWNER, soon()).await.unwrap().is_empty());
     assert!(docker.inspect_container(&id, None::<InspectContainerOptions>).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_output_of_a_container_is_kept_when_it_is_removed() {
+    let (engine, kept) = (Engine::get().await, tempfile::tempdir().unwrap());
+    let runtime = engine.runtime().await.keeping_logs_in(kept.path().to_owned());
+    let key = in_pool("kept", 1);
+    runtime.create(&key, &worker(1, &[]), soon()).await.unwrap();
+    let says = "listens on 0.0.0.0:8080";
+    eventually("it has written something", || async {
+        runtime.logs(&key, 10_000, soon()).await.ok().filter(|log| log.contains(says))
+    })
+    .await;
+    runtime.remove(&key, soon()).await.unwrap();
+    let log = runtime.logs(&key, 10_000, soon()).await.unwrap();
+    assert!(log.contains(says), "{log}");
+    let why = runtime.logs(&in_pool("kept", 2), 10_000, soon()).await.unwrap_err().to_string();
+    assert!(why.contains("there is no worker"), "{why}");
 }

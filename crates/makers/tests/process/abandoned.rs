@@ -38,7 +38,8 @@ async fn a_create_that_is_given_up_starts_nothing_after_the_removal() {
 async fn without_descriptors() {
     let state = tempfile::tempdir().unwrap();
     let runtime = open(state.path()).await;
-    let script = "setsid sleep 1000 & echo child $!; wait";
+    // The child itself says so: by then it has left the group of its parent, and does not end with it.
+    let script = "setsid sh -c 'echo child $$; exec sleep 1000' & wait";
     let instance = runtime.create(&key(1), &make(1, recipe(&["sh", "-c", script], &[])), soon()).await.unwrap();
     let child = eventually("the child", || async {
         let log = runtime.logs(&key(1), 1_000, soon()).await.ok()?;

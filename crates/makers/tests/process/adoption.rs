@@ -13,7 +13,7 @@ use wayleave_makers::runtime::process::{ProcessRuntime, Settings};
 use wayleave_makers::{Calls, Runtime, await_listening};
 
 use super::open;
-use super::support::{OWNER, POOL, ask, is_alive, key, soon, worker};
+use super::support::{OWNER, POOL, ask, eventually, is_alive, key, make, recipe, soon, worker};
 
 const STATE: &str = "STATE_OF_A_SERVER_THAT_IS_KILLED";
 
@@ -54,6 +54,23 @@ async fn a_second_runtime_adopts_what_the_first_one_has_started() {
         "{ended:?}"
     );
     second.remove(&key(1), soon()).await.unwrap();
+}
+
+/// A server that dies between start and record would leave a process that nobody knows.
+#[tokio::test]
+async fn a_run_is_recorded_before_its_process_starts() {
+    let state = tempfile::tempdir().unwrap();
+    let (runtime, seen) = (open(state.path()).await, state.path().join("seen"));
+    let (from, to) = (state.path().display(), seen.display());
+    let script = format!("cat {from}/workers/*/*/record.json > {to}.new; mv {to}.new {to}; exec sleep 60");
+    let order = make(1, recipe(&["/bin/sh", "-c", &script], &[]));
+    runtime.create(&key(1), &order, soon()).await.unwrap();
+    let first = eventually("it has looked", || async { std::fs::read(&seen).ok() }).await;
+    let first: Value = serde_json::from_slice(&first).unwrap();
+    let written: Value = serde_json::from_slice(&std::fs::read(record(state.path())).unwrap()).unwrap();
+    assert_eq!(first["mark"], written["mark"], "{first}");
+    assert!(first["mark"].is_string() && written["process"].is_object(), "{written}");
+    runtime.remove(&key(1), soon()).await.unwrap();
 }
 
 /// The server of the next test. It creates a worker, says which, and waits to be killed.

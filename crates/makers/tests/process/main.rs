@@ -10,6 +10,8 @@ mod orders;
 mod running;
 mod scarcity;
 mod scripted;
+mod slow_engine;
+mod strangers;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -47,7 +47,7 @@ impl Pool {
             .map(|_| u128::from(getrandom::u64().unwrap()) << 64 | u128::from(getrandom::u64().unwrap()))
             .collect();
         let Decision { answer, effects, wake_at, .. } = inner.state.apply(input, clock(), &random);
-        inner.given.extend(effects.iter().map(name));
+        inner.given.extend(effects.iter().map(Effect::kind));
         inner.effects.extend(effects);
         inner.wake_at = wake_at;
         if !inner.effects.is_empty() {
@@ -77,21 +77,6 @@ impl Pool {
     }
 }
 
-fn name(effect: &Effect) -> &'static str {
-    match effect {
-        Effect::Reserve(_) => "reserve",
-        Effect::Check(_) => "check",
-        Effect::Release(_) => "release",
-        Effect::Create(_) => "create",
-        Effect::Restart(_) => "restart",
-        Effect::Await(_) => "await",
-        Effect::Stop(_) => "stop",
-        Effect::Remove(_) => "remove",
-        Effect::RemoveUnknown { .. } => "remove unknown",
-        Effect::List { .. } => "list",
-    }
-}
-
 fn clock() -> Time {
     Time(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64)
 }
@@ -113,7 +98,7 @@ impl Pools for Pool {
         runtime: RuntimeKind,
         wait: Millis,
     ) -> Result<Vec<(PoolName, Effect)>, Failure> {
-        self.apply(Input::SiteAlive { site: site.clone(), runtime });
+        self.apply(Input::SiteAlive { site: site.clone(), runtime, lack: None });
         let until = clock().after(wait);
         loop {
             let taken = std::mem::take(&mut self.inner.lock().unwrap().effects);

@@ -76,7 +76,7 @@ async fn a_client_that_waits_is_told_why_where_and_when_to_ask_again() {
     let waits = story.ask("second", 0).await;
     let found = waits.json();
     assert_eq!((waits.status.as_u16(), &found["state"], &found["position"]), (202, &json!("queued"), &json!(1)));
-    assert!(found["reason"].as_str().unwrap().contains("all slots are taken"), "{found}");
+    assert!(found["reason"].as_str().unwrap().contains("no slot is free"), "{found}");
     let told = retry_after(&waits);
     assert!(told >= 1 && told == found["retry_after_ms"].as_u64().unwrap().div_ceil(1_000), "{found}");
     assert_eq!(found.get("token"), None);

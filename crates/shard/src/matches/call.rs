@@ -8,7 +8,9 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::matches::row::Secret;
 use wayleave_core::matches::view::PoolSummary;
-use wayleave_core::matches::{Asker, Effect, Input, MatchView, PoolView, RuntimeKind, Settings, Stage, WorkerView};
+use wayleave_core::matches::{
+    Asker, Effect, Input, Lack, MatchView, PoolView, RemovedView, RuntimeKind, Settings, Stage, WorkerView,
+};
 use wayleave_core::names::{ClientName, PoolName, SiteName};
 use wayleave_core::time::Millis;
 
@@ -64,6 +66,8 @@ pub(crate) enum MatchCall {
         most: usize,
     },
     Workers(PoolName),
+    /// Workers that are gone.
+    Removed(PoolName),
     /// A worker reports itself.
     Report {
         pool: PoolName,
@@ -73,6 +77,8 @@ pub(crate) enum MatchCall {
     Orders {
         site: SiteName,
         runtime: RuntimeKind,
+        /// What its node should be able to start besides, and cannot.
+        lack: Option<Lack>,
         wait: Millis,
     },
     /// A Maker says what has become of orders, and what its runtime tells.
@@ -119,6 +125,7 @@ impl ServiceCall for MatchCall {
             | Self::Pool(_)
             | Self::Pools { .. }
             | Self::Workers(_)
+            | Self::Removed(_)
             // Orders whose answer is lost are given again.
             | Self::Orders { .. } => true,
             Self::Put { .. }
@@ -195,5 +202,6 @@ responses! {
     Pool(Box<PoolView>),
     Pools(PoolPage),
     Workers(Vec<WorkerView>),
+    Removed(Vec<RemovedView>),
     Orders(Orders),
 }

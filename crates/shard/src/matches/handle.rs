@@ -8,7 +8,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::limits::{LISTING_LOOKS, MATCH_PARK_MAX, MATCH_WAIT_MAX, PAGE_SLICES_MAX};
 use wayleave_core::matches::view::PoolSummary;
-use wayleave_core::matches::{Asker, MatchView, PoolView, Settings, Stage, WorkerView};
+use wayleave_core::matches::{Asker, MatchView, PoolView, RemovedView, Settings, Stage, WorkerView};
 use wayleave_core::names::{ClientName, PoolName};
 use wayleave_core::time::{Millis, Time};
 
@@ -156,6 +156,14 @@ impl Matches {
     /// If there is no such pool.
     pub async fn workers(&self, pool: PoolName) -> CallResult<Vec<WorkerView>> {
         self.ask(&pool.clone(), MatchCall::Workers(pool)).await
+    }
+
+    /// The last workers of a pool that were removed, the last one first.
+    ///
+    /// # Errors
+    /// If there is no such pool.
+    pub async fn removed(&self, pool: PoolName) -> CallResult<Vec<RemovedView>> {
+        self.ask(&pool.clone(), MatchCall::Removed(pool)).await
     }
 
     /// A worker reports itself.

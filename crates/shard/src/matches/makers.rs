@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use wayleave_core::ids::ShardId;
 use wayleave_core::limits::TELL_MAX;
-use wayleave_core::matches::{Input, RuntimeKind};
+use wayleave_core::matches::{Input, Lack, RuntimeKind};
 use wayleave_core::names::{PoolName, SiteName};
 use wayleave_core::time::Millis;
 
@@ -32,7 +32,21 @@ impl Matches {
         runtime: RuntimeKind,
         wait: Millis,
     ) -> CallResult<Orders> {
-        self.frontier.router.call(shard, MatchCall::Orders { site, runtime, wait }).await
+        self.orders_lacking(shard, site, (runtime, None), wait).await
+    }
+
+    /// The same of a node that should have another runtime, and cannot use it: pools that need it are told why.
+    ///
+    /// # Errors
+    /// As [`Self::orders`].
+    pub async fn orders_lacking(
+        &self,
+        shard: ShardId,
+        site: SiteName,
+        (runtime, lack): (RuntimeKind, Option<Lack>),
+        wait: Millis,
+    ) -> CallResult<Orders> {
+        self.frontier.router.call(shard, MatchCall::Orders { site, runtime, lack, wait }).await
     }
 
     /// Tells outcomes of orders and news of a runtime, each to its pool; those of one shard travel together and in order.

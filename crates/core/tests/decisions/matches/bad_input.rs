@@ -24,6 +24,10 @@ fn settings_that_cannot_work_are_refused_by_field_with_the_remedy() {
             "`buffer` is 5, but 2 workers of 2 slots have only 4: lower `buffer`, or raise `max` or `slots`",
         ),
         (
+            PoolWish { buffer: Some(5), max: Some(1), slots: Some(1), ..wish() },
+            "`buffer` is 5, but 1 worker of 1 slot has only 1: lower `buffer`, or raise `max` or `slots`",
+        ),
+        (
             PoolWish { uses_max: Some(0), ..wish() },
             "`uses_max` is 0: leave it out if uses do not matter, or give at least 1",
         ),

@@ -2,7 +2,8 @@
 
 use wayleave_core::limits::{ASK_TIME, BREAKER_FAILURES, ORDER_RESENT, WORKER_MISSES_MAX};
 use wayleave_core::matches::{
-    Answer, Effect, Exit, Found, Input, Instance, MatchWhy, Phase, PoolWhy, PoolWish, Stage, StepId, Verdict, WorkerNo,
+    Answer, Effect, Exit, Found, Input, Instance, MatchWhy, Phase, PoolWhy, PoolWish, Setback, Stage, StepId, Verdict,
+    WorkerNo,
 };
 use wayleave_core::time::Millis;
 
@@ -133,7 +134,7 @@ fn an_idle_worker_stops_when_its_time_is_over_and_not_before() {
     assert_eq!(phases(&world), [Phase::Stopping]);
     world.deliver();
     assert!(world.runtime.containers.is_empty() && world.store.workers.is_empty());
-    assert_eq!(world.state.pool_why(), PoolWhy::AtRest);
+    assert_eq!(world.state.pool_why(), PoolWhy::AtRest { setback: Setback(None) });
 }
 
 #[test]
@@ -278,7 +279,7 @@ fn a_new_worker_that_refuses_its_first_client_counts_as_a_failure_of_its_image()
     world.put("a");
     world.deliver();
     let trouble = world.store.pool.as_ref().unwrap().trouble.clone().unwrap();
-    assert!(trouble.reason.contains("refused its first reservation"), "{}", trouble.reason);
+    assert!(trouble.reason.contains("404 or 409 to its first reservation"), "{}", trouble.reason);
     world.pass(20_000, &[]);
     assert_eq!(world.stage("a"), Some(Stage::Failed));
     assert!(world.runtime.containers.is_empty(), "what was made in vain is removed");
@@ -405,8 +406,8 @@ fn without_a_site_the_reason_says_so() {
     world.alive.clear();
     world.now = world.now.after(Millis(20_000));
     let Answer::Match(view) = world.put("a") else { panic!() };
-    assert_eq!(view.why, MatchWhy::NoSite { runtime: "docker".into() });
-    assert_eq!(world.state.pool_why(), PoolWhy::NoSite { waiting: 1, runtime: "docker".into() });
+    assert_eq!(view.why, MatchWhy::NoSite { runtime: "docker".into(), lack: None });
+    assert_eq!(world.state.pool_why(), PoolWhy::NoSite { waiting: 1, runtime: "docker".into(), lack: None });
 }
 
 #[test]
@@ -415,7 +416,7 @@ fn a_request_fails_at_its_deadline_with_the_reason_and_the_next_call_but_one_que
     world.pass(121_000, &["a"]);
     world.put("b");
     let Answer::Match(view) = world.put("b") else { panic!() };
-    assert_eq!(view.why, MatchWhy::Full { workers: 1, max: 1, ahead: 0 });
+    assert_eq!(view.why, MatchWhy::Full { workers: 1, max: 1, ahead: 0, setback: Setback(None) });
     assert_eq!(view.position, Some(1));
     let queued = world.now;
     while world.now < queued.after(Millis(120_000)) {
@@ -423,7 +424,7 @@ fn a_request_fails_at_its_deadline_with_the_reason_and_the_next_call_but_one_que
     }
     let Answer::Match(view) = world.put("b") else { panic!() };
     assert_eq!(view.stage, Stage::Failed);
-    assert!(view.why.to_string().starts_with("no worker was free within 2 min 0 s: all slots"), "{}", view.why);
+    assert!(view.why.to_string().starts_with("no worker was free within 2 min 0 s: no slot is free"), "{}", view.why);
     let Answer::Match(view) = world.put("b") else { panic!() };
     assert_eq!(view.stage, Stage::Queued);
 }

@@ -1,6 +1,6 @@
 //! Failures: which are counted, against what, and for how long workers, sites and pools are left alone after them.
 
-use wayleave_core::matches::{Exit, MatchWhy, Phase, PoolWish, Stage, Verdict, WorkerNo};
+use wayleave_core::matches::{Exit, MatchWhy, Phase, PoolWish, Setback, Stage, Verdict, WorkerNo};
 
 use super::runtime::Mood;
 use super::setup::{exit, later, phases, report, set, take_asks, trouble, with, world};
@@ -164,7 +164,7 @@ fn a_pool_whose_workers_are_ending_does_not_say_that_their_slots_are_taken() {
     assert_eq!(phases(&world), [Phase::Draining]);
     world.put("b");
     let why = world.state.view(&"b".into()).unwrap().why;
-    assert_eq!(why, MatchWhy::Ending { workers: 1, max: 1, ahead: 0 });
+    assert_eq!(why, MatchWhy::Ending { workers: 1, max: 1, ahead: 0, setback: Setback(None) });
     assert!(why.to_string().starts_with("1 worker is ending"), "{why}");
 }
 

@@ -2,7 +2,7 @@
 
 use wayleave_core::ids::ShardId;
 use wayleave_core::limits::SITES_MAX;
-use wayleave_core::matches::{Input, PoolRow, PoolWish, RuntimeKind, State, Write};
+use wayleave_core::matches::{Asker, Input, Lack, PoolRow, PoolWish, RuntimeKind, State, Write};
 use wayleave_core::time::{Millis, Time};
 
 use super::world::wish;
@@ -38,7 +38,8 @@ fn what_is_noted_of_sites_that_never_come_again_is_bounded_and_the_oldest_goes_f
     for wave in 0..waves {
         for n in 0..PER_WAVE {
             // Without random values nothing is made yet.
-            state.apply(Input::SiteAlive { site: name(wave, n).into(), runtime: RuntimeKind::Docker }, now, &[]);
+            let (site, runtime) = (name(wave, n).into(), RuntimeKind::Docker);
+            state.apply(Input::SiteAlive { site, runtime, lack: None }, now, &[]);
         }
         settle(&mut state, now, &random, &mut pool);
         // The sites are gone, and with them the workers that they were to make.
@@ -56,4 +57,27 @@ fn what_is_noted_of_sites_that_never_come_again_is_bounded_and_the_oldest_goes_f
         assert!(pool.owed.contains_key(last.as_str()) && pool.site_trouble.contains_key(last.as_str()), "{last}");
         assert!(!pool.owed.contains_key(first.as_str()) && !pool.site_trouble.contains_key(first.as_str()), "{first}");
     }
+}
+
+#[test]
+fn a_site_that_is_there_is_only_noted_and_one_that_comes_or_changes_is_decided() {
+    let mut now = Time(1_000);
+    let mut state = State::create(ShardId(3), "games".into(), "house".into(), wish().check().unwrap(), 77, now);
+    let (site, lack) = ("site".into(), Some(Lack { runtime: RuntimeKind::Docker, why: "no engine".into() }));
+    let runtime = RuntimeKind::Docker;
+    assert!(!state.note_alive(&site, runtime, None, now), "it is new");
+    let alive = |lack: &Option<Lack>| Input::SiteAlive { site: site.clone(), runtime, lack: lack.clone() };
+    state.apply(alive(&None), now, &[]);
+    // Noted in time, it never falls silent: workers can be started there, long after the last decision about it.
+    for _ in 0..20 {
+        now = now.after(Millis(2_000));
+        assert!(state.note_alive(&site, runtime, None, now));
+    }
+    let asker = Asker { client: "a".into(), principal: None };
+    let decision = state.apply(Input::Put(asker), now, &[1 << 8, 2 << 8, 3 << 8]);
+    assert!(decision.effects.iter().any(|effect| effect.kind() == "create"), "{decision:?}");
+    assert!(!state.note_alive(&site, RuntimeKind::Process, None, now), "it has changed");
+    assert!(!state.note_alive(&site, runtime, lack.as_ref(), now), "its node lacks something");
+    assert!(!state.note_alive(&site, runtime, None, now.after(Millis(15_000))), "it was silent");
+    assert!(!state.note_alive(&site, runtime, None, Time(1_000).after(Millis(60_000))), "it is to be listed");
 }

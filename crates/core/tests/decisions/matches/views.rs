@@ -75,3 +75,13 @@ fn everything_that_travels_between_nodes_can_be_encoded() {
     travels::<PoolSummary>();
     travels::<WorkerView>();
 }
+
+#[test]
+fn debug_output_names_variables_of_the_environment_without_their_values() {
+    let env = [("API_KEY".to_owned(), "hunter2".to_owned())].into();
+    let wish = PoolWish { env, ..wish() };
+    let settings = wish.clone().check().unwrap();
+    for shown in [format!("{wish:?}"), format!("{settings:?}"), format!("{:?}", Input::Set(Box::new(settings)))] {
+        assert!(shown.contains("API_KEY") && !shown.contains("hunter2"), "{shown}");
+    }
+}

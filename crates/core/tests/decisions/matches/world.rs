@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::matches::{
-    Answer, Asker, Decision, Effect, Input, MatchRow, MatchState, MatchView, Phase, PoolRow, PoolWish, RuntimeKind,
-    Settings, Stage, State, Verdict, WorkerNo, WorkerRow, Write,
+    Answer, Asker, Decision, Effect, Input, Lack, MatchRow, MatchState, MatchView, Phase, PoolRow, PoolWish,
+    RuntimeKind, Settings, Stage, State, Verdict, WorkerNo, WorkerRow, Write,
 };
 use wayleave_core::names::{ClientName, SiteName};
 use wayleave_core::time::{Millis, Time};
@@ -52,6 +52,8 @@ pub struct World {
     pub last: Option<Decision>,
     /// Sites that announce themselves.
     pub alive: BTreeSet<SiteName>,
+    /// What their nodes cannot start.
+    pub lack: Option<Lack>,
     /// Random values per decision.
     pub values: usize,
     entropy: u128,
@@ -93,6 +95,7 @@ impl World {
             told: BTreeMap::new(),
             last: None,
             alive: ["site-1".into()].into(),
+            lack: None,
             values: 9,
             entropy: 0,
         };
@@ -320,7 +323,7 @@ impl World {
     pub fn announce(&mut self) {
         for site in self.alive.clone() {
             let runtime = self.store.pool.as_ref().map_or(RuntimeKind::Docker, |pool| pool.settings.recipe.runtime);
-            self.apply(Input::SiteAlive { site, runtime });
+            self.apply(Input::SiteAlive { site, runtime, lack: self.lack.clone() });
         }
     }
 

@@ -1,7 +1,9 @@
 //! Calls of the Docker engine: each by a deadline, each failure with a reason.
 
 use std::future::Future;
+use std::sync::Arc;
 
+use bollard::Docker;
 use bollard::errors::Error;
 use tokio::time::{Instant, timeout_at};
 
@@ -13,9 +15,41 @@ pub async fn by<T>(deadline: Instant, what: &str, call: impl Future<Output = T>)
     timeout_at(deadline, call).await.map_err(late)
 }
 
-/// A call that failed.
-pub fn told(what: &str, error: &Error) -> Failure {
-    Failure::new(format!("Docker cannot {what}: {}", reason(error)))
+/// An engine, and how its operator knows it.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    /// Its client.
+    pub docker: Docker,
+    /// Its socket, or another address.
+    pub address: Arc<str>,
+}
+
+impl Engine {
+    /// A call that failed: because the engine said no, or because it said nothing.
+    pub fn told(&self, what: &str, error: &Error) -> Failure {
+        if is_silence(error) {
+            return silent(&self.address, &reason(error));
+        }
+        Failure::new(format!("Docker cannot {what}: {}", reason(error)))
+    }
+}
+
+/// An engine that does not answer.
+pub fn silent(address: &str, why: &str) -> Failure {
+    let remedy = "start it, or name the socket of another one with `serve --docker`";
+    Failure::new(format!("the Docker engine at {address} does not answer: {why}; {remedy}"))
+}
+
+/// No answer came, so that the call failed on its way.
+const fn is_silence(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::IOError { .. }
+            | Error::HyperResponseError { .. }
+            | Error::HyperLegacyError { .. }
+            | Error::SocketNotFoundError(_)
+            | Error::RequestTimeoutError
+    )
 }
 
 /// What went wrong, without the words around it.

@@ -6,18 +6,18 @@ use futures::StreamExt;
 use tokio::time::Instant;
 use wayleave_core::matches::{Make, PullPolicy};
 
-use super::engine::{by, is_missing, told};
+use super::engine::{Engine, by, is_missing};
 use crate::runtime::Failure;
 
 /// Pulls the image of a pool if its policy says so.
-pub async fn ensure(docker: &Docker, make: &Make, deadline: Instant) -> Result<(), Failure> {
+pub async fn ensure(engine: &Engine, make: &Make, deadline: Instant) -> Result<(), Failure> {
     let Some(image) = make.recipe.image.as_deref() else {
         return Err(Failure::new("the pool has no image: name one"));
     };
     if make.pull != PullPolicy::Always {
-        match by(deadline, "look for the image", docker.inspect_image(image)).await? {
+        match by(deadline, "look for the image", engine.docker.inspect_image(image)).await? {
             Ok(_) => return Ok(()),
-            Err(error) if !is_missing(&error) => return Err(told("look for the image", &error)),
+            Err(error) if !is_missing(&error) => return Err(engine.told("look for the image", &error)),
             Err(_) if make.pull == PullPolicy::Never => {
                 let remedy = "pull or build it there, or set `pull` to \"missing\"";
                 return Err(Failure::new(format!("the engine has no image '{image}', and none is pulled: {remedy}")));
@@ -25,7 +25,7 @@ pub async fn ensure(docker: &Docker, make: &Make, deadline: Instant) -> Result<(
             Err(_) => {}
         }
     }
-    let pulled = by(deadline, &format!("pull the image '{image}'"), pull(docker, image)).await?;
+    let pulled = by(deadline, &format!("pull the image '{image}'"), pull(&engine.docker, image)).await?;
     pulled.map_err(|why| Failure::new(format!("the image '{image}' cannot be pulled: {why}")))
 }
 

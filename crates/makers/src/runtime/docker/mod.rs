@@ -10,7 +10,9 @@ mod events;
 mod image;
 mod state;
 
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bollard::query_parameters::{
@@ -20,12 +22,14 @@ use bollard::query_parameters::{
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout};
 use wayleave_core::matches::{Exit, Found, Instance, Make, RuntimeKind};
 use wayleave_core::names::PoolName;
 
-use self::engine::{by, is_conflict, is_missing, is_unchanged, told};
+use self::engine::{Engine, by, is_conflict, is_missing, is_unchanged};
 use self::state::Seen;
+use super::kept::Kept;
 use super::{Ended, Failure, Runtime, WorkerKey};
 
 /// Deadline of the first contact.
@@ -43,10 +47,21 @@ const EVENTS_MAX: usize = 1_024;
 /// Lines of output that are asked for: more than the bound on the log holds of usual ones.
 const LOG_LINES: &str = "5000";
 
+/// The socket of an engine that nobody named.
+pub const SOCKET: &str = "/var/run/docker.sock";
+/// Reading the output of a container must not hold up its removal for longer.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
+/// Bytes of output that are kept of a removed container.
+const LAST_OUTPUT_BYTES: usize = 256 * 1024;
+/// The file that they are kept in.
+const LOG_FILE: &str = "log";
+
 /// Workers as containers. When it is dropped they go on.
 #[derive(Clone, Debug)]
 pub struct DockerRuntime {
-    docker: Docker,
+    engine: Engine,
+    /// The output of removed containers, which the engine forgets.
+    kept: Option<Arc<Kept>>,
 }
 
 impl DockerRuntime {
@@ -55,13 +70,24 @@ impl DockerRuntime {
     /// # Errors
     /// If no engine answers.
     pub async fn connect(socket: Option<&str>) -> Result<Self, Failure> {
+        let named = || std::env::var("DOCKER_HOST").unwrap_or_else(|_| SOCKET.to_owned());
+        let address: Arc<str> = socket.map_or_else(named, str::to_owned).into();
         let docker = match socket {
             Some(path) => Docker::connect_with_unix(path, CALL_SECS, API_DEFAULT_VERSION),
             None => Docker::connect_with_defaults().map(|docker| docker.with_timeout(Duration::from_secs(CALL_SECS))),
         };
-        let docker = docker.map_err(|error| told("be reached", &error))?;
-        let docker = by(Instant::now() + CONNECT, "answer", docker.negotiate_version()).await?;
-        Ok(Self { docker: docker.map_err(|error| told("be reached", &error))? })
+        let unreached = |error: bollard::errors::Error| engine::silent(&address, &engine::reason(&error));
+        let docker = docker.map_err(unreached)?;
+        let docker = timeout(CONNECT, docker.negotiate_version()).await;
+        let docker = docker.map_err(|_| engine::silent(&address, &format!("nothing came within {CONNECT:?}")))?;
+        let docker = docker.map_err(unreached)?;
+        Ok(Self { engine: Engine { docker, address }, kept: None })
+    }
+
+    /// The same, and the output of containers that it removes is kept in a folder, within bounds.
+    #[must_use]
+    pub fn keeping_logs_in(self, folder: PathBuf) -> Self {
+        Self { kept: Some(Arc::new(Kept::new(folder))), ..self }
     }
 
     /// The engine's own id: the same for all who use it, and after a restart.
@@ -70,7 +96,8 @@ impl DockerRuntime {
     /// If the engine does not tell.
     pub async fn engine_id(&self, deadline: Instant) -> Result<String, Failure> {
         let what = "tell its id";
-        let info = by(deadline, what, self.docker.info()).await?.map_err(|error| told(what, &error))?;
+        let info =
+            by(deadline, what, self.engine.docker.info()).await?.map_err(|error| self.engine.told(what, &error))?;
         info.id.filter(|id| !id.is_empty()).ok_or_else(|| Failure::new("Docker does not tell its id"))
     }
 
@@ -78,10 +105,11 @@ impl DockerRuntime {
     async fn look(&self, worker: &WorkerKey, deadline: Instant) -> Result<Option<Seen>, Failure> {
         let name = worker.to_string();
         let what = "look at the container";
-        let found = by(deadline, what, self.docker.inspect_container(&name, None::<InspectContainerOptions>)).await?;
+        let found =
+            by(deadline, what, self.engine.docker.inspect_container(&name, None::<InspectContainerOptions>)).await?;
         match found {
             Err(error) if is_missing(&error) => Ok(None),
-            Err(error) => Err(told(what, &error)),
+            Err(error) => Err(self.engine.told(what, &error)),
             Ok(found) => match Seen::of(&found).filter(|seen| seen.worker == *worker) {
                 Some(seen) => Ok(Some(seen)),
                 None => Err(Failure::new(format!("a container called {name} is not ours: remove or rename it"))),
@@ -90,14 +118,69 @@ impl DockerRuntime {
     }
 
     /// Creates the container; false if its name is taken.
+    ///
+    /// An engine goes on with what it has begun, whether its caller waits or not. (create is sent)(the order is given up)
+    /// (the worker is removed: there is nothing yet)(the engine creates it): so a task waits for the engine in any case,
+    /// and removes a container that nobody wants any more. If it was created just before the order was given up, the order
+    /// to remove the worker, which waits for its turn until then, finds it.
     async fn create_container(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<bool, Failure> {
         let options = CreateContainerOptionsBuilder::default().name(&worker.to_string()).build();
-        let created = self.docker.create_container(Some(options), container::body(worker, make)?);
-        match by(deadline, "create the container", created).await? {
+        let (engine, key, body) = (self.engine.clone(), worker.clone(), container::body(worker, make)?);
+        let wanted = Arc::new(());
+        let is_wanted = Arc::downgrade(&wanted);
+        let created = tokio::spawn(async move {
+            let created = engine.docker.create_container(Some(options), body).await;
+            if let (Ok(created), 0) = (&created, is_wanted.strong_count()) {
+                let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+                match engine.docker.remove_container(&created.id, Some(options)).await {
+                    Err(error) if !is_missing(&error) => {
+                        let why = engine.told("remove the container", &error);
+                        tracing::warn!(worker = %key, %why, "a container came too late; the next list finds it");
+                    }
+                    _ => tracing::info!(worker = %key, "removed a container that came too late"),
+                }
+            }
+            created
+        });
+        let created = by(deadline, "create the container", created).await?;
+        drop(wanted);
+        match created.map_err(|error| Failure::new(format!("a task broke: {error}")))? {
             Ok(_) => Ok(true),
             Err(error) if is_conflict(&error) => Ok(false),
-            Err(error) => Err(told("create the container", &error)),
+            Err(error) => Err(self.engine.told("create the container", &error)),
         }
+    }
+
+    /// The end of a container's output.
+    async fn output(&self, id: &str, bytes_max: usize, deadline: Instant) -> Result<String, Failure> {
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(LOG_LINES).build();
+        let lines = self.engine.docker.logs(id, Some(options));
+        let text = lines.try_fold(Vec::new(), |mut text, line| async move {
+            text.extend_from_slice(&line.into_bytes());
+            let surplus = text.len().saturating_sub(bytes_max);
+            text.drain(..surplus);
+            Ok(text)
+        });
+        let text =
+            by(deadline, "read the log", text).await?.map_err(|error| self.engine.told("read the log", &error))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Keeps the output of a container that is about to be removed. What cannot be read is not missed.
+    async fn keep_output(&self, worker: &WorkerKey, id: &str, deadline: Instant) {
+        let Some(kept) = self.kept.clone() else { return };
+        let soon = deadline.min(Instant::now() + LAST_OUTPUT);
+        let Ok(text) = self.output(id, LAST_OUTPUT_BYTES, soon).await else { return };
+        let worker = worker.clone();
+        _ = spawn_blocking(move || kept.keep_text(&worker, LOG_FILE, &text, SystemTime::now())).await;
+    }
+
+    /// The output of a container that was removed.
+    async fn kept_output(&self, worker: &WorkerKey, bytes_max: usize) -> Option<String> {
+        let path = self.kept.as_ref()?.of(worker).join(LOG_FILE);
+        let text = spawn_blocking(move || std::fs::read(path)).await.ok()?.ok()?;
+        let end = text.get(text.len().saturating_sub(bytes_max)..)?;
+        Some(String::from_utf8_lossy(end).into_owned())
     }
 
     /// Starts a container, unless it runs or has run since the last run that the caller knows.
@@ -108,9 +191,9 @@ impl DockerRuntime {
             if let (Some(exit), Some(_)) = (&seen.exit, seen.instance.as_ref().filter(|run| !is_last(run))) {
                 return Err(ended(exit));
             }
-            let start = self.docker.start_container(&seen.id, None::<StartContainerOptions>);
+            let start = self.engine.docker.start_container(&seen.id, None::<StartContainerOptions>);
             match by(deadline, "start the container", start).await? {
-                Err(error) if !is_unchanged(&error) => return Err(told("start the container", &error)),
+                Err(error) if !is_unchanged(&error) => return Err(self.engine.told("start the container", &error)),
                 _ => {}
             }
         }
@@ -143,7 +226,7 @@ impl Runtime for DockerRuntime {
 
     async fn create(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<Instance, Failure> {
         if self.look(worker, deadline).await?.is_none() {
-            image::ensure(&self.docker, make, deadline).await?;
+            image::ensure(&self.engine, make, deadline).await?;
             // Docker takes a name before it shows the container: that of an order at the same time is waited for.
             while !self.create_container(worker, make, deadline).await? && self.look(worker, deadline).await?.is_none()
             {
@@ -162,8 +245,10 @@ impl Runtime for DockerRuntime {
         let left = deadline.saturating_duration_since(Instant::now());
         let grace = left.saturating_sub(Duration::from_secs(2)).min(GRACE).as_secs();
         let options = StopContainerOptionsBuilder::default().t(i32::try_from(grace).unwrap_or(10)).build();
-        match by(deadline, "stop the container", self.docker.stop_container(&seen.id, Some(options))).await? {
-            Err(error) if !is_missing(&error) && !is_unchanged(&error) => Err(told("stop the container", &error)),
+        match by(deadline, "stop the container", self.engine.docker.stop_container(&seen.id, Some(options))).await? {
+            Err(error) if !is_missing(&error) && !is_unchanged(&error) => {
+                Err(self.engine.told("stop the container", &error))
+            }
             _ => Ok(()),
         }
     }
@@ -171,13 +256,16 @@ impl Runtime for DockerRuntime {
     async fn remove(&self, worker: &WorkerKey, deadline: Instant) -> Result<(), Failure> {
         loop {
             let Some(seen) = self.look(worker, deadline).await? else { return Ok(()) };
+            self.keep_output(worker, &seen.id, deadline).await;
             let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-            match by(deadline, "remove the container", self.docker.remove_container(&seen.id, Some(options))).await? {
+            match by(deadline, "remove the container", self.engine.docker.remove_container(&seen.id, Some(options)))
+                .await?
+            {
                 Ok(()) => {}
                 Err(error) if is_missing(&error) => return Ok(()),
                 // It is being removed by another order.
                 Err(error) if is_conflict(&error) && Instant::now() < deadline => sleep(LOOK).await,
-                Err(error) => return Err(told("remove the container", &error)),
+                Err(error) => return Err(self.engine.told("remove the container", &error)),
             }
         }
     }
@@ -186,15 +274,15 @@ impl Runtime for DockerRuntime {
         let labels = [(container::OWNER, owner), (container::POOL, pool)].map(|(name, it)| (name.into(), it.into()));
         let filters = container::filter(labels);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
-        let listed = by(deadline, "list containers", self.docker.list_containers(Some(options))).await?;
-        let listed = listed.map_err(|error| told("list containers", &error))?;
+        let listed = by(deadline, "list containers", self.engine.docker.list_containers(Some(options))).await?;
+        let listed = listed.map_err(|error| self.engine.told("list containers", &error))?;
         let looks = listed.into_iter().filter_map(|container| container.id).map(|id| async move {
-            let look = self.docker.inspect_container(&id, None::<InspectContainerOptions>);
+            let look = self.engine.docker.inspect_container(&id, None::<InspectContainerOptions>);
             match by(deadline, "look at a container", look).await? {
                 Ok(found) => Ok(Seen::of(&found).map(Seen::found)),
                 // Removed since it was listed.
                 Err(error) if is_missing(&error) => Ok(None),
-                Err(error) => Err(told("look at a container", &error)),
+                Err(error) => Err(self.engine.told("look at a container", &error)),
             }
         });
         let found = futures::stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE);
@@ -202,23 +290,18 @@ impl Runtime for DockerRuntime {
     }
 
     async fn logs(&self, worker: &WorkerKey, bytes_max: usize, deadline: Instant) -> Result<String, Failure> {
-        let missing = || Failure::new(format!("there is no worker {worker} here"));
-        let seen = self.look(worker, deadline).await?.ok_or_else(missing)?;
-        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(LOG_LINES).build();
-        let lines = self.docker.logs(&seen.id, Some(options));
-        let text = lines.try_fold(Vec::new(), |mut text, line| async move {
-            text.extend_from_slice(&line.into_bytes());
-            let surplus = text.len().saturating_sub(bytes_max);
-            text.drain(..surplus);
-            Ok(text)
-        });
-        let text = by(deadline, "read the log", text).await?.map_err(|error| told("read the log", &error))?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        match self.look(worker, deadline).await? {
+            Some(seen) => self.output(&seen.id, bytes_max, deadline).await,
+            None => {
+                let kept = self.kept_output(worker, bytes_max).await;
+                kept.ok_or_else(|| Failure::new(format!("there is no worker {worker} here")))
+            }
+        }
     }
 
     fn events(&self) -> mpsc::Receiver<Ended> {
         let (sender, receiver) = mpsc::channel(EVENTS_MAX);
-        tokio::spawn(events::run(self.docker.clone(), sender));
+        tokio::spawn(events::run(self.engine.docker.clone(), sender));
         receiver
     }
 }

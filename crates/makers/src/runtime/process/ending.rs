@@ -1,7 +1,7 @@
 //! Ends processes, and says how they ended.
 //!
-//! A process id may be used again, so nothing is signalled by its id alone. A group is signalled only while its leader is
-//! known to run, or to be a zombie of ours, which keeps the id. What is left of a run is found by its mark and signalled
+//! Process ids are reused, so no process is signalled by its id alone. A group is signalled only while its leader is known to
+//! run, or is our zombie, which keeps the id allocated. Remaining processes of a run are found by its mark and signalled
 //! through a pidfd that was opened before the mark was read.
 
 use std::io;

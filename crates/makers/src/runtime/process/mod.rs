@@ -10,6 +10,7 @@
 //! | after the start, before the second record | the process, by the mark in its environment |
 //! | after the second record | the process, by id, start time and boot |
 //! | after the process ended, before that is recorded | a record whose process does not run |
+//! | for good: the next server has another folder | the process, by its environment, once the old folder is unused ([`strangers`]) |
 //!
 //! So an order that is repeated after a restart of the server finds what the first one did.
 //!
@@ -22,6 +23,7 @@ mod output;
 mod ports;
 mod record;
 mod spawn;
+mod strangers;
 mod system;
 mod watch;
 mod worker;
@@ -47,8 +49,10 @@ use wayleave_core::names::PoolName;
 
 pub(crate) use self::ending::signal_name;
 use self::record::Record;
+use self::strangers::Strangers;
 use self::watch::Watch;
 use self::worker::{Making, Worker};
+use super::kept::Kept;
 use super::{Ended, Failure, Runtime, WorkerKey};
 
 /// How often logs are looked at.
@@ -57,6 +61,10 @@ const LOGS_BOUND_EVERY: Duration = Duration::from_millis(250);
 const OLD_FORGOTTEN_EVERY: Duration = Duration::from_secs(60 * 60);
 /// How often a killed process is looked at: those of others tell nobody when they end.
 const ENDING_LOOK: Duration = Duration::from_millis(20);
+/// A server that restarts is back by then.
+const STRANGER_AFTER: Duration = Duration::from_secs(10);
+/// The file of the state folder that a server has locked.
+const LOCK: &str = "lock";
 /// News that nobody has taken yet. Beyond that they are dropped, and lists tell the same.
 const EVENTS_MAX: usize = 1_024;
 
@@ -69,13 +77,15 @@ pub struct Settings {
     pub host: IpAddr,
     /// The ports that workers may have; any free one if there is no range.
     pub ports: Option<RangeInclusive<u16>>,
+    /// For how long a folder of another server must be unused before its workers are taken over.
+    pub stranger_after: Duration,
 }
 
 impl Settings {
     /// Workers that listen on loopback, on any free port.
     #[must_use]
     pub fn new(state: PathBuf) -> Self {
-        Self { state, host: Ipv4Addr::LOCALHOST.into(), ports: None }
+        Self { state, host: Ipv4Addr::LOCALHOST.into(), ports: None, stranger_after: STRANGER_AFTER }
     }
 
     /// What a worker listens on, and the host that it is reached at.
@@ -116,8 +126,10 @@ struct Shared {
     workers: Mutex<BTreeMap<WorkerKey, Arc<Worker>>>,
     events: Mutex<Option<mpsc::Sender<Ended>>>,
     watch: Arc<Watch>,
-    /// Locked while the output of removed workers is moved or forgotten.
-    ended: Mutex<()>,
+    /// The output of removed workers.
+    kept: Kept,
+    /// Workers of servers that are gone.
+    strangers: Strangers,
     handle: Handle,
     /// Locked while the runtime exists.
     _lock: File,
@@ -226,6 +238,8 @@ impl Runtime for ProcessRuntime {
     async fn list(&self, pool: &PoolName, owner: &str, deadline: Instant) -> Result<Vec<Found>, Failure> {
         let (shared, pool, owner) = (Arc::clone(&self.shared), pool.clone(), owner.to_owned());
         let list = blocking(move || {
+            let unseen = |error| Failure::new(format!("workers of other servers cannot be looked for: {error}"));
+            shared.adopt_strangers(&pool, &owner).map_err(unseen)?;
             let workers = shared.all();
             let of_pool = workers.iter().filter(|worker| worker.key.pool == pool && *worker.key.owner == *owner);
             Ok(of_pool.filter_map(|worker| worker.found(&shared)).collect())
@@ -235,7 +249,7 @@ impl Runtime for ProcessRuntime {
 
     async fn logs(&self, worker: &WorkerKey, bytes_max: usize, deadline: Instant) -> Result<String, Failure> {
         let state = &self.shared.settings.state;
-        let (name, present, kept) = (worker.to_string(), record::folder(state, worker), output::kept(state, worker));
+        let (name, present, kept) = (worker.to_string(), record::folder(state, worker), self.shared.kept.of(worker));
         let read = blocking(move || {
             let folder = [present, kept].into_iter().find(|folder| folder.exists());
             let folder = folder.ok_or_else(|| Failure::new(format!("there is no worker {name} here")))?;
@@ -256,7 +270,9 @@ impl Shared {
         let state = settings.state.display().to_string();
         let unusable = |error: io::Error| Failure::new(format!("the state folder {state} cannot be used: {error}"));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&settings.state).map_err(unusable)?;
-        let lock = File::create(settings.state.join("lock")).map_err(unusable)?;
+        // Workers carry the path, whatever the working directory of the server that reads it.
+        let settings = Settings { state: fs::canonicalize(&settings.state).map_err(unusable)?, ..settings };
+        let lock = File::create(settings.state.join(LOCK)).map_err(unusable)?;
         if lock.try_lock().is_err() {
             let remedy = "stop it, or give this one another folder";
             return Err(Failure::new(format!("another server uses the state folder {state}: {remedy}")));
@@ -267,7 +283,8 @@ impl Shared {
             workers: Mutex::default(),
             events: Mutex::default(),
             watch: Watch::start().map_err(unusable)?,
-            ended: Mutex::default(),
+            strangers: Strangers::default(),
+            kept: Kept::new(settings.state.join("ended")),
             handle,
             _lock: lock,
             settings,
@@ -307,13 +324,8 @@ impl Shared {
     }
 
     fn keep_output(&self, worker: &WorkerKey, folder: &Path) {
-        let _ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        output::keep(&self.settings.state, worker, folder, SystemTime::now());
-    }
-
-    fn forget_old_output(&self) {
-        let _ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        output::forget_old(&self.settings.state, SystemTime::now());
+        _ = output::bound(folder);
+        self.kept.keep_files(worker, folder, &[output::FILE, output::BEFORE], SystemTime::now());
     }
 
     /// Only a hint: if nobody listens, lists tell it.
@@ -335,7 +347,7 @@ async fn bound_logs(shared: Weak<Shared>) {
         if Instant::now() >= forget_at {
             forget_at = Instant::now() + OLD_FORGOTTEN_EVERY;
             let shared = Arc::clone(&shared);
-            _ = spawn_blocking(move || shared.forget_old_output()).await;
+            _ = spawn_blocking(move || shared.kept.forget_old(SystemTime::now())).await;
         }
         let workers = shared.all();
         // Not kept meanwhile: whoever drops the runtime may open its folder anew at once.

@@ -7,24 +7,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::path::Path;
 
-use crate::runtime::WorkerKey;
-
-const FILE: &str = "log";
-const BEFORE: &str = "log.before";
+pub const FILE: &str = "log";
+pub const BEFORE: &str = "log.before";
 /// The bound of each of the two files.
 pub const BYTES_MAX: u64 = 256 * 1024;
-/// Removed workers of a pool whose output is kept.
-const KEPT_PER_POOL_MAX: usize = 8;
-/// Removed workers whose output is kept, of all pools, also of those that are gone.
-const KEPT_MAX: usize = 128;
-/// How long it is kept.
-const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// Where it is kept, by pool.
-const ENDED: &str = "ended";
-
 /// Opens the file for a worker to write to.
 pub fn open(folder: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(folder.join(FILE))
@@ -64,52 +52,6 @@ pub fn last_line(folder: &Path) -> Option<String> {
     (!plain.is_empty()).then_some(plain)
 }
 
-/// Keeps the output of a worker that is removed: a worker that fails is removed at once, and its output says why. What
-/// cannot be kept is not missed. One at a time may do this, or [`forget_old`].
-pub fn keep(state: &Path, worker: &WorkerKey, folder: &Path, now: SystemTime) {
-    let kept = kept(state, worker);
-    _ = bound(folder);
-    if fs::create_dir_all(&kept).is_ok() {
-        for file in [FILE, BEFORE] {
-            _ = fs::rename(folder.join(file), kept.join(file));
-        }
-    }
-    forget_old(state, now);
-}
-
-/// Forgets output that is old, or more than is kept, and pools without any.
-pub fn forget_old(state: &Path, now: SystemTime) {
-    let mut rest = Vec::new();
-    let pools: Vec<_> = entries(&state.join(ENDED)).map(|(_, pool)| pool).collect();
-    for pool in &pools {
-        let mut workers: Vec<_> = entries(pool).collect();
-        workers.sort();
-        let surplus = workers.len().saturating_sub(KEPT_PER_POOL_MAX);
-        workers.drain(..surplus).for_each(|(_, folder)| _ = fs::remove_dir_all(folder));
-        rest.append(&mut workers);
-    }
-    rest.sort();
-    let surplus = rest.len().saturating_sub(KEPT_MAX);
-    for (no, (ended, folder)) in rest.iter().enumerate() {
-        if no < surplus || now.duration_since(*ended).is_ok_and(|age| age > KEPT_FOR) {
-            _ = fs::remove_dir_all(folder);
-        }
-    }
-    // Fails for one that is not empty.
-    pools.iter().for_each(|pool| _ = fs::remove_dir(pool));
-}
-
-/// What is in a folder, with the time of its last change.
-fn entries(folder: &Path) -> impl Iterator<Item = (SystemTime, PathBuf)> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-}
-
-/// Where the output of a removed worker is kept.
-pub fn kept(state: &Path, worker: &WorkerKey) -> PathBuf {
-    state.join(ENDED).join(&*worker.pool).join(format!("{:016x}-{}", worker.generation, worker.worker.0))
-}
-
 fn tail(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -125,8 +67,6 @@ fn tail(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-
-    use wayleave_core::matches::WorkerNo;
 
     use super::*;
 
@@ -146,37 +86,5 @@ mod tests {
         assert_eq!(last_line(folder.path()).as_deref(), Some("after"));
         bound(folder.path()).unwrap();
         assert_eq!(read(folder.path(), 3).unwrap(), "er\n", "what is within the bound stays");
-    }
-
-    /// As a server does that removes a worker of a pool.
-    fn remove(state: &Path, pool: &str, no: u64, now: SystemTime) {
-        let folder = state.join("worker");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join(FILE), format!("{pool} {no}")).unwrap();
-        let worker = WorkerKey { owner: "o".into(), pool: pool.into(), generation: 1, worker: WorkerNo(no) };
-        keep(state, &worker, &folder, now);
-        File::open(kept(state, &worker)).unwrap().set_modified(now).unwrap();
-    }
-
-    fn count(state: &Path) -> (usize, usize) {
-        let pools: Vec<_> = entries(&state.join(ENDED)).map(|(_, pool)| pool).collect();
-        (pools.len(), pools.iter().map(|pool| entries(pool).count()).sum())
-    }
-
-    #[test]
-    fn output_of_removed_workers_is_bounded_in_a_pool_in_all_and_by_age() {
-        let state = tempfile::tempdir().unwrap();
-        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        (1..=12).for_each(|no| remove(state.path(), "busy", no, at(no)));
-        assert_eq!(count(state.path()), (1, KEPT_PER_POOL_MAX));
-        // Pools that come and go, with a worker each.
-        (1..=200).for_each(|no| remove(state.path(), &format!("pool-{no}"), 1, at(100 + no)));
-        assert_eq!(count(state.path()), (KEPT_MAX, KEPT_MAX), "the last ones, and no folders without any");
-        let last = WorkerKey { owner: "o".into(), pool: "pool-200".into(), generation: 1, worker: WorkerNo(1) };
-        assert_eq!(read(&kept(state.path(), &last), 100).unwrap(), "pool-200 1");
-        forget_old(state.path(), at(250) + KEPT_FOR);
-        assert_eq!(count(state.path()), (51, 51), "those that ended at 250 or later");
-        forget_old(state.path(), at(301) + KEPT_FOR);
-        assert_eq!(count(state.path()), (0, 0));
     }
 }

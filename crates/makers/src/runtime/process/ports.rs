@@ -1,6 +1,6 @@
-//! Ports for workers: free when they are chosen, and not given to two workers at once.
+//! Allocates ports for workers: free when chosen, and never assigned to two workers at a time.
 //!
-//! Another program may still take a port before its worker does. The worker then ends, and its pool makes another one.
+//! Another program may still bind a port before the worker does. The worker then exits, and its pool starts another one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::runtime::Failure;
 
-/// Ports that the system proposes and that another worker has: so many in a row do not happen.
+/// Attempts to get a port from the system that no other worker has.
 const TRIES: usize = 64;
 
 /// The ports that workers of this runtime have.

@@ -1,7 +1,7 @@
 //! One worker of the process runtime: its record, its port and who watches it.
 //!
-//! Everything that changes a worker holds its lock, so that a repeated order finds what the first one did. What blocks
-//! (files, `/proc`) runs on threads for that; what waits (for an end) does so without the lock.
+//! Every change of a worker holds its lock, so that a repeated order sees the effect of the first. Blocking work (files,
+//! `/proc`) runs on blocking threads; waiting for a process to end happens without the lock.
 
 use std::io;
 use std::path::PathBuf;
@@ -104,7 +104,7 @@ impl Worker {
         let address = format!("{reached_at}:{}", port.number);
         let mut record = Record::new(&self.key, &shared.boot, super::random_mark()?, address, port.number);
         record.write(&self.folder).map_err(|error| unwritten(&error))?;
-        let told = Told { host, port: port.number, mark: &record.mark };
+        let told = Told { host, port: port.number, record: &record, state: &shared.settings.state };
         let log =
             output::open(&self.folder).map_err(|error| Failure::new(format!("its log cannot be opened: {error}")));
         let process = match log.and_then(|log| spawn(make, &told, log)) {

@@ -4,12 +4,13 @@
 //! caller hangs up, which drops the handler. As many as the configuration allows may wait; further ones are answered at
 //! once.
 
+use std::future::Future;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use wayleave_api::listing::page_rows;
@@ -67,12 +68,7 @@ pub async fn put_match(
     QueryOf(query): QueryOf<PutMatchQuery>,
 ) -> Result<Response, Refused> {
     let (pool, asker) = (query.pool()?, asker(client.clone()));
-    let (wait, _permit) = waiting(&app, query.wait()?);
-    let found = tokio::select! {
-        biased;
-        found = app.matches.put(pool.clone(), asker.clone(), wait) => found?,
-        () = app.stopping.cancelled(), if wait.0 > 0 => app.matches.put(pool.clone(), asker, Millis(0)).await?,
-    };
+    let found = waited(&app, query.wait()?, |wait| app.matches.put(pool.clone(), asker.clone(), wait)).await?;
     answer(&pool, &client, found, "its request was cancelled while this call waited")
 }
 
@@ -100,12 +96,7 @@ pub async fn get_match(
         return Ok(fresh(StatusCode::OK, Match::new(&pool, &client, view).without_token()));
     }
     let asker = asker(client.clone());
-    let (wait, _permit) = waiting(&app, query.wait()?);
-    let found = tokio::select! {
-        biased;
-        found = app.matches.look(pool.clone(), asker.clone(), wait) => found?,
-        () = app.stopping.cancelled(), if wait.0 > 0 => app.matches.look(pool.clone(), asker, Millis(0)).await?,
-    };
+    let found = waited(&app, query.wait()?, |wait| app.matches.look(pool.clone(), asker.clone(), wait)).await?;
     answer(&pool, &client, found, "it has no request in this pool")
 }
 
@@ -163,7 +154,7 @@ async fn over_all_pools(
         match page(app, &pool, state, client, most).await {
             Ok((matches, Some(client))) => return Ok((matches, Some(MatchCursor { pool, client: Some(client) }))),
             Ok((matches, None)) => found = matches,
-            Err(Refusal::Match(No::UnknownPool(_))) => {}
+            Err(Refusal::Match(No::UnknownPool(_) | No::RemovedPool(_))) => {}
             Err(refusal) => return Err(refusal.into()),
         }
         after_pool = Some(pool);
@@ -180,7 +171,7 @@ async fn over_all_pools(
                     return Ok((found, Some(MatchCursor { pool, client: next })));
                 }
             }
-            Err(Refusal::Match(No::UnknownPool(_))) => {}
+            Err(Refusal::Match(No::UnknownPool(_) | No::RemovedPool(_))) => {}
             Err(refusal) => return Err(refusal.into()),
         }
         if more.as_ref() == Some(&pool) {
@@ -210,14 +201,19 @@ async fn page(
     Ok((found.into_iter().map(listed).collect(), next))
 }
 
-/// How long a call waits, with its permit: not at all if too many wait already.
-fn waiting(app: &App, wait: Millis) -> (Millis, Option<OwnedSemaphorePermit>) {
-    if wait.0 == 0 {
-        return (wait, None);
+/// Makes a call that waits; not at all if too many wait already. When the server stops, it is made again without waiting.
+async fn waited<F>(app: &App, wait: Millis, call: impl Fn(Millis) -> F) -> Result<Option<MatchView>, Refusal>
+where
+    F: Future<Output = Result<Option<MatchView>, Refusal>>,
+{
+    let permit = if wait.0 > 0 { app.match_waiters.clone().try_acquire_owned().ok() } else { None };
+    if permit.is_none() {
+        return call(Millis(0)).await;
     }
-    match app.match_waiters.clone().try_acquire_owned() {
-        Ok(permit) => (wait, Some(permit)),
-        Err(_) => (Millis(0), None),
+    tokio::select! {
+        biased;
+        found = call(wait) => found,
+        () = app.stopping.cancelled() => call(Millis(0)).await,
     }
 }
 

@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 use wayleave_api::listing::{PageQuery, page_rows};
 use wayleave_api::pools::{
     CheckedReport, GetWorkerLogQuery, GetWorkerLogResponse, ListPoolsResponse, ListWorkersResponse, Pool, PoolSummary,
-    ReportWorkerRequest, SetPoolRequest, Worker,
+    RemovedWorker, ReportWorkerRequest, SetPoolRequest, Worker,
 };
 use wayleave_api::{Code, Problem};
 use wayleave_core::frontier::refusal::Refusal;
@@ -93,7 +93,7 @@ pub async fn delete_pool(
     Ok((StatusCode::ACCEPTED, Json(app.matches.delete_pool(pool).await?.into())))
 }
 
-/// Lists the workers of a pool, each with its state and why.
+/// Lists the workers of a pool, each with its state and why, and the last ones that were removed.
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/workers", tag = "pools",
     params(("pool" = String, Path, description = "The pool's name.")),
@@ -103,8 +103,13 @@ pub async fn list_workers(
     State(app): State<App>,
     PoolInPath(pool): PoolInPath,
 ) -> Result<Json<ListWorkersResponse>, Refused> {
-    let workers = app.matches.workers(pool).await?;
-    Ok(Json(ListWorkersResponse { workers: workers.into_iter().map(Worker::from).collect() }))
+    // In this order, no worker that is removed meanwhile is missed.
+    let workers = app.matches.workers(pool.clone()).await?;
+    let removed = app.matches.removed(pool).await?;
+    Ok(Json(ListWorkersResponse {
+        workers: workers.into_iter().map(Worker::from).collect(),
+        removed: removed.into_iter().map(RemovedWorker::from).collect(),
+    }))
 }
 
 /// Takes the report of a worker: where it is reached, and how many more clients it takes.
@@ -133,7 +138,8 @@ pub async fn report_worker(
 
 /// Returns the end of a worker's output.
 ///
-/// It is kept where the worker runs: ask a node of that site.
+/// It is kept where the worker runs: ask a node of that site. That of the last workers that were removed is kept there for
+/// a while, at most a week.
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/workers/{worker}/log", tag = "pools",
     params(
@@ -150,12 +156,16 @@ pub async fn get_worker_log(
     QueryOf(query): QueryOf<GetWorkerLogQuery>,
 ) -> Result<Json<GetWorkerLogResponse>, Refused> {
     let bytes = query.bytes()?;
-    let found = app.matches.workers(pool.clone()).await?.into_iter().find(|known| known.worker == worker);
-    let known = found.ok_or_else(|| {
+    let workers = app.matches.workers(pool.clone()).await?;
+    let removed = app.matches.removed(pool.clone()).await?;
+    let known = workers.into_iter().map(|known| (known.worker, known.labels, known.site));
+    let gone = removed.into_iter().map(|gone| (gone.worker, gone.labels, gone.site));
+    let found = known.chain(gone).find(|(name, ..)| *name == worker);
+    let (_, labels, site) = found.ok_or_else(|| {
         let problem = Problem::new(Code::UnknownWorker, format!("pool '{pool}' has no worker '{worker}'"));
         problem.with("pool", &*pool).with("worker", worker.as_str())
     })?;
-    let (site, of) = (known.site.clone(), LogOf { pool, labels: known.labels, site: known.site });
+    let of = LogOf { pool, labels, site: site.clone() };
     let read = match &app.logs {
         Some(logs) => logs.log(of, bytes).await,
         None => None,

@@ -82,7 +82,7 @@ async fn no_order_is_handed_out_and_no_answer_given_before_its_write_is_durable(
             break;
         }
         let orders = polling.await.unwrap();
-        steps.extend(orders.iter().map(|(_, effect)| site::kind(effect)));
+        steps.extend(orders.iter().map(|(_, effect)| effect.kind()));
         let told: Vec<_> = orders.into_iter().filter_map(|(pool, effect)| site.run(pool, effect)).collect();
         let telling = tokio::spawn({
             let matches = matches.clone();

@@ -126,7 +126,7 @@ async fn a_pool_that_is_deleted_drains_first_and_may_come_again() {
     until("the pool is gone", || async { matches.pool(pool()).await.is_err() }).await;
     assert_eq!(site.workers(), 0);
     let unknown = put(&matches, "a", NOW).await;
-    let named = Refusal::Match(wayleave_core::matches::Refusal::UnknownPool("p".into()));
+    let named = Refusal::Match(wayleave_core::matches::Refusal::RemovedPool("p".into()));
     assert_eq!(unknown, Err(named));
     matches.set_pool(pool(), settings(wish())).await.unwrap();
     assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);

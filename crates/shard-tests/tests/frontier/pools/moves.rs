@@ -172,6 +172,6 @@ async fn an_owner_that_was_replaced_hands_out_nothing() {
     let told = refused.is_err() || refused.is_ok_and(|view| view.is_some());
     assert!(told);
     let orders = polling.await.unwrap();
-    let ordered = |(_, effect): &(_, wayleave_core::matches::Effect)| site::kind(effect) == "create";
+    let ordered = |(_, effect): &(_, wayleave_core::matches::Effect)| effect.kind() == "create";
     assert!(!orders.is_ok_and(|orders| orders.iter().any(ordered)), "handed out by an owner that was fenced");
 }

@@ -54,24 +54,6 @@ impl Drop for Maker {
     }
 }
 
-pub const KINDS: [&str; 10] =
-    ["reserve", "check", "release", "create", "restart", "await", "stop", "remove", "remove unknown", "list"];
-
-pub fn kind(effect: &Effect) -> &'static str {
-    match effect {
-        Effect::Reserve(_) => "reserve",
-        Effect::Check(_) => "check",
-        Effect::Release(_) => "release",
-        Effect::Create(_) => "create",
-        Effect::Restart(_) => "restart",
-        Effect::Await(_) => "await",
-        Effect::Stop(_) => "stop",
-        Effect::Remove(_) => "remove",
-        Effect::RemoveUnknown { .. } => "remove unknown",
-        Effect::List { .. } => "list",
-    }
-}
-
 impl Site {
     pub fn new(name: &str) -> Self {
         Self { name: name.into(), inner: Arc::default() }
@@ -83,7 +65,7 @@ impl Site {
 
     /// Loses orders of these kinds from now on, and no others.
     pub fn lose(&self, kinds: &[&'static str]) {
-        assert!(kinds.iter().all(|kind| KINDS.contains(kind)));
+        assert!(kinds.iter().all(|kind| Effect::KINDS.contains(kind)));
         self.lock().deaf = kinds.iter().copied().collect();
     }
 
@@ -125,8 +107,8 @@ impl Site {
     pub fn run(&self, pool: PoolName, effect: Effect) -> Option<(PoolName, Input)> {
         assert_eq!(*effect.site(), self.name, "an order for another site");
         let mut inner = self.lock();
-        *inner.seen.entry(kind(&effect)).or_default() += 1;
-        if inner.deaf.contains(kind(&effect)) {
+        *inner.seen.entry(effect.kind()).or_default() += 1;
+        if inner.deaf.contains(effect.kind()) {
             return None;
         }
         let told = match effect {

@@ -2,11 +2,11 @@
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::limits::ASK_TIME;
-use wayleave_core::matches::{Answer, Call, Input, MatchView, Stage, Verdict};
+use wayleave_core::matches::{Answer, Call, Input, MatchView, Stage, State, Verdict};
 use wayleave_core::names::PoolName;
 use wayleave_core::time::Time;
 
-use super::decide::{Pools, unknown};
+use super::decide::{Pools, removed};
 use super::parked::{ClientCall, For};
 use crate::matches::call::Waited;
 use crate::message::MatchReply;
@@ -25,7 +25,7 @@ impl Pools {
         match self.apply(&call.pool, input, now) {
             Some(answer) => self.conclude(call, answer, now),
             None => {
-                let refusal = unknown(&call.pool);
+                let refusal = self.unknown(&call.pool);
                 self.turn.answer(call.reply, Err::<Waited, _>(refusal));
             }
         }
@@ -69,7 +69,7 @@ impl Pools {
         !self.parked.is_full()
     }
 
-    /// Lets calls go on whose clients have news.
+    /// Resumes parked calls whose clients have news.
     pub(super) fn take_news(&mut self, now: Time) {
         while let Some((pool, client)) = self.news.pop_front() {
             let view = self.states.get(&pool).and_then(|state| state.view(&client));
@@ -78,14 +78,16 @@ impl Pools {
             }
             if view.is_none() {
                 // Cancelled: a put that waits for the worker's word must not queue the client again when that comes.
+                let closing = self.states.get(&pool).is_some_and(State::is_closing);
                 for call in self.parked.take_client(&pool, &client) {
-                    self.turn.answer(call.reply, Ok(Waited::Now(None)));
+                    let told = if closing { Err(removed(&pool)) } else { Ok(Waited::Now(None)) };
+                    self.turn.answer(call.reply, told);
                 }
                 continue;
             }
             let mut failure = None;
             for call in self.parked.take_news(&pool, &client) {
-                // One failure is told to all who wait for it, and not queued anew by the second of them.
+                // All waiting calls of the client get the same failure; the second must not queue the client again.
                 if failure.is_some() {
                     self.turn.answer(call.reply, Ok(Waited::Now(failure.clone())));
                     continue;
@@ -96,7 +98,7 @@ impl Pools {
         }
     }
 
-    /// A worker was asked whether it holds a reservation. A late answer concerns nobody.
+    /// Applies a worker's answer to a check. A late answer is ignored.
     pub(super) fn checked(&mut self, pool: &PoolName, input: Input, now: Time) {
         let Input::Checked { asker, token, sent_at, verdict, .. } = input else { return };
         for call in self.parked.take_checks(pool, &asker.client, (token, sent_at)) {
@@ -104,12 +106,15 @@ impl Pools {
             let input = Input::Checked { asker, call: purpose, token, sent_at, verdict };
             match self.apply(pool, input, now) {
                 Some(answer) => self.conclude(call, answer, now),
-                None => self.turn.answer(call.reply, Err::<Waited, _>(unknown(pool))),
+                None => {
+                    let refusal = self.unknown(pool);
+                    self.turn.answer(call.reply, Err::<Waited, _>(refusal));
+                }
             }
         }
     }
 
-    /// Ends the waiting of calls whose time is over, a bounded number in a turn: thousands may have come together.
+    /// Answers parked calls that have expired, a bounded number per turn: thousands may expire together.
     pub(super) fn calls_over(&mut self, now: Time) {
         for _ in 0..CALLS_OVER_AT_ONCE {
             let Some((call, what)) = self.parked.take_over(now) else { return };
@@ -126,7 +131,7 @@ impl Pools {
                     match self.apply(&call.pool, input, now) {
                         Some(answer) => self.conclude(call, answer, now),
                         None => {
-                            let refusal = unknown(&call.pool);
+                            let refusal = self.unknown(&call.pool);
                             self.turn.answer(call.reply, Err::<Waited, _>(refusal));
                         }
                     }
@@ -139,7 +144,7 @@ impl Pools {
     /// A client wants no worker any more. Tells whether it had a request.
     pub(super) fn cancel(&mut self, pool: &PoolName, input: Input, reply: MatchReply, now: Time) {
         let told: CallResult<bool> = match self.apply(pool, input, now) {
-            None => Err(unknown(pool)),
+            None => Err(self.unknown(pool)),
             Some(Answer::Cancelled) => Ok(true),
             Some(Answer::NoMatch | Answer::Stale) => Ok(false),
             Some(Answer::Refused(refusal)) => Err(refusal.into()),

@@ -1,4 +1,4 @@
-//! The pools of a shard in memory, and what follows from each decision about one.
+//! The in-memory pools of a shard, and the consequences of each decision.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,10 +18,12 @@ use crate::matches::Orders;
 use crate::matches::call::Waited;
 use crate::message::MatchReply;
 
-/// Random values for one input. If more clients can be given a worker at once, a tick follows at once.
+/// Random values for one input. If more clients can be assigned at once, a tick follows immediately.
 const RANDOM_PER_INPUT: usize = 5;
 /// Random values for a tick.
 const RANDOM_PER_TICK: usize = 65;
+/// Removed pools that are remembered by name.
+const REMOVED_MAX: usize = 100;
 
 /// The pools of a shard.
 pub(crate) struct Pools {
@@ -36,6 +38,8 @@ pub(crate) struct Pools {
     /// Clients whose match has changed, and for whom calls are parked.
     pub(super) news: VecDeque<(PoolName, ClientName)>,
     pub(super) turn: Turn,
+    /// Pools that were removed lately: whoever asked one of them is told so.
+    pub(super) removed: VecDeque<PoolName>,
 }
 
 /// When to tick each pool.
@@ -66,6 +70,7 @@ impl Pools {
             parked: Parked::default(),
             news: VecDeque::new(),
             turn: Turn::default(),
+            removed: VecDeque::new(),
         }
     }
 
@@ -77,7 +82,7 @@ impl Pools {
         Some(self.follow(pool, decision, now))
     }
 
-    /// Takes in what was decided: nothing of it leaves before the turn's commit.
+    /// Applies a decision: queues its writes, effects and news. Nothing leaves before the turn's commit.
     fn follow(&mut self, pool: &PoolName, decision: Decision, now: Time) -> Answer {
         let Decision { answer, writes, effects, news, wake_at } = decision;
         self.turn.writes.extend(writes.iter().map(|write| rows::pool::encode_write(self.shard, pool, write)));
@@ -88,11 +93,26 @@ impl Pools {
         self.wakes.set(pool, wake_at.filter(|_| !gone));
         if gone {
             self.states.remove(pool);
+            self.note_removed(pool);
             for call in self.parked.take_pool(pool) {
-                self.turn.answer(call.reply, Err::<Waited, _>(unknown(pool)));
+                self.turn.answer(call.reply, Err::<Waited, _>(removed(pool)));
             }
         }
         answer
+    }
+
+    fn note_removed(&mut self, pool: &PoolName) {
+        self.removed.push_back(pool.clone());
+        let surplus = self.removed.len().saturating_sub(REMOVED_MAX);
+        self.removed.drain(..surplus);
+    }
+
+    /// There is no such pool, or no longer.
+    pub(super) fn unknown(&self, pool: &PoolName) -> Refusal {
+        if self.removed.contains(pool) {
+            return removed(pool);
+        }
+        matches::Refusal::UnknownPool(pool.to_string()).into()
     }
 
     /// The label of what is started. It is drawn for the first pool, and durable with it.
@@ -118,8 +138,8 @@ impl Pools {
         }
     }
 
-    /// Gives what waits for each site to a poll of its Maker. Polls that have waited long enough are answered after that, so
-    /// that one that does not wait at all gets what is there.
+    /// Hands queued orders to parked polls. Expired polls are answered afterwards, so that a poll without a wait still gets
+    /// what is queued.
     pub fn hand_out(&mut self, now: Time) {
         for (reply, orders) in self.sites.hand_out(now, MatchReply::is_closed) {
             self.turn.answer(reply, Ok(orders));
@@ -162,7 +182,7 @@ impl Wakes {
     }
 }
 
-/// There is no such pool.
-pub(super) fn unknown(pool: &PoolName) -> Refusal {
-    matches::Refusal::UnknownPool(pool.to_string()).into()
+/// There is no such pool any more.
+pub(super) fn removed(pool: &PoolName) -> Refusal {
+    matches::Refusal::RemovedPool(pool.to_string()).into()
 }

@@ -27,6 +27,10 @@
 //! 9. A worker's answer to a check comes after the call that asked has been answered as unknown: it concerns nobody, and
 //!    changes nothing.
 //! 10. A site polls before a pool exists, and is silent to it: a new or loaded pool is told of every site that polls.
+//!     A poll costs no decision: a pool only notes when the site was heard, unless the site is new to it, has changed, was
+//!     silent or is due to be listed. (site noted)(tick that was due by the older time): the tick comes early, finds the
+//!     site alive and asks for a later one. (site falls silent)(poll): the pool decides, and orders again what was lost.
+//!     (pools loaded, no site known)(poll): the site is new to every pool, so each decides once.
 //! 11. The pool is deleted while calls are parked: they are answered when its last row goes.
 //! 12. A commit fails while calls of that turn wait: each is refused with the outcome of that commit, and the calls that
 //!     are parked ask again.

@@ -1,7 +1,7 @@
-//! Effects on their way to the Makers: per site a bounded queue, and the polls that wait for it.
+//! Effects waiting for Makers: a bounded queue per site, and the polls parked on it.
 //!
-//! A repeated order takes the place of its earlier copy. Past the bound an order is dropped, and orders whose time is
-//! over are not handed out: the core orders again what matters.
+//! A repeated order replaces its earlier copy in place. Orders beyond the bound are dropped, and expired orders are not
+//! handed out; the core repeats what still matters.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,13 +10,13 @@ use wayleave_core::ids::Token;
 use wayleave_core::limits::{
     ORDERS_AT_ONCE_MAX, ORDERS_WAITING_MAX, POLLS_PER_SITE_MAX, SITE_LOST_AFTER, SITE_SILENT_AFTER, SITES_MAX,
 };
-use wayleave_core::matches::{Effect, RuntimeKind, WorkerNo};
+use wayleave_core::matches::{Effect, Lack, RuntimeKind, WorkerNo};
 use wayleave_core::names::{ClientName, PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 
 use crate::matches::Orders;
 
-/// A site's polls tell the pools this often that it is there.
+/// Interval at which a site's polls announce it to the pools.
 const TOLD_EVERY: Millis = Millis(2_000);
 
 /// The sites of a shard. `R` is where the answer to a poll goes.
@@ -25,6 +25,8 @@ pub(super) struct Sites<R>(BTreeMap<SiteName, Site<R>>);
 struct Site<R> {
     /// None until its Maker polls: what is ordered before waits.
     runtime: Option<RuntimeKind>,
+    /// What its node should be able to start besides, and cannot.
+    lack: Option<Lack>,
     /// When its Maker last polled, or the first order came.
     heard: Time,
     /// When pools were last told of it.
@@ -60,11 +62,12 @@ impl<R> Default for Sites<R> {
 
 impl<R> Sites<R> {
     /// A site polls. Returns whether pools must be told that it is there.
-    pub fn heard(&mut self, site: &SiteName, runtime: RuntimeKind, now: Time) -> bool {
+    pub fn heard(&mut self, site: &SiteName, runtime: RuntimeKind, lack: Option<&Lack>, now: Time) -> bool {
         self.forget_lost(now);
         let Some(site) = self.entry(site, now) else { return true };
-        let due = site.runtime != Some(runtime) || now >= site.told.after(TOLD_EVERY);
-        (site.runtime, site.heard) = (Some(runtime), now);
+        let changed = site.runtime != Some(runtime) || site.lack.as_ref() != lack;
+        let due = changed || now >= site.told.after(TOLD_EVERY);
+        (site.runtime, site.lack, site.heard) = (Some(runtime), lack.cloned(), now);
         if due {
             site.told = now;
         }
@@ -72,9 +75,9 @@ impl<R> Sites<R> {
     }
 
     /// Sites whose Makers poll.
-    pub fn alive(&self, now: Time) -> Vec<(SiteName, RuntimeKind)> {
+    pub fn alive(&self, now: Time) -> Vec<(SiteName, RuntimeKind, Option<Lack>)> {
         let alive = self.0.iter().filter(|(_, site)| now < site.heard.after(SITE_SILENT_AFTER));
-        alive.filter_map(|(name, site)| Some((name.clone(), site.runtime?))).collect()
+        alive.filter_map(|(name, site)| Some((name.clone(), site.runtime?, site.lack.clone()))).collect()
     }
 
     /// Parks a poll. Returns those that must be answered because there are too many.
@@ -152,7 +155,7 @@ impl<R> Sites<R> {
                 return None;
             }
             let (queue, polls) = (Queue::default(), VecDeque::new());
-            let site = Site { runtime: None, heard: now, told: Time::ZERO, queue, polls };
+            let site = Site { runtime: None, lack: None, heard: now, told: Time::ZERO, queue, polls };
             self.0.insert(name.clone(), site);
         }
         self.0.get_mut(name)

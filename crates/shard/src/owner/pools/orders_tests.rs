@@ -27,7 +27,7 @@ fn ask(client: &str, token: u8, until: Time) -> Effect {
 
 fn sites() -> Sites<u32> {
     let mut sites = Sites::default();
-    assert!(sites.heard(&"s".into(), RuntimeKind::Process, NOW), "the first time");
+    assert!(sites.heard(&"s".into(), RuntimeKind::Process, None, NOW), "the first time");
     sites
 }
 
@@ -94,7 +94,7 @@ fn everything_is_bounded() {
     }
     assert_eq!(sites.0.len(), SITES_MAX);
     let later = NOW.after(SITE_LOST_AFTER);
-    assert!(sites.heard(&"new".into(), RuntimeKind::Docker, later), "sites that are lost make room");
+    assert!(sites.heard(&"new".into(), RuntimeKind::Docker, None, later), "sites that are lost make room");
     assert_eq!(sites.0.len(), 2, "the one that polls, and the new one");
 }
 
@@ -102,11 +102,11 @@ fn everything_is_bounded() {
 fn pools_are_told_of_a_site_now_and_then_and_at_once_when_it_changes() {
     let mut sites = sites();
     let site = SiteName::from("s");
-    assert!(!sites.heard(&site, RuntimeKind::Process, NOW.after(Millis(1_999))));
-    assert!(sites.heard(&site, RuntimeKind::Process, NOW.after(Millis(2_000))));
-    assert!(sites.heard(&site, RuntimeKind::Docker, NOW.after(Millis(2_001))));
+    assert!(!sites.heard(&site, RuntimeKind::Process, None, NOW.after(Millis(1_999))));
+    assert!(sites.heard(&site, RuntimeKind::Process, None, NOW.after(Millis(2_000))));
+    assert!(sites.heard(&site, RuntimeKind::Docker, None, NOW.after(Millis(2_001))));
     let alive = |sites: &Sites<u32>, ms| sites.alive(NOW.after(Millis(ms)));
-    assert_eq!(alive(&sites, 2_002), [(site.clone(), RuntimeKind::Docker)]);
+    assert_eq!(alive(&sites, 2_002), [(site.clone(), RuntimeKind::Docker, None)]);
     assert!(alive(&sites, 2_001 + SITE_SILENT_AFTER.0).is_empty());
     sites.order(&"p".into(), list("unheard", 1), NOW);
     assert_eq!(alive(&sites, 2_002).len(), 1, "an order alone is no sign of life");

@@ -1,4 +1,4 @@
-//! Parked calls of clients: they wait for news of their match, or for a worker to say whether it still holds one.
+//! Parked client calls: they wait for a change of their match, or for a worker to confirm a reservation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ pub(super) struct ClientCall {
     pub pool: PoolName,
     pub asker: Asker,
     pub purpose: Call,
-    /// It waits no longer for a worker.
+    /// When it stops waiting for a worker.
     pub wait_until: Time,
     pub reply: MatchReply,
 }
 
 impl ClientCall {
-    /// What it asks for now. A caller that has left wants nothing: what a worker said about its match is taken in, and it is
-    /// not queued again.
+    /// What it asks for now. If the caller has disconnected, the worker's answer is still recorded, but the client is not
+    /// queued again.
     pub fn present_purpose(&self) -> Call {
         if self.reply.is_closed() { Call::Look } else { self.purpose }
     }
@@ -48,7 +48,7 @@ pub(super) struct Parked {
     swept_at: Time,
 }
 
-/// While all places are taken, calls whose callers have left are looked for this often: it takes a walk over all.
+/// Minimum interval between searches for disconnected callers while all places are taken: a search visits every call.
 const SWEEP_EVERY: Millis = Millis(100);
 
 impl Parked {
@@ -111,7 +111,7 @@ impl Parked {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// Forgets calls whose callers have left, at most so often. A caller that comes and goes must not fill the bound.
+    /// Drops calls whose callers have disconnected, rate-limited. Callers that come and go must not exhaust the places.
     pub fn forget_closed(&mut self, now: Time) {
         if now < self.swept_at.after(SWEEP_EVERY) {
             return;

@@ -1,12 +1,12 @@
 //! Calls of operators, workers and Makers, and the dispatch of all calls about pools.
 
 use wayleave_core::limits::{LISTING_LOOKS, ORDERS_WAIT_MAX, POOLS_MAX, TELL_MAX};
-use wayleave_core::matches::{self, Answer, Asker, Call, Input, RuntimeKind, Settings, Stage, State};
+use wayleave_core::matches::{self, Answer, Asker, Call, Input, Lack, RuntimeKind, Settings, Stage, State};
 use wayleave_core::names::{ClientName, PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 
 use super::client_calls::odd_answer;
-use super::decide::{Pools, unknown};
+use super::decide::Pools;
 use super::parked::ClientCall;
 use crate::matches::call::{MatchCall, MatchPage, MatchResponse, PoolPage, Waited};
 use crate::matches::{Orders, WorkerReport};
@@ -59,14 +59,17 @@ impl Pools {
             }
             MatchCall::DeletePool(pool) => {
                 let answer = self.apply(&pool, Input::Delete, now);
-                let deleted = answer.ok_or_else(|| unknown(&pool)).and_then(pool_told);
+                let deleted = answer.ok_or_else(|| self.unknown(&pool)).and_then(pool_told);
                 self.turn.answer(reply, deleted);
             }
             MatchCall::Report { pool, report } => {
                 let told = self.report(&pool, report, now);
                 self.turn.answer(reply, told);
             }
-            MatchCall::Orders { site, runtime, wait } => self.orders(&site, runtime, wait, reply, now),
+            MatchCall::Orders { site, runtime, lack, wait } => {
+                self.site_alive(&site, runtime, lack.as_ref(), now);
+                self.park_poll(&site, wait, reply, now);
+            }
             MatchCall::Tell(told) => {
                 self.tell(told, now);
                 self.turn.answer(reply, Ok(()));
@@ -81,11 +84,15 @@ impl Pools {
 
     /// Calls that change nothing.
     fn answer_look(&self, call: MatchCall) -> CallResult<MatchResponse> {
-        let known = |pool: &PoolName| self.states.get(pool).ok_or_else(|| unknown(pool));
+        let known = |pool: &PoolName| self.states.get(pool).ok_or_else(|| self.unknown(pool));
         Ok(match call {
             MatchCall::Why { pool, client } => {
-                let mut view = known(&pool)?.view(&client).map(Box::new);
-                // Whoever may ask is not who may use another's worker.
+                let state = known(&pool)?;
+                let mut view = state.view(&client).map(Box::new);
+                if view.is_none() && state.is_closing() {
+                    return Err(matches::Refusal::Closing(pool.to_string()).into());
+                }
+                // An operator may look, but must not be able to use a client's worker.
                 let matched = view.iter_mut().filter_map(|view| view.matched.as_mut());
                 matched.for_each(|matched| matched.token = None);
                 view.into()
@@ -94,6 +101,7 @@ impl Pools {
             MatchCall::Pool(pool) => Box::new(known(&pool)?.pool_view()).into(),
             MatchCall::Pools { after, most } => self.page(after.as_ref(), most).into(),
             MatchCall::Workers(pool) => known(&pool)?.workers().into(),
+            MatchCall::Removed(pool) => known(&pool)?.removed_workers().into(),
             _ => return Err(odd_answer()),
         })
     }
@@ -109,7 +117,7 @@ impl Pools {
 
     /// Shows a match while the store refuses changes.
     fn show(&mut self, pool: &PoolName, asker: &Asker, reply: MatchReply) {
-        let known = self.states.get(pool).ok_or_else(|| unknown(pool));
+        let known = self.states.get(pool).ok_or_else(|| self.unknown(pool));
         let view = known.and_then(|state| Ok(state.show(asker)?));
         self.turn.answer(reply, view.map(|view| Waited::Now(view.map(Box::new))));
     }
@@ -122,41 +130,51 @@ impl Pools {
             let (label, generation) = (self.label(), (self.entropy)() as u64);
             let state = State::create(self.shard, pool.clone(), label, settings.clone(), generation, now);
             self.states.insert(pool.clone(), state);
+            self.removed.retain(|removed| removed != pool);
             // Its sites do not announce themselves to it before their next polls.
-            for (site, runtime) in self.sites.alive(now) {
-                self.apply(pool, Input::SiteAlive { site, runtime }, now);
+            for (site, runtime, lack) in self.sites.alive(now) {
+                self.apply(pool, Input::SiteAlive { site, runtime, lack }, now);
             }
         }
         let answer = self.apply(pool, Input::Set(Box::new(settings)), now);
-        answer.ok_or_else(|| unknown(pool)).and_then(pool_told)
+        answer.ok_or_else(|| self.unknown(pool)).and_then(pool_told)
     }
 
     fn report(&mut self, pool: &PoolName, report: WorkerReport, now: Time) -> CallResult<()> {
         let WorkerReport { worker, address, free, run, secret } = report;
-        let state = self.states.get(pool).ok_or_else(|| unknown(pool))?;
+        let state = self.states.get(pool).ok_or_else(|| self.unknown(pool))?;
         let known = state.worker_no(&worker);
         let worker = known.ok_or_else(|| matches::Refusal::WrongSecret { worker: worker.to_string() })?;
         match self.apply(pool, Input::Report { worker, address, free, run, secret }, now) {
-            None => Err(unknown(pool)),
+            None => Err(self.unknown(pool)),
             Some(Answer::Refused(refusal)) => Err(refusal.into()),
             Some(_) => Ok(()),
         }
     }
 
-    /// A Maker is there: every pool of the shard is told, and its poll is parked until there is something to do.
-    fn orders(&mut self, site: &SiteName, runtime: RuntimeKind, wait: Millis, reply: MatchReply, now: Time) {
-        if self.sites.heard(site, runtime, now) {
-            let pools: Vec<PoolName> = self.states.keys().cloned().collect();
-            for pool in pools {
-                self.apply(&pool, Input::SiteAlive { site: site.clone(), runtime }, now);
-            }
+    /// A Maker is there: every pool of the shard is told, now and then. Most of them only note it, because a poll must not
+    /// cost a decision per pool.
+    fn site_alive(&mut self, site: &SiteName, runtime: RuntimeKind, lack: Option<&Lack>, now: Time) {
+        if !self.sites.heard(site, runtime, lack, now) {
+            return;
         }
+        let concerned = |(pool, state): (&PoolName, &mut State)| {
+            (!state.note_alive(site, runtime, lack, now)).then(|| pool.clone())
+        };
+        let concerned: Vec<PoolName> = self.states.iter_mut().filter_map(concerned).collect();
+        for pool in concerned {
+            self.apply(&pool, Input::SiteAlive { site: site.clone(), runtime, lack: lack.cloned() }, now);
+        }
+    }
+
+    /// Parks a Maker's poll until there is something to do.
+    fn park_poll(&mut self, site: &SiteName, wait: Millis, reply: MatchReply, now: Time) {
         for reply in self.sites.park(site, now.after(wait.min(ORDERS_WAIT_MAX)), reply, now) {
             self.turn.answer(reply, Ok(Orders::new()));
         }
     }
 
-    /// Takes in what Makers say. What is said of a pool that is gone concerns nobody.
+    /// Applies what Makers report. Reports about a removed pool are ignored.
     fn tell(&mut self, told: Vec<(PoolName, Input)>, now: Time) {
         for (pool, input) in told.into_iter().take(TELL_MAX) {
             match input {
@@ -169,7 +187,7 @@ impl Pools {
                 | Input::Removed { .. }
                 | Input::Exited { .. }
                 | Input::Listed { .. } => _ = self.apply(&pool, input, now),
-                // Others than Makers say these, by calls of their own.
+                // Not from Makers: these arrive by calls of their own.
                 Input::Put(_)
                 | Input::Look(_)
                 | Input::Cancel { .. }

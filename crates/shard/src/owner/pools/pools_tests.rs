@@ -21,6 +21,8 @@ type Answer = oneshot::Receiver<CallResult<MatchResponse>>;
 struct Desk {
     pools: Pools,
     now: Time,
+    /// Random values that were drawn: every decision draws some.
+    drawn: Arc<AtomicU64>,
 }
 
 fn pool() -> PoolName {
@@ -33,13 +35,18 @@ fn asker() -> Asker {
 
 impl Desk {
     fn new() -> Self {
-        let drawn = AtomicU64::new(1);
-        let entropy = Arc::new(move || u128::from(drawn.fetch_add(1, Ordering::Relaxed)) << 64);
-        let mut desk = Self { pools: Pools::new(ShardId(0), None, entropy, []), now: Time(1_000_000) };
+        let drawn = Arc::new(AtomicU64::new(1));
+        let draw = drawn.clone();
+        let entropy = Arc::new(move || u128::from(draw.fetch_add(1, Ordering::Relaxed)) << 64);
+        let mut desk = Self { pools: Pools::new(ShardId(0), None, entropy, []), now: Time(1_000_000), drawn };
+        desk.set_pool(pool());
+        desk
+    }
+
+    fn set_pool(&mut self, pool: PoolName) {
         let wish = PoolWish { command: vec!["worker".into()], ..PoolWish::default() };
         let settings = Box::new(wish.check().expect("valid settings"));
-        desk.ask(MatchCall::SetPool { pool: pool(), settings });
-        desk
+        self.ask(MatchCall::SetPool { pool, settings });
     }
 
     /// One turn with one call, whose commit succeeds.
@@ -61,7 +68,7 @@ impl Desk {
 
     fn poll(&mut self) -> Orders {
         let (site, runtime, wait) = ("s".into(), RuntimeKind::Process, Millis(0));
-        let mut answer = self.ask(MatchCall::Orders { site, runtime, wait });
+        let mut answer = self.ask(MatchCall::Orders { site, runtime, lack: None, wait });
         match answer.try_recv() {
             Ok(Ok(MatchResponse::Orders(orders))) => orders,
             other => panic!("{other:?}"),
@@ -167,18 +174,69 @@ fn calls_and_polls_of_an_owner_that_ends_are_told() {
     desk.poll();
     let (reply, mut polling) = oneshot::channel();
     let (site, runtime, wait) = ("other".into(), RuntimeKind::Docker, Millis(5_000));
-    desk.pools.handle(MatchCall::Orders { site, runtime, wait }, reply, desk.now);
+    desk.pools.handle(MatchCall::Orders { site, runtime, lack: None, wait }, reply, desk.now);
     desk.turn();
     while let Ok(Ok(MatchResponse::Orders(orders))) = polling.try_recv() {
         assert!(!orders.is_empty());
         let (reply, next) = oneshot::channel();
         polling = next;
         let (site, runtime, wait) = ("other".into(), RuntimeKind::Docker, Millis(5_000));
-        desk.pools.handle(MatchCall::Orders { site, runtime, wait }, reply, desk.now);
+        desk.pools.handle(MatchCall::Orders { site, runtime, lack: None, wait }, reply, desk.now);
         desk.turn();
     }
     assert_eq!(told(&mut put), None);
     drop(desk);
     assert!(matches!(put.try_recv(), Ok(Ok(MatchResponse::Waited(Waited::Interrupted)))));
     assert!(matches!(polling.try_recv(), Ok(Ok(MatchResponse::Orders(orders))) if orders.is_empty()));
+}
+
+fn refusal(answer: &mut Answer) -> String {
+    match answer.try_recv() {
+        Ok(Err(refusal)) => refusal.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What went wrong once: the call was told that the pool is not known, or that it was cancelled.
+#[test]
+fn a_put_that_waits_while_its_pool_is_removed_is_told_so_and_so_is_who_asks_later() {
+    let told = "pool 'p' was removed; set it up again to use it";
+    let mut desk = Desk::new();
+    let mut put = desk.put(4_000, false);
+    desk.ask(MatchCall::DeletePool(pool()));
+    assert_eq!(refusal(&mut put), told);
+    let why = MatchCall::Why { pool: pool(), client: "a".into() };
+    assert_eq!(refusal(&mut desk.ask(why)), told);
+    desk.set_pool(pool());
+    desk.ask(MatchCall::DeletePool("q".into()));
+    assert!(refusal(&mut desk.ask(MatchCall::Pool("q".into()))).contains("not known"), "it never was");
+    // With a worker the pool stays for a while; its clients are told at once.
+    desk.put(0, false);
+    desk.work();
+    let asker = Asker { client: "b".into(), principal: None };
+    let mut waits = desk.ask(MatchCall::Put { pool: pool(), asker, wait: Millis(4_000), again: false });
+    desk.ask(MatchCall::DeletePool(pool()));
+    match waits.try_recv() {
+        Ok(Ok(MatchResponse::Waited(Waited::Now(Some(view))))) => {
+            assert_eq!(view.why.to_string(), "the pool was removed")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_poll_costs_no_decision_of_pools_that_know_its_site() {
+    let mut desk = Desk::new();
+    (0..1_000).for_each(|n| desk.set_pool(format!("pool-{n}").as_str().into()));
+    desk.work();
+    for _ in 0..10 {
+        desk.now = desk.now.after(Millis(2_000));
+        let before = desk.drawn.load(Ordering::Relaxed);
+        desk.poll();
+        assert_eq!(desk.drawn.load(Ordering::Relaxed), before, "nothing was decided");
+    }
+    // And yet the site is alive to all of them.
+    let asker = Asker { client: "a".into(), principal: None };
+    desk.ask(MatchCall::Put { pool: "pool-7".into(), asker, wait: Millis(0), again: false });
+    assert!(desk.poll().iter().any(|(_, effect)| effect.kind() == "create"));
 }

@@ -1,4 +1,4 @@
-//! What a turn has decided about pools: rows to commit, and answers that wait for that commit.
+//! The decisions of one turn about pools: rows to commit, and answers that wait for the commit.
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_engine::Write;
@@ -17,7 +17,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Queues an answer. The reply is dropped by whoever drops the answer, and then tells that the outcome is unknown.
+    /// Queues an answer. If the answer is dropped, so is the reply, and its caller learns that the outcome is unknown.
     pub fn answer<T: Into<MatchResponse>>(&mut self, reply: MatchReply, answer: CallResult<T>) {
         let answer = answer.map(T::into);
         self.answers.push(Box::new(move |durable| _ = reply.send(durable.and(answer))));

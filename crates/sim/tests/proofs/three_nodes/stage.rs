@@ -42,6 +42,7 @@ impl Stage {
             let flags = ["serve", "--insecure", "--engine", &engine, "--listen", &listen, "--advertise", &advertise];
             words.extend(flags.map(str::to_owned));
             words.extend(["--node", &name, "--node-ttl-ms", &ttl, "--shards", &shards].map(str::to_owned));
+            words.extend(["--makers".to_owned(), logs.path().join(format!("makers {n}")).display().to_string()]);
             Process::new(words, &logs.path().join(format!("node {n}.log")))
         };
         let mut nodes: Vec<Process> = (0..NODES).map(node).collect();

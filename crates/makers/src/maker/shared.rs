@@ -1,4 +1,4 @@
-//! What is being carried out: each order once, so many of a pool at a time.
+//! State shared by the tasks of a Maker: orders in progress, each carried out once, and the limits per pool.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +20,8 @@ use super::{Pools, Site};
 use crate::calls::Calls;
 use crate::runtime::{Ended, WorkerKey};
 
-/// What all tasks of a Maker share.
-pub struct Bench {
+/// The state that all tasks of a Maker share.
+pub struct Shared {
     pub site: Site,
     pub pools: Arc<dyn Pools>,
     pub calls: Calls,
@@ -33,7 +33,7 @@ pub struct Bench {
     complained: Mutex<Option<Instant>>,
 }
 
-/// All polls fail for the same reason, such as a full disk: it is logged this often, for all of them.
+/// All polls fail for the same reason, such as a full disk, so one warning covers them; it is repeated at this interval.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -43,22 +43,22 @@ struct UnderWay {
     steps: Steps,
 }
 
-/// What an order is recognised by.
+/// Identifies an order, so that a repeated one is recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OrderKey {
     /// A question to a worker.
     Ask(PoolName, AskKind, ClientName, Token, Time),
     /// A step of a worker.
     Step(WorkerKey, u32),
-    /// What a pool does not know is to be removed.
+    /// Remove a worker that its pool does not know.
     Unknown(WorkerKey),
-    /// What a site has of a pool is to be listed.
+    /// List the workers of a pool at this site.
     List(PoolName),
 }
 
-/// An order that is being carried out; dropped, it no longer is.
+/// An order in progress. Dropping it ends it.
 pub struct Accepted {
-    pub bench: Arc<Bench>,
+    pub shared: Arc<Shared>,
     pub pool: PoolName,
     pub permits: Arc<Permits>,
     key: OrderKey,
@@ -66,7 +66,7 @@ pub struct Accepted {
 
 impl Drop for Accepted {
     fn drop(&mut self) {
-        let mut under_way = self.bench.lock();
+        let mut under_way = self.shared.lock();
         under_way.orders.remove(&self.key);
         if self.permits.end() {
             under_way.pools.remove(&self.pool);
@@ -74,7 +74,7 @@ impl Drop for Accepted {
     }
 }
 
-impl Bench {
+impl Shared {
     pub fn new(site: Site, pools: Arc<dyn Pools>, stopping: CancellationToken, tasks: TaskTracker) -> Arc<Self> {
         let tells = Arc::new(Tells::new(Arc::clone(&pools), tasks.clone(), stopping.clone()));
         let (calls, under_way, complained) = (Calls::default(), Mutex::default(), Mutex::default());
@@ -95,7 +95,7 @@ impl Bench {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries out an order, unless that is being done already.
+    /// Carries out an order, unless the same order is already in progress.
     pub fn accept(self: &Arc<Self>, pool: PoolName, effect: Effect) {
         if *effect.site() != self.site.name {
             tracing::debug!(%pool, site = %effect.site(), "an order for another site was dropped");
@@ -117,11 +117,11 @@ impl Bench {
         let permits = Arc::clone(permits);
         under_way.orders.insert(key.clone());
         drop(under_way);
-        let accepted = Accepted { bench: Arc::clone(self), pool, permits, key };
+        let accepted = Accepted { shared: Arc::clone(self), pool, permits, key };
         self.tasks.spawn(accepted.carry_out(effect));
     }
 
-    /// The turn of a worker: whoever has it locked gives orders about it.
+    /// The lock that serialises runtime calls about a worker.
     pub fn turn(&self, worker: &WorkerKey) -> Option<Arc<tokio::sync::Mutex<()>>> {
         self.lock().steps.turn(worker)
     }
@@ -129,7 +129,7 @@ impl Bench {
     /// Begins a step of a worker, unless a later one was ordered.
     pub fn begin<'a>(&'a self, worker: &'a WorkerKey, step: u32, doing: Doing) -> Option<Step<'a>> {
         let end = self.lock().steps.begin(worker, step, doing)?;
-        Some(Step { bench: self, worker, step, end })
+        Some(Step { shared: self, worker, step, end })
     }
 
     fn on_end(&self, ended: Ended) {
@@ -140,28 +140,28 @@ impl Bench {
     }
 }
 
-/// A step that is being carried out; dropped, it no longer is.
+/// A step in progress. Dropping it ends it.
 pub struct Step<'a> {
-    bench: &'a Bench,
+    shared: &'a Shared,
     worker: &'a WorkerKey,
     step: u32,
-    /// Says when to give it up.
+    /// Cancelled when the step must be given up.
     pub end: CancellationToken,
 }
 
 impl Drop for Step<'_> {
     fn drop(&mut self) {
-        self.bench.lock().steps.end(self.worker, self.step);
+        self.shared.lock().steps.end(self.worker, self.step);
     }
 }
 
 /// Tells pools of workers that ended, until the Maker stops.
-pub async fn tell_ends(bench: Arc<Bench>, mut events: mpsc::Receiver<Ended>) {
+pub async fn tell_ends(shared: Arc<Shared>, mut events: mpsc::Receiver<Ended>) {
     loop {
         tokio::select! {
-            () = bench.stopping.cancelled() => return,
+            () = shared.stopping.cancelled() => return,
             ended = events.recv() => match ended {
-                Some(ended) => bench.on_end(ended),
+                Some(ended) => shared.on_end(ended),
                 None => return,
             },
         }
@@ -187,14 +187,14 @@ fn key(pool: &PoolName, effect: &Effect) -> OrderKey {
     }
 }
 
-/// The step that an effect is, if it is about the runtime of a worker.
+/// The runtime step that an effect orders, if it orders one.
 fn step(pool: &PoolName, effect: &Effect) -> Option<(WorkerKey, u32, Doing)> {
     let (labels, step, doing) = match effect {
         Effect::Create(make) | Effect::Restart(make) => (&make.labels, make.step.step, Doing::Make),
         Effect::Await(order) => (&order.labels, order.step.step, Doing::Await),
         Effect::Stop(order) => (&order.labels, order.step.step, Doing::Other),
         Effect::Remove(order) => (&order.labels, order.step.step, Doing::Remove),
-        // Its number is not given out again.
+        // The number of an unknown worker is never assigned again.
         Effect::RemoveUnknown { labels, .. } => (labels, LAST, Doing::Remove),
         Effect::Reserve(_) | Effect::Check(_) | Effect::Release(_) | Effect::List { .. } => return None,
     };

@@ -1,0 +1,161 @@
+//! Reasons: what went wrong is told at once, to clients and operators, by the name of the worker, and not forgotten.
+
+use wayleave_core::matches::{Exit, Lack, PoolWish, RuntimeKind, Stage};
+use wayleave_core::time::Millis;
+
+use super::runtime::Mood;
+use super::setup::{exit, later, tick_at, with, world};
+use super::world::{World, wish};
+
+fn single() -> PoolWish {
+    PoolWish { slots: Some(1), max: Some(1), ..wish() }
+}
+
+fn of(world: &World, client: &str) -> String {
+    world.state.view(&client.into()).unwrap().why.to_string()
+}
+
+fn pool(world: &World) -> String {
+    world.state.pool_why().to_string()
+}
+
+/// Every reason that a client and its pool have while time passes.
+fn told(world: &mut World, client: &str, seconds: u64) -> Vec<String> {
+    let mut told = Vec::new();
+    for _ in 0..seconds * 10 {
+        world.pass(100, &[]);
+        told.extend([of(world, client), pool(world)]);
+    }
+    told
+}
+
+#[test]
+fn a_worker_that_answers_500_is_named_with_its_answer_at_once_and_until_it_is_gone() {
+    let mut world = world(single());
+    world.runtime.mood = Mood::Mute;
+    world.put("a");
+    world.deliver();
+    world.put("b");
+    for client in ["a", "b"] {
+        for why in told(&mut world, client, 3) {
+            assert!(why.contains("worker games-4d-1: 500"), "{client}: {why}");
+            assert_eq!(why.matches("games-4d-1").count(), 1, "{why}");
+        }
+    }
+}
+
+#[test]
+fn a_proven_worker_that_hangs_is_named_to_those_that_wait_and_forgiven_when_it_answers() {
+    let mut world = with(PoolWish { slots: Some(2), max: Some(1), ..wish() }, &["x"]);
+    let set = |world: &mut World, mood| world.runtime.containers.values_mut().for_each(|worker| worker.mood = mood);
+    set(&mut world, Mood::Mute);
+    world.put("a");
+    world.deliver();
+    assert!(of(&world, "a").contains("worker games-4d-1: 500"), "{}", of(&world, "a"));
+    assert!(pool(&world).contains("worker games-4d-1: 500"), "{}", pool(&world));
+    set(&mut world, Mood::Good);
+    world.pass(10_000, &["x"]);
+    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(pool(&world), "1 worker is running, 0 free slots, 0 clients are waiting");
+}
+
+#[test]
+fn a_match_that_fails_at_its_deadline_names_the_worker_once() {
+    let mut world = world(PoolWish { match_ms_max: Some(4_000), ..single() });
+    world.runtime.mood = Mood::Mute;
+    world.put("a");
+    world.pass(10_000, &[]);
+    assert_eq!(world.stage("a"), Some(Stage::Failed));
+    let why = of(&world, "a");
+    assert!(why.contains("worker games-4d-1: 500") && why.matches("games-4d-1").count() == 1, "{why}");
+}
+
+#[test]
+fn a_pool_at_rest_remembers_its_last_failure_and_promises_no_start_after_it() {
+    let mut world = world(PoolWish { match_ms_max: Some(2_000), ..single() });
+    world.runtime.broken = Some("no such image: game".into());
+    world.put("a");
+    world.pass(600_000, &[]);
+    let why = pool(&world);
+    assert!(why.contains("no such image: game") && why.contains("nobody asks"), "{why}");
+    world.pass(300_000, &[]);
+    world.put("a");
+    let view = world.state.view(&"a".into()).unwrap();
+    assert_eq!((view.stage, view.estimate), (Stage::Queued, None), "{}", view.why);
+    assert!(of(&world, "a").contains("no such image: game"), "{}", of(&world, "a"));
+}
+
+#[test]
+fn a_start_that_takes_longer_than_usual_is_not_estimated_as_done() {
+    let mut world = world(PoolWish { start_ms_max: Some(60_000), ..single() });
+    world.put("a");
+    assert_eq!(world.state.view(&"a".into()).unwrap().estimate, Some(Millis(5_000)));
+    world.effects.clear();
+    world.announce();
+    later(&mut world, 5_000);
+    assert_eq!(world.state.view(&"a".into()).unwrap().estimate, None);
+}
+
+#[test]
+fn clients_of_a_pool_that_is_removed_are_told_so() {
+    let mut world = with(single(), &["a"]);
+    world.put("b");
+    world.apply(wayleave_core::matches::Input::Delete);
+    assert_eq!((world.stage("b"), &*of(&world, "b")), (Some(Stage::Failed), "the pool was removed"));
+}
+
+#[test]
+fn a_worker_that_refuses_its_first_client_is_told_what_it_should_do() {
+    let mut world = world(single());
+    world.runtime.mood = Mood::Refusing;
+    world.put("a");
+    world.deliver();
+    let why = pool(&world);
+    let want = "worker games-4d-1: it answered 404 or 409 to its first reservation, although it has no clients: it must \
+                answer 200 to POST /reservation/{client} while a slot is free";
+    assert!(why.contains(want), "{why}");
+}
+
+#[test]
+fn a_worker_that_never_listens_is_named_with_its_address_and_what_it_should_do() {
+    let mut world = world(single());
+    world.put("a");
+    let create = world.effects.remove(0);
+    let made = world.run(&create).unwrap();
+    world.apply(made);
+    world.effects.clear();
+    world.announce();
+    let end = world.now.after(Millis(8_000));
+    tick_at(&mut world, end);
+    let why = pool(&world);
+    let want = "worker games-4d-1: it did not answer HTTP on 10.0.0.1:9001 within 8 s: it must listen on HOST and PORT";
+    assert!(why.contains(want), "{why}");
+}
+
+#[test]
+fn a_worker_that_ends_before_it_listens_is_named_once() {
+    let mut world = world(single());
+    world.put("a");
+    let create = world.effects.remove(0);
+    let made = world.run(&create).unwrap();
+    world.apply(made);
+    exit(&mut world, 1, Exit::Error("code 3".into()));
+    let why = pool(&world);
+    assert!(why.contains("worker games-4d-1: it ended before it listened: it failed: code 3"), "{why}");
+}
+
+#[test]
+fn a_node_that_lacks_the_runtime_of_a_pool_says_why() {
+    let mut world = world(wish());
+    world.now = world.now.after(Millis(20_000));
+    let why = "the Docker engine at /var/run/docker.sock does not answer";
+    world.lack = Some(Lack { runtime: RuntimeKind::Docker, why: why.into() });
+    // The only site that is there has another runtime.
+    let lack = world.lack.clone();
+    let site = "process:host".into();
+    world.apply(wayleave_core::matches::Input::SiteAlive { site, runtime: RuntimeKind::Process, lack });
+    world.put("a");
+    let want = format!("no node can start workers of runtime 'docker': {why}");
+    assert_eq!(of(&world, "a"), want);
+    assert_eq!(pool(&world), format!("1 client is waiting, and {want}"));
+}
