@@ -109,7 +109,7 @@ async fn a_pool_of_several_nodes_counts_its_workers_once_and_loses_no_client_whe
         let workers = nodes.workers(node);
         assert_eq!((workers.len(), names(&workers, "site").len()), (MAX, 2), "{workers:?}");
     }
-    // More clients than slots wait while a node is killed that has workers and, most likely, the pool or its waiting calls.
+    // More clients than slots ask the other nodes while a node is killed that has workers, and perhaps the pool.
     let waiting = std::thread::scope(|scope| {
         let (alive, first_node) = {
             let killed = nodes.nodes[0].take();
