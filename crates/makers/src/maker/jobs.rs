@@ -37,7 +37,7 @@ impl Accepted {
             _ => self.run(effect).await,
         };
         if let Some(news) = news {
-            self.shared.tells.tell(self.pool.clone(), worker, news);
+            self.shared.outcomes.tell(self.pool.clone(), worker, news);
         }
     }
 
@@ -112,7 +112,7 @@ impl Accepted {
     /// order as lost.
     async fn ask(&self, kind: AskKind, ask: &Ask) -> Option<Verdict> {
         let deadline = self.deadline(ask.until)?;
-        let Some(place) = self.permits.place(kind, ask.worker) else {
+        let Some(place) = self.permits.permit(kind, ask.worker) else {
             return Some(Verdict::Unknown("it was not asked: too many calls wait for it".into()));
         };
         let _permits = match place.permits(deadline).await {

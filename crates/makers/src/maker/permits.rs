@@ -16,7 +16,7 @@ const CALLS_MAX: usize = 256;
 /// Concurrent calls of one kind to one worker.
 pub const CALLS_PER_WORKER_MAX: usize = 16;
 /// Calls of one kind to one worker, queued or in flight.
-const PLACES_PER_WORKER_MAX: usize = 256;
+const WAITING_PER_WORKER_MAX: usize = 256;
 /// Concurrent runtime calls for one pool.
 const ORDERS_MAX: usize = 32;
 /// Orders of one pool, queued or in progress. Further ones are dropped; the pool repeats them.
@@ -42,12 +42,12 @@ pub struct Permits {
 
 /// Calls of one kind to one worker.
 struct Queue {
-    places: usize,
+    waiting: usize,
     permits: Arc<Semaphore>,
 }
 
 /// A place in a worker's queue, until it is dropped.
-pub struct Place<'a> {
+pub struct CallPermit<'a> {
     pool: &'a Permits,
     key: (AskKind, WorkerNo),
     worker: Arc<Semaphore>,
@@ -93,21 +93,21 @@ impl Permits {
     }
 
     /// Joins the queue of a worker; `None` if it is full.
-    pub fn place(&self, kind: AskKind, worker: WorkerNo) -> Option<Place<'_>> {
+    pub fn permit(&self, kind: AskKind, worker: WorkerNo) -> Option<CallPermit<'_>> {
         let key = (kind, worker);
         let mut workers = self.lock();
         let queue = workers
             .entry(key)
-            .or_insert_with(|| Queue { places: 0, permits: Arc::new(Semaphore::new(CALLS_PER_WORKER_MAX)) });
-        if queue.places >= PLACES_PER_WORKER_MAX {
+            .or_insert_with(|| Queue { waiting: 0, permits: Arc::new(Semaphore::new(CALLS_PER_WORKER_MAX)) });
+        if queue.waiting >= WAITING_PER_WORKER_MAX {
             return None;
         }
-        queue.places += 1;
-        Some(Place { pool: self, key, worker: Arc::clone(&queue.permits) })
+        queue.waiting += 1;
+        Some(CallPermit { pool: self, key, worker: Arc::clone(&queue.permits) })
     }
 }
 
-impl Place<'_> {
+impl CallPermit<'_> {
     /// Waits for both permits. A permit that is granted at the deadline, when earlier calls time out, is too late.
     pub async fn permits(&self, deadline: Instant) -> Result<[SemaphorePermit<'_>; 2], Late> {
         let worker = in_time(&self.worker, deadline).await.ok_or(Late::Worker)?;
@@ -121,12 +121,12 @@ async fn in_time(permits: &Semaphore, deadline: Instant) -> Option<SemaphorePerm
     (Instant::now() < deadline).then_some(permit)
 }
 
-impl Drop for Place<'_> {
+impl Drop for CallPermit<'_> {
     fn drop(&mut self) {
         let mut workers = self.pool.lock();
         if let Some(queue) = workers.get_mut(&self.key) {
-            queue.places -= 1;
-            if queue.places == 0 {
+            queue.waiting -= 1;
+            if queue.waiting == 0 {
                 workers.remove(&self.key);
             }
         }

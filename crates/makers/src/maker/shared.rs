@@ -13,9 +13,9 @@ use wayleave_core::matches::{Effect, Input};
 use wayleave_core::names::{ClientName, PoolName};
 use wayleave_core::time::Time;
 
+use super::outcomes::OutcomeSender;
 use super::permits::{AskKind, Permits};
 use super::steps::{Doing, LAST, Steps};
-use super::tells::Tells;
 use super::{Pools, Site};
 use crate::calls::Calls;
 use crate::runtime::{Ended, WorkerKey};
@@ -25,7 +25,7 @@ pub struct Shared {
     pub site: Site,
     pub pools: Arc<dyn Pools>,
     pub calls: Calls,
-    pub tells: Arc<Tells>,
+    pub outcomes: Arc<OutcomeSender>,
     pub stopping: CancellationToken,
     tasks: TaskTracker,
     under_way: Mutex<UnderWay>,
@@ -76,9 +76,9 @@ impl Drop for Accepted {
 
 impl Shared {
     pub fn new(site: Site, pools: Arc<dyn Pools>, stopping: CancellationToken, tasks: TaskTracker) -> Arc<Self> {
-        let tells = Arc::new(Tells::new(Arc::clone(&pools), tasks.clone(), stopping.clone()));
+        let outcomes = Arc::new(OutcomeSender::new(Arc::clone(&pools), tasks.clone(), stopping.clone()));
         let (calls, under_way, complained) = (Calls::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { site, pools, calls, tells, stopping, tasks, under_way, complained })
+        Arc::new(Self { site, pools, calls, outcomes, stopping, tasks, under_way, complained })
     }
 
     /// Whether it is time to log again that orders cannot be fetched.
@@ -136,7 +136,7 @@ impl Shared {
         let Ended { worker, instance, exit } = ended;
         self.lock().steps.on_end(&worker);
         let WorkerKey { pool, generation, worker, .. } = worker;
-        self.tells.tell(pool, worker, Input::Exited { worker, generation, instance, exit });
+        self.outcomes.tell(pool, worker, Input::Exited { worker, generation, instance, exit });
     }
 }
 
@@ -155,7 +155,7 @@ impl Drop for Step<'_> {
     }
 }
 
-/// Tells pools of workers that ended, until the Maker stops.
+/// OutcomeSender pools of workers that ended, until the Maker stops.
 pub async fn tell_ends(shared: Arc<Shared>, mut events: mpsc::Receiver<Ended>) {
     loop {
         tokio::select! {

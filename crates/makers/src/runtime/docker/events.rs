@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::container::OWNER;
 use super::engine::by;
-use super::state::Seen;
+use super::state::ContainerView;
 use crate::runtime::Ended;
 
 /// Pause before the stream is opened again.
@@ -50,7 +50,9 @@ async fn follow(docker: &Docker, ends: &mpsc::Sender<Ended>) {
         let look = docker.inspect_container(&id, None::<InspectContainerOptions>);
         // A container that was removed or started again meanwhile is told of by lists.
         let Ok(Ok(found)) = by(Instant::now() + LOOK, "look at a container", look).await else { continue };
-        if let Some(Seen { worker, instance: Some(instance), exit: Some(exit), .. }) = Seen::of(&found) {
+        if let Some(ContainerView { worker, instance: Some(instance), exit: Some(exit), .. }) =
+            ContainerView::of(&found)
+        {
             _ = ends.try_send(Ended { worker, instance, exit });
         }
     }

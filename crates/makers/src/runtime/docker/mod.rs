@@ -28,7 +28,7 @@ use wayleave_core::matches::{Exit, Found, Instance, Make, RuntimeKind};
 use wayleave_core::names::PoolName;
 
 use self::engine::{Engine, by, is_conflict, is_missing, is_unchanged};
-use self::state::Seen;
+use self::state::ContainerView;
 use super::kept::Kept;
 use super::{Ended, Failure, Runtime, WorkerKey};
 
@@ -102,7 +102,7 @@ impl DockerRuntime {
     }
 
     /// The container of a worker; `None` if there is none.
-    async fn look(&self, worker: &WorkerKey, deadline: Instant) -> Result<Option<Seen>, Failure> {
+    async fn look(&self, worker: &WorkerKey, deadline: Instant) -> Result<Option<ContainerView>, Failure> {
         let name = worker.to_string();
         let what = "look at the container";
         let found =
@@ -110,7 +110,7 @@ impl DockerRuntime {
         match found {
             Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(self.engine.told(what, &error)),
-            Ok(found) => match Seen::of(&found).filter(|seen| seen.worker == *worker) {
+            Ok(found) => match ContainerView::of(&found).filter(|seen| seen.worker == *worker) {
                 Some(seen) => Ok(Some(seen)),
                 None => Err(Failure::new(format!("a container called {name} is not ours: remove or rename it"))),
             },
@@ -279,7 +279,7 @@ impl Runtime for DockerRuntime {
         let looks = listed.into_iter().filter_map(|container| container.id).map(|id| async move {
             let look = self.engine.docker.inspect_container(&id, None::<InspectContainerOptions>);
             match by(deadline, "look at a container", look).await? {
-                Ok(found) => Ok(Seen::of(&found).map(Seen::found)),
+                Ok(found) => Ok(ContainerView::of(&found).map(ContainerView::found)),
                 // Removed since it was listed.
                 Err(error) if is_missing(&error) => Ok(None),
                 Err(error) => Err(self.engine.told("look at a container", &error)),

@@ -11,7 +11,7 @@ use crate::runtime::process::signal_name;
 
 /// A container as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ContainerView {
     /// Its id.
     pub id: String,
     /// The worker that its labels name.
@@ -26,7 +26,7 @@ pub struct Seen {
     pub port: Option<u16>,
 }
 
-impl Seen {
+impl ContainerView {
     /// `None` if it is no worker of ours.
     pub fn of(container: &ContainerInspectResponse) -> Option<Self> {
         let config = container.config.as_ref()?;
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_container_that_runs_is_told_as_started_once_its_port_is_published() {
-        let found = |runs, port| Seen::of(&container(runs, port)).unwrap().found();
+        let found = |runs, port| ContainerView::of(&container(runs, port)).unwrap().found();
         let told = found(true, Some("4711"));
         assert_eq!(told.instance.map(|instance| instance.address).as_deref(), Some("127.0.0.1:4711"));
         for port in [None, Some("0"), Some("")] {

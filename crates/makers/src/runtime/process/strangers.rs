@@ -35,10 +35,10 @@ struct Stranger {
 
 /// What was found so far.
 #[derive(Debug, Default)]
-pub struct Strangers(Mutex<Seen>);
+pub struct Strangers(Mutex<Observed>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Observed {
     looked: Option<Instant>,
     found: Vec<Stranger>,
     /// When a worker was first seen without its server, by its mark.
@@ -79,7 +79,7 @@ impl Shared {
     }
 }
 
-impl Seen {
+impl Observed {
     fn look(&mut self, own: &Path, now: Instant) -> io::Result<()> {
         self.found = find(own)?;
         self.looked = Some(now);
