@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, Reservation};
-use wayleave_core::ids::{ShardId, Token};
+use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::invariants::{Broken, Verdict};
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, LinkToFetch, ReportLinks, Stage};
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
@@ -167,6 +167,12 @@ fn visits(
     visited
 }
 
+/// Judges the answer to a call with the token of a chunk.
+fn judge(world: &World, (id, token): (ChunkId, Token), sent: u64, accepted: bool) {
+    let judged = world.oracle.borrow_mut().chunks.answered(id, token, sent, accepted);
+    verdict(world, judged);
+}
+
 /// The visits of a chunk that was just claimed; `None` if its lease has ended.
 fn begin(
     world: &World,
@@ -228,11 +234,9 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
         let answer = world.ask(async |f| Pipeline::new(f).report(report, Vec::new()).await).await;
         world.tell("link", &format!("{name} {id} {} {outcome:?} {answer:?}", url.url));
         check(world, "a report", &answer);
+        judge(world, (id, token), sent_at, answer.is_ok());
         let (answer, _) = match answer {
-            Ok(answer) => {
-                verdict(world, world.oracle.borrow().chunks.accepted(id, token, sent_at));
-                answer
-            }
+            Ok(answer) => answer,
             Err(refusal) if is_stale(&refusal) => return,
             Err(_) => continue,
         };
@@ -266,9 +270,7 @@ async fn renew(world: &World, name: u64, claimed: &Claimed, visited: &[Visited])
     let call = async |frontier| Pipeline::new(frontier).renew(id, token, Millis(3_000)).await;
     let sent = world.clock.elapsed();
     let answer = world.ask(call).await;
-    if answer.is_ok() {
-        verdict(world, world.oracle.borrow().chunks.accepted(id, token, sent));
-    }
+    judge(world, (id, token), sent, answer.is_ok());
     world.tell("renew chunk", &format!("{name} {id} {answer:?}"));
     check(world, "a renewal of a chunk", &answer);
     match answer {
@@ -297,9 +299,7 @@ async fn complete(world: &Rc<World>, chance: &Chance, name: u64, claimed: &Claim
     };
     let sent = world.clock.elapsed();
     let answer = world.ask(async |frontier| Pipeline::new(frontier).end(id, token, end).await).await;
-    if answer.is_ok() {
-        verdict(world, world.oracle.borrow().chunks.accepted(id, token, sent));
-    }
+    judge(world, (id, token), sent, answer.is_ok());
     world.tell("complete chunk", &format!("{name} {id} {answer:?}"));
     check(world, "a completion", &answer);
     if answer == Ok(ChunkState::Crawled) {
@@ -346,9 +346,7 @@ pub async fn builder(world: Rc<World>, name: u64) {
             }
             let sent = world.clock.elapsed();
             let answer = world.ask(async |frontier| Pipeline::new(frontier).end(id, token, end).await).await;
-            if answer.is_ok() {
-                verdict(&world, world.oracle.borrow().chunks.accepted(id, token, sent));
-            }
+            judge(&world, (id, token), sent, answer.is_ok());
             world.tell("build", &format!("{name} {id} {answer:?}"));
             check(&world, "a build", &answer);
             if answer == Ok(ChunkState::Built) {

@@ -22,6 +22,8 @@ pub struct ChunkOracle {
     built: BTreeMap<ChunkId, Token>,
     /// All leases of chunks that workers were told of.
     leases: BTreeMap<ChunkId, Vec<Lease>>,
+    /// Calls with a token that another one had superseded. Without any, nothing says that they are refused.
+    pub superseded: u64,
 }
 
 /// A lease, and when it was asked for and told, in milliseconds of the run, which never goes back.
@@ -53,12 +55,14 @@ impl ChunkOracle {
         }
     }
 
-    /// A call with this token, sent at this time, was acknowledged. A lease that was asked for after this one had been told
-    /// is a later one, and if it was told before the call was sent, the call must have been refused.
-    pub fn accepted(&self, id: ChunkId, token: Token, sent: u64) -> Verdict {
+    /// A call with this token, sent at this time, was acknowledged or not. A lease that was asked for after this one had been
+    /// told is a later one, and if it was told before the call was sent, the call must have been refused.
+    pub fn answered(&mut self, id: ChunkId, token: Token, sent: u64, accepted: bool) -> Verdict {
         let leases = self.leases.get(&id).map_or(&[][..], Vec::as_slice);
         let Some(own) = leases.iter().find(|lease| lease.token == token) else { return Ok(()) };
-        if leases.iter().any(|other| own.told < other.asked && other.told < sent) {
+        let superseded = leases.iter().any(|other| own.told < other.asked && other.told < sent);
+        self.superseded += u64::from(superseded);
+        if superseded && accepted {
             return broken(format!("a call for chunk {id} was accepted whose token another one had superseded"));
         }
         Ok(())

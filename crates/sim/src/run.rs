@@ -40,6 +40,8 @@ pub struct Report {
     pub history: String,
     /// Reservations granted, URLs handed out in the paced form, releases acknowledged, URLs at the end.
     pub counts: [u64; 4],
+    /// Calls for chunks with a token that another one had superseded.
+    pub superseded: u64,
 }
 
 /// Runs the simulation of a seed.
@@ -163,7 +165,7 @@ async fn simulate(seed: u64, kind: Kind) -> Report {
     verdict(&world, world.oracle.borrow().judge());
     let oracle = world.oracle.borrow();
     let counts = [oracle.grants, oracle.handed_out, oracle.releases, urls];
-    Report { history: world.history(), counts }
+    Report { history: world.history(), counts, superseded: oracle.chunks.superseded }
 }
 
 /// A pool, its clients, and the site that starts its workers.

@@ -19,7 +19,7 @@ use wayleave_api::Code;
 use wayleave_api::fleet::{Desired, MachineState, MachineType, ReportMachineRequest};
 use wayleave_client::{Client, Error};
 
-use crate::limits::REPORT_INTERVAL;
+use crate::limits::{REPORT_INTERVAL, REPORT_TIMEOUT_MIN};
 use crate::pause::{Pause, Switch};
 
 /// How a worker appears in the fleet.
@@ -92,7 +92,7 @@ impl Registration {
         let (id, of) = (config.id.clone(), client.clone());
         let (token, shown) = watch::channel(token);
         let reporter = Reporter { client, config, token, orders, seen };
-        let mut interval = match reporter.report().await {
+        let mut interval = match reporter.report(REPORT_INTERVAL).await {
             Err(error) if error.is_transient() => REPORT_INTERVAL,
             told => told?,
         };
@@ -102,7 +102,7 @@ impl Registration {
             loop {
                 sleep_until(last + interval).await;
                 last = Instant::now();
-                match reporter.report().await {
+                match reporter.report(interval).await {
                     Ok(next) => interval = next,
                     Err(error) if error.is_transient() => {
                         tracing::warn!(error = %error, "a report to the fleet was not answered");
@@ -148,13 +148,15 @@ impl Drop for Registration {
 }
 
 impl Reporter {
-    /// Sends a report and does what the answer says. Returns the time until the next one.
-    async fn report(&self) -> Result<Duration, Error> {
-        let answer = match self.send().await {
+    /// Sends a report and does what the answer says. Takes the interval that was told last, and returns the time until the
+    /// next report.
+    async fn report(&self, interval: Duration) -> Result<Duration, Error> {
+        let timeout = answered_within(interval);
+        let answer = match self.send(timeout).await {
             // Deleted meanwhile, or a token of another store: as a new machine it is welcome.
             Err(error) if self.token.borrow().is_some() && error.code() == Some(Code::NotCurrent) => {
                 self.token.send_replace(None);
-                self.send().await?
+                self.send(timeout).await?
             }
             answer => answer?,
         };
@@ -174,7 +176,7 @@ impl Reporter {
         Ok(Duration::from_millis(answer.interval_ms.clamp(100, 60_000)))
     }
 
-    async fn send(&self) -> Result<wayleave_api::fleet::ReportMachineResponse, Error> {
+    async fn send(&self, timeout: Duration) -> Result<wayleave_api::fleet::ReportMachineResponse, Error> {
         let state = if self.seen.is_on() { MachineState::Paused } else { MachineState::Online };
         let request = ReportMachineRequest {
             capacity: self.config.capacity,
@@ -184,8 +186,14 @@ impl Reporter {
             version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             ..ReportMachineRequest::new(self.config.kind, self.config.address.clone())
         };
-        self.client.report_machine(&self.config.id, &request, REPORT_INTERVAL / 2).await
+        self.client.report_machine(&self.config.id, &request, timeout).await
     }
+}
+
+/// How long a report waits for its answer: half of the interval, so that one that is lost does not delay the next one, but
+/// never so short that a server far away has no time.
+fn answered_within(interval: Duration) -> Duration {
+    (interval / 2).max(REPORT_TIMEOUT_MIN)
 }
 
 /// Readable by the owner only: who has it can report in the machine's place.
@@ -195,4 +203,15 @@ fn keep(file: &std::path::Path, token: &str) -> std::io::Result<()> {
     fs::write(new.path(), token)?;
     new.persist(file).map_err(|error| error.error)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_waits_for_half_of_the_interval_that_was_told() {
+        let within = |ms| answered_within(Duration::from_millis(ms)).as_millis();
+        assert_eq!([100, 500, 5_000, 60_000].map(within), [250, 250, 2_500, 30_000]);
+    }
 }

@@ -67,6 +67,8 @@ pub const AWAY_MACHINES_MAX: usize = 10_000;
 
 /// How often a machine reports, until the server says otherwise.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+/// Shortest time that a report waits for its answer.
+pub const REPORT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 
 /// Bytes of the named fields at the head of a WARC record.
 pub const WARC_HEAD_BYTES_MAX: usize = 64 * KIB;

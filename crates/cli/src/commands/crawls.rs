@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use wayleave_api::Patch;
 use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, PurgeCrawlQuery, RetryPatch, Revisit, SetCrawlRequest};
 use wayleave_api::hosts::DeleteUrlsResponse;
+use wayleave_api::{Code, Patch};
 
 use super::pace::patch;
 use crate::exit::{Ended, NOT_FOUND, Usage};
@@ -14,6 +14,8 @@ use crate::values;
 
 /// The long-poll time of one call.
 const CALL_WAIT_MS: u64 = 30_000;
+/// What the deletion of a crawl that is not known did.
+const LEFT_OVER: &str = "nothing was deleted; chunks that an earlier deletion may have left have ended";
 
 /// Arguments of `crawls`.
 #[derive(Clone, Debug, clap::Args)]
@@ -203,8 +205,16 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             Err(Usage(text).into())
         }
         Command::Delete { crawl, yes: true } => {
-            remote.check_crawl(Some(&crawl)).await?;
-            deleted(remote, client.delete_crawl(&crawl).await?)
+            let unknown = match remote.check_crawl(Some(&crawl)).await {
+                Err(error) if error.code() == Some(Code::UnknownCrawl) => Some(error),
+                known => known.map(|()| None)?,
+            };
+            // Also if it is gone: a deletion that was cut short may have left chunks of it.
+            let answer = client.delete_crawl(&crawl).await?;
+            match unknown {
+                Some(error) if answer.deleted == 0 => Err(anyhow::Error::new(error).context(LEFT_OVER)),
+                _ => deleted(remote, answer),
+            }
         }
         Command::Purge { crawl, older_than, host } => {
             remote.check_crawl(Some(&crawl)).await?;

@@ -52,7 +52,12 @@ impl FleetTimes {
             if (least..=FLEET_MS_MAX).contains(&ms) {
                 return Ok(Millis(ms));
             }
-            Err(Usage(format!("{name} = {ms} is not between {least} and {FLEET_MS_MAX}")))
+            let flag = name.replace('_', "-");
+            Err(Usage(format!(
+                "--{flag}, or {name} in the file, is {ms} and not between {least} and {FLEET_MS_MAX} milliseconds: set it to one of \
+                 those, or leave it out for {usual}",
+                usual = usual.0
+            )))
         };
         let report = flags.report_interval_ms.or(file.report_interval_ms);
         let probe = flags.probe_interval_ms.or(file.probe_interval_ms);
@@ -98,8 +103,9 @@ mod tests {
     fn what_is_out_of_bounds_is_named() {
         let refuse = |given: Given| FleetTimes::merge(Given::default(), given).unwrap_err().to_string();
         let told = refuse(Given { report_interval_ms: Some(499), ..Given::default() });
-        assert!(told.contains("report_interval_ms = 499 is not between 500 and 86400000"), "{told}");
+        let wanted = "--report-interval-ms, or report_interval_ms in the file, is 499 and not between 500 and 86400000";
+        assert!(told.contains(wanted) && told.ends_with("or leave it out for 5000"), "{told}");
         let told = refuse(Given { replace_after_ms: Some(86_400_001), ..Given::default() });
-        assert!(told.contains("replace_after_ms = 86400001"), "{told}");
+        assert!(told.contains("--replace-after-ms, or replace_after_ms in the file, is 86400001"), "{told}");
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use wayleave_api::Code;
+use wayleave_api::carry::{ExportChunksQuery, ImportChunksRequest};
 use wayleave_api::chunks::{
     Artifact, ClaimChunksRequest, ClaimedChunk, CompleteChunkRequest, FailChunkRequest, ReportLinksRequest, Stage,
 };
@@ -413,4 +414,26 @@ async fn bad_lines_and_chunks_of_another_store_are_refused_by_line_and_change_no
     assert_eq!(imported.code, 4, "{}", imported.err);
     assert!(imported.err.contains("import into a store without chunks"), "{}", imported.err);
     assert_eq!(target.chunks()[0]["created_at"], good["chunk"]["created_at"]);
+}
+
+/// A deletion that was cut short leaves chunks of a crawl that is not known any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crawl_that_is_gone_is_deleted_again_with_the_chunks_that_it_left() {
+    let ((_keep, data), (_keep_other, other)) = (folder(), folder());
+    let from = Server::start(&data);
+    from.run(&["put", "http://a.example/1"]).ok();
+    let source = Fleet::of(&from);
+    let chunk = source.claim(Stage::Crawl).await.unwrap();
+    source.fetch(&chunk).await;
+    source.complete(&chunk, "a").await;
+    let chunks = source.client.export_chunks(&ExportChunksQuery::default()).await.unwrap().chunks;
+    let to = Server::start(&other);
+    let target = Fleet::of(&to);
+    target.client.import_chunks(&ImportChunksRequest { chunks }).await.unwrap();
+    let state = || to.run(&["chunks", "show", &chunk.id, "--json"]).json().remove(0)["state"].clone();
+    assert_eq!(state(), "crawled");
+    let told = to.run(&["crawls", "delete", "DEFAULT", "--yes"]);
+    assert_eq!(told.code, 3, "{}", told.err);
+    assert!(told.err.contains("have ended") && told.err.contains("crawl 'DEFAULT' is not known"), "{}", told.err);
+    assert_eq!(state(), "skipped");
 }

@@ -1,5 +1,6 @@
 //! The judge: what silence, self-reported errors and probes say about a machine.
 
+use super::config::Config;
 use super::row::{Cause, Judged, Kind, MachineRow, Reported, Write};
 use super::state::{Machine, State};
 use crate::limits::{FORGIVEN_AFTER, FORGOTTEN_AFTER, SLICE_ROWS, WRITTEN_OFF_AFTER};
@@ -89,10 +90,10 @@ impl State {
 
     /// The verdict, if it or its cause changes.
     fn verdict(&self, machine: &Machine, now: Time) -> Option<(Judged, Cause)> {
-        let row = &machine.row;
+        let (row, config) = (&machine.row, self.config_of(machine));
         let silent = now.since(self.silent_since(machine));
         // A report that this state has heard itself: nobody is promoted because the owner was deaf or is new.
-        let reports = machine.heard.is_some_and(|at| now.since(at) < self.config.suspect_after());
+        let reports = machine.heard.is_some_and(|at| now.since(at) < config.suspect_after());
         if let Some(until) = self.awaited_until(machine) {
             return (now >= until && row.judged == Judged::Suspect).then_some((Judged::Failed, Cause::Restored));
         }
@@ -101,9 +102,9 @@ impl State {
             Judged::Failed if reports && row.reported != Reported::Error => (Judged::Probation, Cause::Returned),
             Judged::Failed => return None,
             _ if row.reported == Reported::Error => (Judged::Failed, Cause::SaidError),
-            _ if silent >= self.config.failed_after() => (Judged::Failed, Cause::Silent),
+            _ if silent >= config.failed_after() => (Judged::Failed, Cause::Silent),
             Judged::Probation if now < self.config.probation_ends(row) || !reports => return None,
-            _ if silent >= self.config.suspect_after() => (Judged::Suspect, Cause::Silent),
+            _ if silent >= config.suspect_after() => (Judged::Suspect, Cause::Silent),
             _ if machine.probes.look_bad(row.kind) && !self.tallies.distrusts_probes(row.kind) => {
                 (Judged::Suspect, Cause::Probes)
             }
@@ -114,6 +115,12 @@ impl State {
         (verdict != (row.judged, row.cause)).then_some(verdict)
     }
 
+    /// The settings that a machine is judged by. One that was told a longer interval, by this owner before a restart or by
+    /// another one, keeps to that until it has heard of the present one.
+    pub(super) fn config_of(&self, machine: &Machine) -> Config {
+        Config { report_interval: self.config.report_interval.max(machine.row.told), ..self.config }
+    }
+
     /// From when its silence counts: its last report, unless this state could not hear it since.
     pub(super) fn silent_since(&self, machine: &Machine) -> Time {
         machine.heard.unwrap_or_default().max(self.listening_since)
@@ -121,21 +128,21 @@ impl State {
 
     /// When its verdict changes by time alone.
     pub(super) fn next_change(&self, machine: &Machine, now: Time) -> Option<Time> {
-        let (row, heard) = (&machine.row, self.silent_since(machine));
+        let (row, heard, config) = (&machine.row, self.silent_since(machine), self.config_of(machine));
         if let Some(until) = self.awaited_until(machine) {
             return Some(until);
         }
         match row.judged {
             Judged::Failed => None,
             Judged::Healthy if row.failures > 0 => {
-                Some(heard.after(self.config.suspect_after()).min(row.judged_at.after(FORGIVEN_AFTER)))
+                Some(heard.after(config.suspect_after()).min(row.judged_at.after(FORGIVEN_AFTER)))
             }
-            Judged::Healthy => Some(heard.after(self.config.suspect_after())),
-            Judged::Suspect => Some(heard.after(self.config.failed_after())),
+            Judged::Healthy => Some(heard.after(config.suspect_after())),
+            Judged::Suspect => Some(heard.after(config.failed_after())),
             Judged::Probation if self.config.probation_ends(row) > now => {
-                Some(self.config.probation_ends(row).min(heard.after(self.config.failed_after())))
+                Some(self.config.probation_ends(row).min(heard.after(config.failed_after())))
             }
-            Judged::Probation => Some(heard.after(self.config.failed_after())),
+            Judged::Probation => Some(heard.after(config.failed_after())),
         }
     }
 }

@@ -162,6 +162,7 @@ impl State {
             failures: 0,
             seen_at: now,
             registered_at: now,
+            told: self.config.report_interval,
         };
         out.push(Write::Machine(id.clone(), Some(row.clone())));
         self.insert(id.clone(), row, Some(now), now);
@@ -169,8 +170,11 @@ impl State {
 
     fn hear(&mut self, id: &MachineId, report: &Report, facts: &Facts, now: Time, out: &mut Vec<Write>) {
         let Some(machine) = self.machines.get_mut(id) else { return };
+        let (again, interval) = (machine.heard.is_some(), self.config.report_interval);
         machine.heard = Some(now.max(machine.heard.unwrap_or_default()));
         let mut row = machine.row.clone();
+        // A shorter interval counts from the second report: the answer to the first one may be lost.
+        row.told = if again { interval } else { interval.max(row.told) };
         let known = report.from.is_none() || [row.from, row.also_from].contains(&report.from);
         let moved = row.address != report.address;
         if moved {

@@ -78,6 +78,7 @@ impl State {
             failures: carried.failures,
             seen_at: carried.seen_at.min(now),
             registered_at: carried.registered_at.min(now),
+            told: self.config.report_interval,
         };
         out.push(Write::Machine(id.clone(), Some(row.clone())));
         self.insert(id.clone(), row, None, now);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::Token;
 use crate::names::MachineId;
-use crate::time::Time;
+use crate::time::{Millis, Time};
 
 /// What a machine does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -171,6 +171,8 @@ pub struct MachineRow {
     pub seen_at: Time,
     /// When it registered.
     pub registered_at: Time,
+    /// The interval of reports that it keeps to: the one that it was told, by this owner or one before.
+    pub told: Millis,
 }
 
 /// A change of rows. Within a list, a later write to the same row wins.

@@ -133,7 +133,7 @@ impl State {
     }
 
     fn explain_verdict(&self, machine: &Machine, now: Time) -> String {
-        let row = &machine.row;
+        let (row, config) = (&machine.row, self.config_of(machine));
         let silent_since = self.silent_since(machine);
         let silent = now.since(silent_since);
         // A new owner has not heard a machine yet; then the silence is not the machine's.
@@ -146,12 +146,12 @@ impl State {
             (Judged::Healthy, _) if row.failures > 0 => {
                 format!(
                     "{heard}; suspect if silent for {} more; failures not forgiven yet: {}",
-                    left(self.config.suspect_after()),
+                    left(config.suspect_after()),
                     row.failures
                 )
             }
             (Judged::Healthy, _) => {
-                format!("{heard}; suspect if silent for {} more", left(self.config.suspect_after()))
+                format!("{heard}; suspect if silent for {} more", left(config.suspect_after()))
             }
             (Judged::Suspect, Cause::Probes) => format!(
                 "{heard}, but missed {} of the last {PROBES_KEPT} probes to {}: check its address and what lies between",
@@ -168,7 +168,7 @@ impl State {
                 format!(
                     "missed {} reports: {heard}; failed if silent for {} more",
                     REPORTS_MISSED_SUSPECT,
-                    left(self.config.failed_after())
+                    left(config.failed_after())
                 )
             }
             (Judged::Failed, Cause::SaidError) => {
@@ -188,7 +188,7 @@ impl State {
             (Judged::Probation, _) => {
                 format!(
                     "its probation is over, but it {heard}; healthy with its next report, failed if silent for {} more",
-                    left(self.config.failed_after())
+                    left(config.failed_after())
                 )
             }
         }

@@ -7,6 +7,7 @@
 //! because their hosts live elsewhere by now, nobody fetched them or they are to be tried again later, are carried as
 //! returned: otherwise the file would name them nowhere but as finished.
 
+use hashbrown::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::row::{Artifact, ChunkRow, ChunkState, LinkState};
@@ -92,10 +93,14 @@ impl ChunkRow {
     /// The chunk as it is carried, without its copies. `rows` are those of its links, by position, as far as they were
     /// read. A link that has left the chunk is left out, unless the chunk was sent back, and so is a long URL that was
     /// deleted.
+    ///
+    /// A URL that failed and is to be tried again is returned, once, beside its error. Errors come last and only as far as
+    /// there is room: without one a URL is still queued, but without its return it would be lost.
     #[must_use]
     pub fn carry(&self, rows: &[Option<UrlRow>], frontier: &Frontier) -> CarriedChunk {
         let here = self.present(frontier);
-        let (mut links, mut returned) = (Vec::with_capacity(self.links.len()), Vec::new());
+        let (mut links, mut errors) = (Vec::with_capacity(self.links.len()), Vec::new());
+        let mut returned: HashSet<(HostName, Box<str>)> = HashSet::new();
         for (at, link) in self.links.iter().enumerate() {
             let state = match link.state {
                 LinkState::Crawling => CarriedLinkState::Crawling,
@@ -115,12 +120,21 @@ impl ChunkRow {
                 && state == CarriedLinkState::Error
                 && row.is_some_and(|row| !matches!(row.status, UrlStatus::Done { .. }));
             let carried = CarriedLink { host: link.host.clone(), url: link.url.1.url(&link.host, whole), state };
-            returned.extend(again.then(|| CarriedLink { state: CarriedLinkState::Returned, ..carried.clone() }));
-            links.push(carried);
+            if again || state == CarriedLinkState::Returned {
+                returned.insert((carried.host.clone(), carried.url.clone()));
+            }
+            match state {
+                CarriedLinkState::Crawling | CarriedLinkState::Crawled => links.push(carried),
+                CarriedLinkState::Error => errors.push(carried),
+                CarriedLinkState::Returned => {}
+            }
         }
-        // Beside its error, as far as there is room.
-        returned.truncate(limits::CHUNK_LINKS_EVER_MAX.saturating_sub(links.len()));
-        links.append(&mut returned);
+        let mut returned: Vec<_> = returned.into_iter().collect();
+        returned.sort_unstable();
+        let left = |(host, url)| CarriedLink { host, url, state: CarriedLinkState::Returned };
+        links.extend(returned.into_iter().map(left));
+        errors.truncate(limits::CHUNK_LINKS_EVER_MAX.saturating_sub(links.len()));
+        links.append(&mut errors);
         CarriedChunk {
             id: self.id,
             crawl: self.crawl.clone(),

@@ -356,13 +356,17 @@ impl ChunkRow {
     /// Sends the chunk back to the crawl stage: the URLs that it had fetched, or that were marked as failed when it was
     /// set aside, become its links again, as far as nobody else has queued or taken them. The others are remembered as
     /// returned, unless they were deleted.
+    ///
+    /// A link that had left the chunk before is not taken back, even if its URL is finished: another chunk may have fetched
+    /// it since. Every URL is taken once: its row was read before the first one, so a second one would be counted anew.
     fn crawl_again(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
         (self.crawled, self.sent_back) = (None, true);
         (self.state, self.lease, self.since) = (ChunkState::Crawling, None, facts.now);
         let holder: Arc<str> = "".into();
         let mut again: Vec<super::row::LinkRow> = Vec::new();
-        let wanted = |link: &super::row::LinkRow| !matches!(link.state, LinkState::Error(_));
-        let links: Vec<_> = self.links.iter().zip(facts.rows).filter(|(link, _)| wanted(link)).collect();
+        let mut once: HashSet<(HostName, LinkUrl)> = HashSet::new();
+        let links = self.links.iter().zip(facts.rows).filter(|(link, _)| !link.has_left());
+        let links: Vec<_> = links.filter(|(link, _)| once.insert((link.host.clone(), link.url.clone()))).collect();
         let mut parcels: Vec<(HostName, Vec<_>)> = Vec::new();
         for (link, row) in links {
             let parcel = (link.url.clone(), row.clone());
@@ -389,14 +393,14 @@ impl ChunkRow {
             self.move_on(ChunkState::Skipped, facts.now);
         }
         let taken: HashSet<LinkUrl> = again.iter().map(|link| link.url.clone()).collect();
-        let mut rows = facts.rows.iter();
+        let (mut rows, mut once) = (facts.rows.iter(), HashSet::new());
         self.links.retain_mut(|link| {
             let known = rows.next().is_some_and(Option::is_some) || !frontier.has_queue(link.url.0);
             if matches!(link.state, LinkState::Error(_)) {
                 return true;
             }
             link.leave(true);
-            known && !taken.contains(&link.url)
+            known && !taken.contains(&link.url) && once.insert((link.host.clone(), link.url.clone()))
         });
         self.links.extend(again);
     }

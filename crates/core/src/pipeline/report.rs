@@ -135,9 +135,8 @@ impl State {
             link.state = LinkState::Error(digest(result));
             vacancies.push(at);
         }
-        if !report.replace || after.links.len() >= limits::CHUNK_LINKS_EVER_MAX {
-            vacancies.clear();
-        }
+        let room = limits::CHUNK_LINKS_EVER_MAX.saturating_sub(after.links.len());
+        vacancies.truncate(if report.replace { room } else { 0 });
         answer.left = after.open_links(frontier);
         self.store(Some(&before), after, &mut writes.pipeline);
         Ok((answer, vacancies))

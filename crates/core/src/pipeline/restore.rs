@@ -18,6 +18,8 @@
 //! 7. A link has left a chunk that was sent back to the crawl stage: its URL is queued where it lives, as in 4, if it is
 //!    finished here: it was read before. It may have been finished once more since; then it is crawled once too often.
 //! 8. The import is repeated: the chunk is known by its id and the time it was made, and is not touched.
+//! 9. A file names a URL twice: it is one link, the first one, beside what failed before. Two links of one URL would be
+//!    taken from the same row, and counted twice.
 
 use hashbrown::HashSet;
 use serde::{Deserialize, Serialize};
@@ -174,6 +176,8 @@ impl State {
             self.raise_ids(carried.id.counter() + 1, &mut writes.pipeline);
         }
         let now = facts.now;
+        let (links, urls) = carried.link_rows(frontier, std::mem::take(&mut facts.urls));
+        facts.urls = urls;
         let mut row = ChunkRow {
             id: carried.id,
             crawl: carried.crawl.clone(),
@@ -185,7 +189,7 @@ impl State {
             inputs_lost: carried.inputs_lost,
             created_at: carried.created_at,
             since: carried.since.min(now),
-            links: carried.link_rows(frontier),
+            links,
             crawled: carried.crawled.clone(),
             built: carried.built.clone(),
             // Placement is asked again, and knows it if its copies were restored.
@@ -209,9 +213,15 @@ impl State {
 }
 
 impl CarriedChunk {
-    fn link_rows(&self, frontier: &Frontier) -> Vec<LinkRow> {
-        let urls = self.urls(frontier);
-        let row = |(link, url): (&CarriedLink, LinkUrl)| LinkRow {
+    /// Its links, and with each what is known of its URL. A URL is named once, beside what failed before.
+    fn link_rows(&self, frontier: &Frontier, known: Vec<Option<Known>>) -> (Vec<LinkRow>, Vec<Option<Known>>) {
+        let (urls, mut once) = (self.urls(frontier), HashSet::new());
+        let known = known.into_iter().chain(std::iter::repeat_with(|| None));
+        // The host too: links that live elsewhere have one queue, and a key does not tell the host.
+        let mut first = |link: &CarriedLink, (_, key): &LinkUrl| {
+            link.state == CarriedLinkState::Error || once.insert((link.host.clone(), key.clone()))
+        };
+        let row = |link: &CarriedLink, url: LinkUrl| LinkRow {
             lease: None,
             host: link.host.clone(),
             url,
@@ -224,7 +234,8 @@ impl CarriedChunk {
             },
             replaced_by: None,
         };
-        self.links.iter().zip(urls).map(row).collect()
+        let links = self.links.iter().zip(urls).zip(known).filter(|((link, url), _)| first(link, url));
+        links.map(|((link, url), known)| (row(link, url), known)).unzip()
     }
 }
 

@@ -2,7 +2,8 @@
 //! Lifetime: from its registration until it is deleted.
 //! Key: shard 0 · 23 · its name. Value: version, type, address, where its reports come from, capacity, row, version
 //! text, token, whether it was presented, the three columns, the cause, times, failures, where else its reports come
-//! from, whether it is written off. Version 1 ends before the last two.
+//! from, whether it is written off, the interval that it was told. Version 1 ends before the last three, version 2 before
+//! the last one.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,13 +13,16 @@ use wayleave_core::fleet::{
     Cause, Desired, Judged, Kind as MachineKind, MachineRow, Reported, RowNo, Write as CoreWrite,
 };
 use wayleave_core::ids::{ShardId, Token};
+use wayleave_core::limits::REPORT_INTERVAL;
 use wayleave_core::names::MachineId;
-use wayleave_core::time::Time;
+use wayleave_core::time::{Millis, Time};
 
 use super::{Kind, key as keys};
 use crate::{Key, Write};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// Before the interval of reports could be set: all machines were told the same.
+const ONE_INTERVAL: u8 = 2;
 /// Before machines had a second sender and were written off.
 const FIRST_VERSION: u8 = 1;
 const KINDS: [MachineKind; 3] = [MachineKind::Crawler, MachineKind::Builder, MachineKind::Server];
@@ -75,6 +79,7 @@ pub fn encode(row: &MachineRow) -> Vec<u8> {
     out.number(row.registered_at.0);
     write_ip(&mut out, row.also_from);
     out.byte(row.written_off.into());
+    out.number(row.told.0);
     out.into()
 }
 
@@ -114,10 +119,14 @@ pub fn decode(bytes: &[u8]) -> Result<MachineRow, Damaged> {
         failures: input.small()?,
         seen_at: Time(input.number()?),
         registered_at: Time(input.number()?),
+        told: REPORT_INTERVAL,
     };
     if layout > FIRST_VERSION {
         row.also_from = read_ip(input.bytes()?)?;
         row.written_off = input.byte()? != 0;
+    }
+    if layout > ONE_INTERVAL {
+        row.told = Millis(input.number()?);
     }
     Ok(row)
 }
@@ -184,13 +193,14 @@ mod tests {
         fn machines_read_back_and_what_is_cut_off_is_refused(
             columns in (select(&KINDS[..]), select(&DESIRED[..]), select(&REPORTED[..]), select(&JUDGED[..]), select(&CAUSES[..])),
             from in ip(), also_from in ip(), written_off: bool, capacity: u32, row: Option<u8>, version in prop::option::of("[a-z]{0,9}"), token: [u8; 16],
-            confirmed: bool, times: [u32; 3], failures: u32, id in "[a-zø:.]{1,20}", shard: u16,
+            confirmed: bool, times: [u32; 3], told in 0..128u64, failures: u32, id in "[a-zø:.]{1,20}", shard: u16,
         ) {
             let (kind, desired, reported, judged, cause) = columns;
             let [judged_at, seen_at, registered_at] = times.map(|at| Time(at.into()));
             let row = MachineRow {
                 kind, address: "10.0.0.1:80".into(), from, also_from, written_off, capacity, row: row.map(RowNo), version: version.map(Into::into),
                 token: Token(token), confirmed, desired, reported, judged, cause, judged_at, failures, seen_at, registered_at,
+                told: Millis(told),
             };
             let write = encode_write(ShardId(shard), &CoreWrite::Machine(id.as_str().into(), Some(row.clone())));
             prop_assert_eq!(parse_key(&write.key), Ok(id.into()));
@@ -199,10 +209,12 @@ mod tests {
             for cut in 0..bytes.len() {
                 prop_assert!(decode(&bytes[..cut]).is_err(), "{} bytes", cut);
             }
-            // Version 1 ended before the last two fields.
-            let more = 2 + also_from.map_or(0, |ip| if ip.is_ipv4() { 4 } else { 16 });
+            // Version 2 ended before the last field, which is one byte here, and version 1 before the last three.
+            let second = [&[2], &bytes[1..bytes.len() - 1]].concat();
+            prop_assert_eq!(decode(&second), Ok(MachineRow { told: REPORT_INTERVAL, ..row.clone() }));
+            let more = 3 + also_from.map_or(0, |ip| if ip.is_ipv4() { 4 } else { 16 });
             let first = [&[1], &bytes[1..bytes.len() - more]].concat();
-            prop_assert_eq!(decode(&first), Ok(MachineRow { also_from: None, written_off: false, ..row.clone() }));
+            prop_assert_eq!(decode(&first), Ok(MachineRow { also_from: None, written_off: false, told: REPORT_INTERVAL, ..row }));
         }
 
         #[test]

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, PutOutcome, UrlResult};
 use wayleave_core::frontier::view::{UrlFilter, UrlState};
-use wayleave_core::pipeline::carry::{CarriedChunk, CarriedLinkState};
+use wayleave_core::ids::ChunkId;
+use wayleave_core::pipeline::carry::{CarriedChunk, CarriedLink, CarriedLinkState};
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, ReportLinks, Stage};
 use wayleave_core::pipeline::restore::Restored;
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
@@ -180,4 +181,33 @@ async fn links_that_failed_or_were_deleted_are_not_carried() {
     pipeline(&other).end(chunk.id, chunk.token, EndChunk::Complete(None)).await.unwrap();
     assert!(carry(&other).await[0].links.is_empty());
     assert_eq!(pipeline(&other).decide(chunk.id, OperatorAction::Retry).await, Ok(ChunkState::Skipped));
+}
+
+/// A chunk that placement refuses is not restored, so nothing that it names is queued.
+#[tokio::test(start_paused = true)]
+async fn links_of_a_chunk_that_is_refused_stay_as_they_are() {
+    let (world, urls) = lost().await;
+    let good = carry(&world).await.remove(0);
+    let returned = |link: &&CarriedLink| link.state == CarriedLinkState::Returned;
+    assert_eq!(good.links.iter().filter(returned).map(|link| link.url.to_string()).collect::<Vec<_>>(), urls[..1]);
+    let nowhere = || Some(Artifact { location: "".into(), bytes: 3, checksum: [1; 32] });
+    let links = vec![CarriedLink { state: CarriedLinkState::Returned, ..good.links[1].clone() }];
+    let bad = CarriedChunk {
+        id: ChunkId::new(good.id.shard(), good.id.counter() + 1),
+        state: ChunkState::Built,
+        crawled: nowhere(),
+        built: nowhere(),
+        links: links.clone(),
+        ..good.clone()
+    };
+    let to = World::new(2).await;
+    for url in &urls {
+        let put = Put { kind: PutKind::Restored { due: None }, ..disc(url) };
+        assert_eq!(to.put(vec![put]).await, [PutOutcome::Added]);
+    }
+    // Beside one that is accepted, without links of its own.
+    let good = CarriedChunk { links: Vec::new(), ..good };
+    let told = pipeline(&to).restore(vec![good, bad]).await.unwrap();
+    assert!(matches!(&told[..], [Restored::Restored, Restored::Refused(_)]), "{told:?}");
+    assert_eq!(to.lookup(&links[0].url).await.unwrap().state, UrlState::Fetched);
 }

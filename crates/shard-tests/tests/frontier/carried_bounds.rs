@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, UrlResult};
 use wayleave_core::ids::{ChunkId, ShardId};
 use wayleave_core::limits::{CHUNK_AHEAD_MAX, CHUNK_COUNTER_RESTORED_MAX, CHUNK_NUMBERS_AHEAD_MAX, SLICE_ROWS};
@@ -16,7 +17,7 @@ use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::{Kind, key};
 use wayleave_shard::pipeline::Pipeline;
 
-use crate::faulty::Faulty;
+use crate::faulty::{Fate, Faulty};
 use crate::fleet::NOW;
 use crate::support::*;
 
@@ -311,4 +312,30 @@ async fn chunks_in_progress_of_a_deleted_crawl_end_in_bounded_commits() {
     // A new crawl of this name is another one.
     frontier.put(vec![disc("http://new.example/1")]).await;
     assert_eq!(pipeline.claim(claim(1, 1, None), NOW, NOW).await.unwrap().len(), 1);
+}
+
+/// Whatever becomes of a slice, refused or in doubt, the answer says what is left and what to do.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_ends_between_its_slices_says_that_it_may_be_repeated() {
+    for fate in [Fate::Refused, Fate::Lost] {
+        let mut told = 0;
+        for before in 0..4 {
+            let store = Faulty::new();
+            let frontier = store.open(1).await;
+            let pipeline = Pipeline::new(frontier.clone());
+            frontier.put(vec![disc("http://h.example/1")]).await;
+            let chunk = pipeline.claim(claim(1, 1, None), NOW, NOW).await.unwrap().remove(0);
+            fetch_and_complete(&pipeline, &chunk).await;
+            store.set_fates(&[vec![Fate::Done; before], vec![fate]].concat());
+            let refused = frontier.delete_crawl("DEFAULT".into()).await;
+            store.set_fates(&[]);
+            pass(5_000).await;
+            if matches!(&refused, Err(Refusal::OutcomeUnknown(why)) if why.contains("delete it again")) {
+                told += 1;
+            }
+            frontier.delete_crawl("DEFAULT".into()).await.unwrap();
+            assert_eq!(pipeline.chunk(chunk.id).await.unwrap().state, ChunkState::Skipped, "{fate:?} after {before}");
+        }
+        assert!(told > 0, "{fate:?}");
+    }
 }

@@ -256,6 +256,7 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn delete_crawl(&self, crawl: CrawlName) -> CallResult<u64> {
+        const LEFT: &str = "the crawl was deleted, but chunks of it may still be built; delete it again";
         let ask = |at| AdminChange::DeleteCrawl { crawl: crawl.clone(), at };
         let counts: Vec<u64> = self.router.ask_all(&self.all(), ask(self.now())).await?;
         // A second pass: a shard that was reopened since the first one no longer remembers the deletion, and links
@@ -267,8 +268,9 @@ impl Frontier {
         let part =
             |refusal: Refusal| refusal.after_a_part("the crawl was deleted, but links found meanwhile may be stored");
         let late: Vec<u64> = self.router.ask_all(&self.all(), ask(at)).await.map_err(part)?;
-        let part = |refusal: Refusal| {
-            refusal.after_a_part("the crawl was deleted, but chunks of it may still be built; delete it again")
+        let part = |refusal: Refusal| match refusal {
+            Refusal::OutcomeUnknown(why) => Refusal::OutcomeUnknown(format!("{LEFT}: {why}")),
+            refusal => refusal.after_a_part(LEFT),
         };
         Pipeline::new(self.clone()).end_chunks(&crawl, at).await.map_err(part)?;
         Ok(counts.into_iter().chain(late).sum())

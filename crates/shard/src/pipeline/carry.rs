@@ -162,11 +162,11 @@ impl Pipeline {
     ) -> CallResult<()> {
         let chunks: Vec<CarriedChunk> = slice.iter().map(|(_, chunk)| chunk.clone()).collect();
         let met: Met = self.ask(shard, ChunkCall::Meet(chunks)).await?;
-        let (mut fresh, mut departed) = (Vec::new(), Vec::new());
+        let (mut fresh, mut away) = (Vec::new(), Vec::new());
         for ((at, chunk), met) in slice.into_iter().zip(met) {
             match met {
                 Ok(links) => {
-                    departed.extend(links.into_iter().map(|(host, url)| (chunk.crawl.clone(), host, url)));
+                    away.push(links);
                     fresh.push((at, chunk));
                 }
                 Err(met) => tell(told, at, Some(met)),
@@ -174,10 +174,13 @@ impl Pipeline {
         }
         let refused = self.restore_copies(&fresh).await?;
         let (mut places, mut chunks) = (Vec::with_capacity(fresh.len()), Vec::with_capacity(fresh.len()));
-        for ((at, chunk), refused) in fresh.into_iter().zip(refused) {
+        // Only those of chunks that are restored: a chunk that is refused changes nothing.
+        let mut departed = Vec::new();
+        for (((at, chunk), links), refused) in fresh.into_iter().zip(away).zip(refused) {
             match refused {
                 Some(why) => tell(told, at, Some(Restored::Refused(why.to_string().into()))),
                 None => {
+                    departed.extend(links.into_iter().map(|(host, url)| (chunk.crawl.clone(), host, url)));
                     places.push(at);
                     chunks.push(chunk);
                 }

@@ -17,13 +17,16 @@ fn run_seeds(run: fn(u64) -> Report, seeds: u64) {
         return;
     }
     let seeds = number("WAYLEAVE_SIM_SEEDS").unwrap_or(seeds);
-    let mut sum = [0; 4];
+    let (mut sum, mut superseded) = ([0; 4], 0);
     for report in cores::run_seeds(0..seeds, run) {
+        superseded += report.superseded;
         sum.iter_mut().zip(report.counts).for_each(|(sum, count)| *sum += count);
     }
     let [grants, handed_out, releases, urls] = sum;
     println!("{seeds} seeds: {grants} reservations, {handed_out} paced, {releases} finished, {urls} URLs at the end");
+    println!("{superseded} calls for chunks with a token that another one had superseded");
     assert!(grants > seeds * 20 && handed_out > seeds * 20 && urls > seeds * 20, "the runs do something: {sum:?}");
+    assert!(superseded > 0 || seeds < 50, "no worker of a chunk was ever superseded");
 }
 
 #[test]

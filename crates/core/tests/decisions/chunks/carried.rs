@@ -37,7 +37,7 @@ fn puts(works: &Works) -> Vec<Put> {
 }
 
 /// A store with the URLs of another, and the chunks to restore.
-fn moved(from: &Works, foreign: bool) -> (World, Vec<CarriedChunk>) {
+pub fn moved(from: &Works, foreign: bool) -> (World, Vec<CarriedChunk>) {
     let mut world = World::new();
     world.works.shard.now = from.shard.now;
     for put in puts(from) {

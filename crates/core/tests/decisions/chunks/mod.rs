@@ -3,6 +3,7 @@
 mod carried;
 mod corners;
 mod properties;
+mod sent_back;
 mod support;
 
 use support::{Works, artifact, claim_of};

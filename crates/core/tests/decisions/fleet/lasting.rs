@@ -248,3 +248,51 @@ fn a_restored_machine_drops_the_token_of_another_store_and_registers_also_after_
         assert_eq!(world.report("c", &foreign).map(drop), Err(Refusal::AnothersToken("c".into())), "it is here now");
     }
 }
+
+/// A machine keeps to the interval that it was told last, whatever the owner that judges it would tell it.
+#[test]
+fn a_shorter_interval_is_no_silence_of_machines_that_were_told_a_longer_one() {
+    let every = |ms| Config { report_interval: Millis(ms), ..Config::default() };
+    let mut world = World::new();
+    world.state = State::load(every(60_000), Vec::new(), world.now);
+    assert_eq!(world.beat("s", &report(Kind::Server)).unwrap().interval, Millis(60_000));
+    assert_eq!(world.beat("dead", &report(Kind::Server)).unwrap().interval, Millis(60_000));
+    let judged = |world: &World| ["s", "dead"].map(|id| world.store[id].judged);
+    // A restart with another setting, or another owner.
+    world.state = State::load(every(5_000), world.store.clone(), world.now);
+    world.pass(59_999);
+    assert_eq!(judged(&world), [Judged::Healthy; 2]);
+    world.pass(1);
+    assert_eq!(world.beat("s", &report(Kind::Server)).unwrap().interval, Millis(5_000));
+    // That answer is lost, so it reports a minute later again.
+    world.pass(60_000);
+    assert_eq!(judged(&world), [Judged::Healthy; 2]);
+    assert_eq!(world.beat("s", &report(Kind::Server)).unwrap().interval, Millis(5_000));
+    assert_eq!(world.written.len(), 1, "its row says what it was told");
+    // From now on it is judged like others, also by the next owner.
+    world.state = State::load(every(5_000), world.store.clone(), world.now);
+    world.pass(29_999);
+    assert_eq!(judged(&world), [Judged::Suspect, Judged::Healthy]);
+    world.pass(1);
+    assert_eq!(judged(&world), [Judged::Failed, Judged::Healthy]);
+    // Who does not report at all has failed after six of the intervals that it was told.
+    world.pass(329_999);
+    assert_eq!(judged(&world), [Judged::Failed, Judged::Suspect]);
+    world.pass(1);
+    assert_eq!(judged(&world), [Judged::Failed, Judged::Failed]);
+}
+
+/// The other way round nothing is to be waited for: the owner judges by its own, longer interval.
+#[test]
+fn a_longer_interval_counts_at_once() {
+    let mut world = World::new();
+    world.beat("s", &report(Kind::Server)).unwrap();
+    let slow = Config { report_interval: Millis(60_000), ..Config::default() };
+    world.state = State::load(slow, world.store.clone(), world.now);
+    world.pass(5_000);
+    assert_eq!(world.beat("s", &report(Kind::Server)).unwrap().interval, Millis(60_000));
+    // It is told, and the next owner has the shorter one again, before it has reported to this one twice.
+    world.state = State::load(Config::default(), world.store.clone(), world.now);
+    world.pass(60_000);
+    assert_eq!(world.store["s"].judged, Judged::Healthy);
+}

@@ -75,7 +75,8 @@ pub async fn next_chunk_number(State(app): State<App>) -> Result<Json<ChunkNumbe
 
 /// Raises the numbers of new chunks above those of another store, whose chunks are about to be imported.
 ///
-/// Numbers are never lowered. A chunk cannot be imported if its number is 2^40 or more above the next one.
+/// Numbers are never lowered. Those that are skipped are lost, so a raise by 2^40 or more is refused (422), and a chunk
+/// whose number is 2^36 or more above the next one is rejected by the import: raise the numbers first.
 #[utoipa::path(
     post, path = "/v1/chunks/raise_numbers", tag = "chunks", request_body = RaiseChunkNumbersRequest,
     responses((status = 200, description = "The number of the next chunk now.", body = ChunkNumbers))
