@@ -57,6 +57,9 @@ pub struct Args {
     /// Crawl of bare URLs
     #[arg(long, value_name = "CRAWL")]
     crawl: Option<String>,
+    /// Accept pools: their commands run on the server, with variables of this command's environment
+    #[arg(long)]
+    pools: bool,
     /// How many reasons for rejected lines to show
     #[arg(long, default_value_t = 10, value_name = "NUMBER")]
     reasons: usize,
@@ -73,7 +76,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let (sink, mut lines) = mpsc::channel(CHANNEL);
     let (reading_bar, crawl) = (bar.clone(), args.crawl.clone());
     let reading = tokio::task::spawn_blocking(move || parse::read(&input, crawl.as_deref(), &reading_bar, &sink));
-    let (mut routed, mut added, mut put_all) = (Routed::default(), Sent::default(), Sent::default());
+    let (mut routed, mut added, mut put_all) = (Routed::new(args.pools), Sent::default(), Sent::default());
     let mut next = None;
     loop {
         let (to_add, adds) = mpsc::channel(CHANNEL);

@@ -18,6 +18,8 @@ use crate::record::{FORMAT, Record};
 /// The results of lines other than URLs.
 #[derive(Default)]
 pub struct Routed {
+    /// Whether pools are restored.
+    takes_pools: bool,
     /// Settings that were restored.
     pub settings: u64,
     /// Chunks that were restored.
@@ -88,6 +90,11 @@ pub async fn route(
 }
 
 impl Routed {
+    /// Nothing yet. Pools are restored only if their commands were accepted.
+    pub fn new(takes_pools: bool) -> Self {
+        Self { takes_pools, ..Self::default() }
+    }
+
     async fn set(&mut self, client: &Client, line: u64, record: Record) -> anyhow::Result<()> {
         let set = match record {
             Record::Wayleave(header) if header.format > FORMAT => {
@@ -129,6 +136,13 @@ impl Routed {
                     (Ok(()), Some(epoch)) => client.raise_role_epoch(&role.role, epoch).await.map(drop),
                     (set, _) => set,
                 }
+            }
+            // Whoever wrote the file could otherwise run a command on the server, with values of this command's environment.
+            Record::Pool(pool) if !self.takes_pools => {
+                let remedy = "look at it, then import with --pools";
+                self.reasons
+                    .push((line, format!("pool '{}' would run its command on the server: {remedy}", pool.pool)));
+                return Ok(());
             }
             Record::Pool(pool) => match restore::pool(&pool, |name| std::env::var(name).ok()) {
                 Ok(settings) => client.set_pool(&pool.pool, &settings).await.map(drop),

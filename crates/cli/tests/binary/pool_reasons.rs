@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::pools::{Stage, until};
-use crate::support::{Server, run, wayleave};
+use crate::support::{run, wayleave};
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("no JSON: {text}"))
@@ -77,30 +77,6 @@ fn a_docker_engine_that_does_not_answer_is_named_with_the_remedy_in_pools_and_in
 }
 
 #[test]
-fn after_a_backup_is_put_back_workers_that_it_knows_are_adopted_and_others_ended() {
-    let mut stage = Stage::new();
-    stage.pool("render", 1, &["--max", "2", "--reservation", "5m"]).ok();
-    let before = stage.matched("one", "render");
-    let known = stage.workers();
-    let (file, other) = (stage.data.with_extension("snapshot"), stage.data.with_extension("restored"));
-    stage.run(&["snapshot", file.to_str().unwrap()]).ok();
-    // A worker that the backup does not know.
-    stage.matched("two", "render");
-    assert_eq!(stage.workers().len(), 2);
-    stage.server.take().unwrap().kill();
-    run(wayleave(&["restore", file.to_str().unwrap(), "--data", other.to_str().unwrap()]), "").ok();
-    stage.server = Some(Server::start_with(&other, &[]));
-    until("the unknown worker is ended", || stage.workers() == known);
-    until("the known one serves its client", || {
-        let after = stage.matched("one", "render");
-        (&after["address"], &after["token"], &after["verified"]) == (&before["address"], &before["token"], &true.into())
-    });
-    // The place of the other one is free.
-    stage.matched("three", "render");
-    assert!(stage.workers().iter().any(|process| known.contains(process)), "it was not replaced");
-}
-
-#[test]
 fn an_export_carries_settings_of_pools_and_an_import_takes_values_of_variables_from_its_environment() {
     let (from, to) = (Stage::new(), Stage::new());
     from.pool("render", 3, &["--max", "4", "--idle", "7s"]).ok();
@@ -114,10 +90,13 @@ fn an_export_carries_settings_of_pools_and_an_import_takes_values_of_variables_f
     let text = std::fs::read_to_string(&file).unwrap();
     let secret = from.data.parent().unwrap().to_str().unwrap();
     assert!(text.contains("\"SLOTS\"") && !text.contains(secret), "{text}");
-    let partly = to.run(&["import", path]);
+    let without = to.run(&["import", path]);
+    assert_eq!(without.code, 4, "{}", without.err);
+    assert!(without.err.contains("pool 'render' would run its command on the server"), "{}", without.err);
+    let partly = to.run(&["import", "--pools", path]);
     assert_eq!(partly.code, 6, "{}", partly.err);
     assert!(partly.err.contains("pool 'render' needs the value of SLOTS"), "{}{}", partly.out, partly.err);
-    let mut again = wayleave(&["import", path]);
+    let mut again = wayleave(&["import", "--pools", path]);
     again.env("WAYLEAVE_SERVER", &to.server().url).env("SLOTS", "3").env("STAGE", "x");
     run(again, "").ok();
     for pool in ["render", "plain"] {

@@ -11,7 +11,6 @@ mod running;
 mod scarcity;
 mod scripted;
 mod slow_engine;
-mod strangers;
 #[path = "../support/mod.rs"]
 mod support;
 

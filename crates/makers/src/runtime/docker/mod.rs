@@ -131,7 +131,8 @@ impl DockerRuntime {
         let created = tokio::spawn(async move {
             let created = engine.docker.create_container(Some(options), body).await;
             if let (Ok(created), 0) = (&created, is_wanted.strong_count()) {
-                let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+                // Not by force: another node that shares the engine may have found and started it by now.
+                let options = RemoveContainerOptionsBuilder::default().v(true).build();
                 match engine.docker.remove_container(&created.id, Some(options)).await {
                     Err(error) if !is_missing(&error) => {
                         let why = engine.told("remove the container", &error);

@@ -10,7 +10,6 @@
 //! | after the start, before the second record | the process, by the mark in its environment |
 //! | after the second record | the process, by id, start time and boot |
 //! | after the process ended, before that is recorded | a record whose process does not run |
-//! | for good: the next server has another folder | the process, by its environment, once the old folder is unused ([`strangers`]) |
 //!
 //! So an order that is repeated after a restart of the server finds what the first one did.
 //!
@@ -23,7 +22,6 @@ mod output;
 mod ports;
 mod record;
 mod spawn;
-mod strangers;
 mod system;
 mod watch;
 mod worker;
@@ -49,7 +47,6 @@ use wayleave_core::names::PoolName;
 
 pub(crate) use self::ending::signal_name;
 use self::record::Record;
-use self::strangers::Strangers;
 use self::watch::Watch;
 use self::worker::{Making, Worker};
 use super::kept::Kept;
@@ -61,8 +58,6 @@ const LOGS_BOUND_EVERY: Duration = Duration::from_millis(250);
 const OLD_FORGOTTEN_EVERY: Duration = Duration::from_secs(60 * 60);
 /// How often a killed process is looked at: those of others tell nobody when they end.
 const ENDING_LOOK: Duration = Duration::from_millis(20);
-/// A server that restarts is back by then.
-const STRANGER_AFTER: Duration = Duration::from_secs(10);
 /// The file of the state folder that a server has locked.
 const LOCK: &str = "lock";
 /// News that nobody has taken yet. Beyond that they are dropped, and lists tell the same.
@@ -77,15 +72,13 @@ pub struct Settings {
     pub host: IpAddr,
     /// The ports that workers may have; any free one if there is no range.
     pub ports: Option<RangeInclusive<u16>>,
-    /// For how long a folder of another server must be unused before its workers are taken over.
-    pub stranger_after: Duration,
 }
 
 impl Settings {
     /// Workers that listen on loopback, on any free port.
     #[must_use]
     pub fn new(state: PathBuf) -> Self {
-        Self { state, host: Ipv4Addr::LOCALHOST.into(), ports: None, stranger_after: STRANGER_AFTER }
+        Self { state, host: Ipv4Addr::LOCALHOST.into(), ports: None }
     }
 
     /// What a worker listens on, and the host that it is reached at.
@@ -128,8 +121,6 @@ struct Shared {
     watch: Arc<Watch>,
     /// The output of removed workers.
     kept: Kept,
-    /// Workers of servers that are gone.
-    strangers: Strangers,
     handle: Handle,
     /// Locked while the runtime exists.
     _lock: File,
@@ -238,8 +229,6 @@ impl Runtime for ProcessRuntime {
     async fn list(&self, pool: &PoolName, owner: &str, deadline: Instant) -> Result<Vec<Found>, Failure> {
         let (shared, pool, owner) = (Arc::clone(&self.shared), pool.clone(), owner.to_owned());
         let list = blocking(move || {
-            let unseen = |error| Failure::new(format!("workers of other servers cannot be looked for: {error}"));
-            shared.adopt_strangers(&pool, &owner).map_err(unseen)?;
             let workers = shared.all();
             let of_pool = workers.iter().filter(|worker| worker.key.pool == pool && *worker.key.owner == *owner);
             Ok(of_pool.filter_map(|worker| worker.found(&shared)).collect())
@@ -270,8 +259,6 @@ impl Shared {
         let state = settings.state.display().to_string();
         let unusable = |error: io::Error| Failure::new(format!("the state folder {state} cannot be used: {error}"));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&settings.state).map_err(unusable)?;
-        // Workers carry the path, whatever the working directory of the server that reads it.
-        let settings = Settings { state: fs::canonicalize(&settings.state).map_err(unusable)?, ..settings };
         let lock = File::create(settings.state.join(LOCK)).map_err(unusable)?;
         if lock.try_lock().is_err() {
             let remedy = "stop it, or give this one another folder";
@@ -283,7 +270,6 @@ impl Shared {
             workers: Mutex::default(),
             events: Mutex::default(),
             watch: Watch::start().map_err(unusable)?,
-            strangers: Strangers::default(),
             kept: Kept::new(settings.state.join("ended")),
             handle,
             _lock: lock,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use wayleave_core::matches::{Exit, Instance, WorkerNo};
-use wayleave_core::names::{self, PoolName};
+use wayleave_core::names;
 
 use super::system;
 use crate::runtime::WorkerKey;
@@ -131,11 +131,6 @@ impl Record {
     /// As it is written.
     pub fn text(&self) -> io::Result<String> {
         serde_json::to_string(self).map_err(io::Error::other)
-    }
-
-    /// Whether it is about a worker of this pool of this owner.
-    pub fn is_of_pool(&self, pool: &PoolName, owner: &str) -> bool {
-        self.pool == **pool && self.owner == owner
     }
 }
 

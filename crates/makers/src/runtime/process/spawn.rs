@@ -4,15 +4,13 @@ use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use wayleave_core::matches::Make;
 
 use super::ending;
-use super::record::{Process, Record};
-use super::strangers::{RECORD, STATE};
+use super::record::Process;
 use super::system::{MARK, Stat};
 use crate::runtime::Failure;
 
@@ -26,10 +24,8 @@ pub struct Told<'a> {
     pub host: IpAddr,
     /// On which port.
     pub port: u16,
-    /// The record of its run.
-    pub record: &'a Record,
-    /// Where that is.
-    pub state: &'a Path,
+    /// The mark of its run.
+    pub mark: &'a str,
 }
 
 /// Starts it, as the leader of a process group of its own: what it starts ends with it, and an interrupt of the server's
@@ -40,7 +36,6 @@ pub fn spawn(make: &Make, told: &Told<'_>, output: File) -> Result<Process, Fail
     };
     let port = told.port.to_string();
     let errors = output.try_clone().map_err(|error| Failure::new(format!("its log cannot be opened: {error}")))?;
-    let record = told.record.text().map_err(|error| Failure::new(format!("its record cannot be told: {error}")))?;
     let mut command = Command::new(program);
     command
         .args(arguments.iter().map(|argument| argument.replace("{port}", &port)))
@@ -49,8 +44,7 @@ pub fn spawn(make: &Make, told: &Told<'_>, output: File) -> Result<Process, Fail
         .envs(&make.recipe.env)
         .envs([("HOST", told.host.to_string().as_str()), ("PORT", &port), ("WAYLEAVE_WORKER", &make.name)])
         .envs([("WAYLEAVE_RUN", make.run.to_string()), ("WAYLEAVE_SECRET", make.secret.0.to_string())])
-        .envs([(MARK, told.record.mark.as_str()), (RECORD, &record)])
-        .env(STATE, told.state)
+        .env(MARK, told.mark)
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(errors)

@@ -104,7 +104,7 @@ impl Worker {
         let address = format!("{reached_at}:{}", port.number);
         let mut record = Record::new(&self.key, &shared.boot, super::random_mark()?, address, port.number);
         record.write(&self.folder).map_err(|error| unwritten(&error))?;
-        let told = Told { host, port: port.number, record: &record, state: &shared.settings.state };
+        let told = Told { host, port: port.number, mark: &record.mark };
         let log =
             output::open(&self.folder).map_err(|error| Failure::new(format!("its log cannot be opened: {error}")));
         let process = match log.and_then(|log| spawn(make, &told, log)) {
