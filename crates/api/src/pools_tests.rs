@@ -27,7 +27,7 @@ fn what_cannot_be_taken_is_named_with_the_remedy() {
         (r#"{"command":["x"],"min":3,"max":2}"#, "max: is 2, which is below `min` (3): raise `max` or lower `min`"),
         (r#"{"command":["x"],"slots":0}"#, "slots: 0 is not between 1 and 1000"),
         (r#"{"command":["x"],"slots":-1}"#, "a whole number between 1 and 1000"),
-        (r#"{"command":["x"],"buffer":2}"#, "buffer: is 2, but 1 workers of 1 slots have only 1"),
+        (r#"{"command":["x"],"buffer":2}"#, "buffer: is 2, but 1 worker of 1 slot has only 1"),
         (r#"{"command":["x"],"env":{"PORT":"1"}}"#, "env: sets PORT"),
         (r#"{"command":["x"],"env":{"A":1}}"#, "expected a string"),
         (r#"{"command":["x"],"memory_bytes":9000000}"#, "memory_bytes: is given for a process"),

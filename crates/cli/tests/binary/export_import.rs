@@ -129,8 +129,8 @@ fn an_export_that_was_cut_off_is_noticed() {
     let imported = server.run_with(&["import", "-"], &cut);
     assert_eq!(imported.code, 1, "{}", imported.err);
     assert!(imported.err.contains("truncated"), "{}", imported.err);
-    assert!(whole.contains("\"format\":3") && whole.contains("{\"chunk_numbers\":{\"next\":1}}"), "{whole}");
-    let newer = whole.replacen("\"format\":3", "\"format\":99", 1);
+    assert!(whole.contains("\"format\":4") && whole.contains("{\"chunk_numbers\":{\"next\":1}}"), "{whole}");
+    let newer = whole.replacen("\"format\":4", "\"format\":99", 1);
     let imported = server.run_with(&["import", "-"], &newer);
     assert_eq!(imported.code, 2, "{}", imported.err);
     assert!(imported.err.contains("newer wayleave"), "{}", imported.err);

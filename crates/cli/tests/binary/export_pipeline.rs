@@ -228,7 +228,7 @@ async fn a_pipeline_and_its_fleet_go_on_in_another_store() {
     let exported = from.run(&["export", "--partial", file.to_str().unwrap()]);
     assert!(exported.err.contains("10 chunks, 4 machines"), "{}", exported.err);
     let whole = std::fs::read_to_string(&file).unwrap();
-    assert!(whole.contains("\"format\":3") && !whole.contains(&held[1].token), "no token is in the file");
+    assert!(whole.contains("\"format\":4") && !whole.contains(&held[1].token), "no token is in the file");
 
     let lines: Vec<&str> = whole.lines().collect();
     let mut to = Server::start(&other);

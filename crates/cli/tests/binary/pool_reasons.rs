@@ -91,7 +91,7 @@ fn an_export_carries_settings_of_pools_and_an_import_takes_values_of_variables_f
     let secret = from.data.parent().unwrap().to_str().unwrap();
     assert!(text.contains("\"SLOTS\"") && !text.contains(secret), "{text}");
     let without = to.run(&["import", path]);
-    assert_eq!(without.code, 4, "{}", without.err);
+    assert_eq!(without.code, 6, "{}", without.err);
     assert!(without.err.contains("pool 'render' would run its command on the server"), "{}", without.err);
     let partly = to.run(&["import", "--pools", path]);
     assert_eq!(partly.code, 6, "{}", partly.err);
