@@ -22,17 +22,17 @@ const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 pub struct Kept {
     folder: PathBuf,
     /// Locked while output is moved or forgotten.
-    turn: Mutex<()>,
+    lock: Mutex<()>,
 }
 
 impl Kept {
     /// In this folder, which is created when there is something to keep.
     pub fn new(folder: PathBuf) -> Self {
-        Self { folder, turn: Mutex::default() }
+        Self { folder, lock: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the output of a removed worker is kept.
@@ -53,7 +53,7 @@ impl Kept {
     }
 
     fn keep(&self, worker: &WorkerKey, now: SystemTime, fill: impl FnOnce(&Path)) {
-        let _turn = self.lock();
+        let _lock = self.lock();
         let kept = self.of(worker);
         if fs::create_dir_all(&kept).is_ok() {
             fill(&kept);
@@ -63,7 +63,7 @@ impl Kept {
 
     /// Forgets output that is old, or more than is kept, and pools without any.
     pub fn forget_old(&self, now: SystemTime) {
-        let _turn = self.lock();
+        let _lock = self.lock();
         self.forget(now);
     }
 

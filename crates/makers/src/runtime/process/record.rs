@@ -101,7 +101,7 @@ impl Record {
         fs::create_dir_all(folder)?;
         let new = folder.join("record.new");
         let mut file = File::create(&new)?;
-        file.write_all(self.text()?.as_bytes())?;
+        file.write_all(&serde_json::to_vec(self).map_err(io::Error::other)?)?;
         file.sync_all()?;
         fs::rename(&new, folder.join(FILE))?;
         sync_folders(folder)
@@ -116,21 +116,11 @@ impl Record {
             Ok(found) if found.len() > BYTES_MAX => return Err(io::Error::other("it is too long")),
             Ok(_) => fs::read(&path)?,
         };
-        Self::parse(&bytes).map(Some)
-    }
-
-    /// Reads a record.
-    pub fn parse(bytes: &[u8]) -> io::Result<Self> {
-        let record: Self = serde_json::from_slice(bytes).map_err(io::Error::other)?;
+        let record: Self = serde_json::from_slice(&bytes).map_err(io::Error::other)?;
         if record.version != VERSION {
             return Err(io::Error::other(format!("it has version {}, and {VERSION} is known", record.version)));
         }
-        Ok(record)
-    }
-
-    /// As it is written.
-    pub fn text(&self) -> io::Result<String> {
-        serde_json::to_string(self).map_err(io::Error::other)
+        Ok(Some(record))
     }
 }
 

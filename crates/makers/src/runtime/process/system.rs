@@ -68,43 +68,14 @@ pub fn runs(pid: i32, started: u64) -> bool {
     }
 }
 
-/// Every process that there is.
-///
-/// # Errors
-/// If that cannot be told.
-pub fn all() -> io::Result<Vec<i32>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc")? {
-        found.extend(entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()));
-    }
-    Ok(found)
-}
-
-/// The environment of a process; `None` if there is none, or it may not be looked at.
-///
-/// # Errors
-/// If that cannot be told.
-pub fn environment(pid: i32) -> io::Result<Option<Vec<u8>>> {
-    let read = std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ"));
-    match unless_gone(read) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
-        other => other,
-    }
-}
-
-/// The value of a variable of an environment.
-pub fn variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a str> {
-    let mut variables = environment.split(|byte| *byte == 0).filter_map(|text| std::str::from_utf8(text).ok());
-    variables.find_map(|text| text.split_once('=').filter(|(known, _)| *known == name).map(|(_, value)| value))
-}
-
 /// Every process that carries a run's mark and has not ended, without those that may not be looked at.
 ///
 /// # Errors
 /// If that cannot be told of some process.
 pub fn marked(mark: &str) -> io::Result<Vec<i32>> {
     let mut found = Vec::new();
-    for pid in all()? {
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         if Stat::of(pid)?.is_some_and(|stat| !stat.ended) && is_marked(pid, mark)? {
             found.push(pid);
         }
@@ -117,7 +88,13 @@ pub fn marked(mark: &str) -> io::Result<Vec<i32>> {
 /// # Errors
 /// If that cannot be told.
 pub fn is_marked(pid: i32, mark: &str) -> io::Result<bool> {
-    Ok(environment(pid)?.is_some_and(|environment| variable(&environment, MARK) == Some(mark)))
+    let wanted = format!("{MARK}={mark}");
+    let read = std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ"));
+    let environment = match unless_gone(read) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(false),
+        other => other?.unwrap_or_default(),
+    };
+    Ok(environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes()))
 }
 
 /// A process id as the kernel's calls take it.
