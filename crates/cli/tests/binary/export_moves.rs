@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use wayleave_api::chunks::Stage;
 use wayleave_testbed::Cluster;
 
-use crate::export_pipeline::{Fleet, crawl_all, fill, finish, ids};
+use crate::export_pipeline::{Fleet, crawl_all, filled_and_exported, finish, ids};
 use crate::support::{Server, folder, wayleave};
 
 fn number(id: &str) -> u64 {
@@ -20,9 +20,7 @@ async fn a_pipeline_moves_to_postgresql_and_back() {
     let ((keep, data), (_keep_other, other)) = (folder(), folder());
     let [out, back] = ["out.jsonl.gz", "back.jsonl.gz"].map(|name| keep.path().join(name));
     let from = Server::start(&data);
-    let mut source = Fleet::of(&from);
-    fill(&mut source).await;
-    from.run(&["export", "--partial", out.to_str().unwrap()]).ok();
+    let source = filled_and_exported(&from, &out).await;
 
     let engine = Cluster::shared().await.fresh_database().await;
     let makers = keep.path().join("makers");
@@ -78,9 +76,7 @@ async fn an_import_that_is_killed_is_repeated_and_nothing_is_lost_or_twice() {
     let ((keep, data), (_keep_other, other)) = (folder(), folder());
     let file = keep.path().join("all.jsonl");
     let from = Server::start(&data);
-    let mut source = Fleet::of(&from);
-    fill(&mut source).await;
-    from.run(&["export", "--partial", file.to_str().unwrap()]).ok();
+    let source = filled_and_exported(&from, &file).await;
     let whole = std::fs::read_to_string(&file).unwrap();
     let mut lines: Vec<String> = whole.lines().map(str::to_owned).collect();
     let end = lines.pop().unwrap();
@@ -132,9 +128,7 @@ async fn workers_that_claim_during_an_import_take_no_number_of_the_file() {
     let ((keep, data), (_keep_other, other)) = (folder(), folder());
     let file = keep.path().join("all.jsonl");
     let from = Server::start(&data);
-    let mut source = Fleet::of(&from);
-    fill(&mut source).await;
-    from.run(&["export", "--partial", file.to_str().unwrap()]).ok();
+    let source = filled_and_exported(&from, &file).await;
     let whole = std::fs::read_to_string(&file).unwrap();
     let greatest = ids(&source.chunks()).iter().map(|id| number(id)).max().unwrap();
     // As far as the first chunk; then workers come.

@@ -1,6 +1,7 @@
 //! Export and import of the pipeline and the fleet: chunks in every stage, machines, copies, the map.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -141,6 +142,14 @@ impl<'a> Fleet<'a> {
         }
         states
     }
+}
+
+/// A server with everything that [`fill`] makes, and an export of it.
+pub async fn filled_and_exported<'a>(server: &'a Server, file: &Path) -> Fleet<'a> {
+    let mut fleet = Fleet::of(server);
+    fill(&mut fleet).await;
+    server.run(&["export", "--partial", file.to_str().unwrap()]).ok();
+    fleet
 }
 
 /// Chunks in every stage, each of one link; two rows of index servers; a crawler that the operator has paused. Returns the
@@ -299,9 +308,7 @@ async fn a_repeated_import_takes_no_link_away_from_its_chunk() {
     let ((keep, data), (_keep_other, other)) = (folder(), folder());
     let file = keep.path().join("all.jsonl");
     let from = Server::start(&data);
-    let mut source = Fleet::of(&from);
-    fill(&mut source).await;
-    from.run(&["export", "--partial", file.to_str().unwrap()]).ok();
+    let source = filled_and_exported(&from, &file).await;
     let whole = std::fs::read_to_string(&file).unwrap();
     let mut lines: Vec<Value> = whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let crawling = lines.iter().filter(|line| line["chunk"]["state"] == "crawling");
@@ -336,9 +343,7 @@ async fn a_store_with_another_number_of_shards_keeps_every_chunk_and_every_url()
     let (keep, data) = folder();
     let file = keep.path().join("all.jsonl.gz");
     let from = Server::start(&data);
-    let mut source = Fleet::of(&from);
-    fill(&mut source).await;
-    from.run(&["export", "--partial", file.to_str().unwrap()]).ok();
+    let source = filled_and_exported(&from, &file).await;
     for shards in ["1", "3", "9"] {
         let (_keep, other) = folder();
         let serve = ["serve", "--data", other.to_str().unwrap(), "--listen", "127.0.0.1:0", "--shards", shards];
@@ -372,9 +377,7 @@ async fn bad_lines_and_chunks_of_another_store_are_refused_by_line_and_change_no
     let ((keep, data), (_keep_other, other)) = (folder(), folder());
     let file = keep.path().join("all.jsonl");
     let from = Server::start(&data);
-    let mut source = Fleet::of(&from);
-    fill(&mut source).await;
-    from.run(&["export", "--partial", file.to_str().unwrap()]).ok();
+    _ = filled_and_exported(&from, &file).await;
     let whole = std::fs::read_to_string(&file).unwrap();
     let built = whole.lines().find(|line| line.contains("\"state\":\"built\"")).unwrap();
     let good: Value = serde_json::from_str(built).unwrap();
