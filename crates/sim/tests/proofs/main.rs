@@ -9,6 +9,7 @@ mod cores;
 mod format_fixture;
 mod node_seeds;
 mod power_cut;
+mod processes;
 mod seeds;
 mod three_nodes;
 mod timed_model;
