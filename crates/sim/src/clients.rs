@@ -131,7 +131,7 @@ async fn check_holders(world: &World) {
 
 /// A token is refused only after its deadline.
 fn check_token<T>(world: &World, token: Token, answer: &Result<T, Refusal>) {
-    let judged = world.fleet.is_none() || !world.clock_steps();
+    let judged = world.cluster.is_none() || !world.clock_steps();
     if judged && matches!(answer, Err(Refusal::NotCurrent)) {
         verdict(world, world.oracle.borrow().refused(token, world.now()));
     }

@@ -30,7 +30,7 @@ async fn act(world: &World, chance: &Chance) {
         world.ask(async |frontier| frontier.set_host(host.clone(), changes, false, None).await).await
     };
     // A deletion between nodes whose response is lost leaves little to judge, so most runs of nodes make none.
-    let kinds = if world.fleet.is_some() && !world.seed.is_multiple_of(3) { 8 } else { 9 };
+    let kinds = if world.cluster.is_some() && !world.seed.is_multiple_of(3) { 8 } else { 9 };
     match chance.below(kinds) {
         0 | 1 => {
             let delay = chance.below(3_000);
@@ -79,7 +79,7 @@ async fn act(world: &World, chance: &Chance) {
             world.oracle.borrow_mut().deleting("doomed", world.now());
             let answer = world.ask(async |frontier| frontier.delete_crawl("doomed".into()).await).await;
             world.oracle.borrow_mut().deleting("doomed", world.now());
-            if world.fleet.is_some() && answer.is_err() {
+            if world.cluster.is_some() && answer.is_err() {
                 world.oracle.borrow_mut().unsure(world.now());
             }
             let mut oracle = world.oracle.borrow_mut();
@@ -102,7 +102,7 @@ async fn change_group(world: &World, chance: &Chance) {
         .ask(async |frontier| frontier.set_group(alias.into(), members, PaceChanges::default(), false).await)
         .await;
     // A call between nodes whose response is lost may still be applied at any time.
-    let unsure = world.fleet.is_some() && answer.is_err();
+    let unsure = world.cluster.is_some() && answer.is_err();
     let end = if unsure { Time(u64::MAX) } else { world.now() };
     world.oracle.borrow_mut().moved(alias, Span { start, end });
     world.check("an operator's call", &answer);

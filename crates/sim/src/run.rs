@@ -14,10 +14,10 @@ use wayleave_shard::pipeline::Pipeline;
 
 use crate::chunk_clients::{builder, crawler};
 use crate::clients::{paced, putter, worker};
+use crate::cluster::NODES;
+use crate::cluster_faults::{bad_lines, keeper};
 use crate::embedded;
 use crate::faults::{disk, gremlin};
-use crate::fleet::NODES;
-use crate::fleet_faults::{bad_lines, keeper};
 use crate::index_servers::{self, SERVERS, index_server, map_reader};
 use crate::match_clients::{self, client, create_pool};
 use crate::operator::{BARE, operator, set_free};
@@ -235,8 +235,8 @@ async fn settle(world: &Rc<World>) -> u64 {
 
 /// Waits until several nodes have shared the shards; a single process has them all.
 async fn settle_nodes(world: &World) {
-    if let Some(fleet) = &world.fleet {
-        fleet.settle(world).await;
+    if let Some(cluster) = &world.cluster {
+        cluster.settle(world).await;
     }
 }
 

@@ -14,8 +14,8 @@ use wayleave_shard::{Config, Frontier};
 
 use crate::chance::Chance;
 use crate::clock::SteppedClock;
+use crate::cluster::Cluster;
 use crate::embedded::{Embedded, End};
-use crate::fleet::Fleet;
 use crate::node_client::NodeClient;
 use crate::oracle::Oracle;
 use crate::site::Site;
@@ -48,7 +48,7 @@ pub struct World {
     /// The processes that can be called now.
     one: RefCell<Option<NodeClient>>,
     /// `None` if one process owns everything.
-    pub fleet: Option<Fleet>,
+    pub cluster: Option<Cluster>,
     /// `None` if the store is the memory engine.
     pub embedded: Option<Embedded>,
     /// Chooses the node to call.
@@ -91,7 +91,7 @@ impl World {
             clock,
             store: Arc::new(Mutex::new(engine)),
             one: RefCell::default(),
-            fleet: nodes.then(Fleet::default),
+            cluster: nodes.then(Cluster::default),
             embedded,
             choice: Chance::new(seed, 8),
             oracle: RefCell::default(),
@@ -136,8 +136,8 @@ impl World {
 
     /// All processes that can be called.
     pub fn node_clients(&self) -> Vec<NodeClient> {
-        match &self.fleet {
-            Some(fleet) => fleet.nodes().iter().map(|node| node.node_client.clone()).collect(),
+        match &self.cluster {
+            Some(cluster) => cluster.nodes().iter().map(|node| node.node_client.clone()).collect(),
             None => self.one.borrow().iter().cloned().collect(),
         }
     }
@@ -149,7 +149,7 @@ impl World {
 
     /// Whether the store's clock steps in this run.
     pub fn clock_steps(&self) -> bool {
-        self.fleet.is_none() || self.seed.is_multiple_of(2)
+        self.cluster.is_none() || self.seed.is_multiple_of(2)
     }
 
     /// Without faults no call may be refused.
@@ -192,9 +192,9 @@ impl World {
         if self.embedded.is_some() {
             return self.end_embedded(End::PowerCut).await;
         }
-        if let Some(fleet) = &self.fleet {
+        if let Some(cluster) = &self.cluster {
             // Their keepers restart the nodes.
-            return fleet.power_cut(self);
+            return cluster.power_cut(self);
         }
         *self.one.borrow_mut() = None;
         self.restart_store();
@@ -216,7 +216,7 @@ impl World {
 
     /// Restarts the process on the same store; of several nodes only the store is restarted.
     pub async fn restart(&self) {
-        if self.fleet.is_some() {
+        if self.cluster.is_some() {
             return self.restart_store();
         }
         let before = self.one.borrow_mut().take();

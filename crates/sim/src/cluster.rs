@@ -55,7 +55,7 @@ impl Node {
 
 /// All nodes.
 #[derive(Default)]
-pub struct Fleet {
+pub struct Cluster {
     pub board: Switchboard,
     slots: RefCell<[Option<Rc<Node>>; NODES]>,
     /// Nodes that are joining: a power cut ends them too.
@@ -65,7 +65,7 @@ pub struct Fleet {
     pub faults: Cell<usize>,
 }
 
-impl Fleet {
+impl Cluster {
     pub fn node(&self, slot: usize) -> Option<Rc<Node>> {
         self.slots.borrow().get(slot).cloned().flatten()
     }
