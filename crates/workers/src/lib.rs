@@ -3,7 +3,7 @@
 //! The parts are small and can be used alone. None of them knows the API of chunks, leases or placements: a page comes in
 //! as a URL and leaves as a record of a WARC file, a WARC file as an index, an index as an answer to a query. The workers
 //! ([`crawler`], [`builder`],
-//! [`server`], [`search`]) use them between two calls to a server, like any other client. Everything that comes from the web or
+//! [`index_server`], [`search`]) use them between two calls to a server, like any other client. Everything that comes from the web or
 //! from another worker is bounded ([`limits`]).
 
 pub mod builder;
@@ -14,6 +14,7 @@ pub mod fetch;
 pub mod fleet;
 mod html;
 pub mod index;
+pub mod index_server;
 pub mod lease;
 pub mod limits;
 pub mod links;
@@ -21,7 +22,6 @@ pub mod pause;
 pub mod robots;
 pub mod scope;
 pub mod search;
-pub mod server;
 pub mod serving;
 pub mod site;
 pub mod store;

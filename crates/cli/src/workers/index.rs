@@ -8,8 +8,8 @@ use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 use wayleave_api::fleet::MachineType;
 use wayleave_workers::fleet::{self, Orders, Registration};
+use wayleave_workers::index_server::{self, ChunkFiles, Config};
 use wayleave_workers::pause;
-use wayleave_workers::server::{self, ChunkFiles, Config};
 use wayleave_workers::store::Store;
 
 use super::progress::Progress;
@@ -73,7 +73,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let chunk_files = Arc::new(chunk_files.with_context(|| format!("cannot use {}", args.data.display()))?);
     let setting = args.store.clone().unwrap_or_else(|| args.data.join("store").to_string_lossy().into_owned());
     let store = Store::open(&setting, Some(listening.base())).context("cannot open the store")?;
-    listening.serve(server::router(&chunk_files));
+    listening.serve(index_server::router(&chunk_files));
     // An operator who drains it waits until its chunks are elsewhere: it goes on.
     let (switch, _) = pause::switch();
     let orders = Orders { pause: switch, drain: CancellationToken::new(), stop: stop.clone() };
@@ -90,7 +90,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let shown = Arc::clone(&chunk_files);
     let progress = Progress::start(move || line(&shown));
     let config = Config { id, poll: Duration::from_millis(args.poll.max(1)), grace: Duration::from_millis(args.grace) };
-    let ended = server::run(client, config, registration.token(), Arc::clone(&chunk_files), store, stop).await;
+    let ended = index_server::run(client, config, registration.token(), Arc::clone(&chunk_files), store, stop).await;
     drop(progress);
     check_refused(&registration)?;
     Ok(ended?)

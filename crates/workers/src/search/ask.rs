@@ -7,8 +7,8 @@ use tokio::time::timeout;
 use url::Url;
 
 use crate::fetch::client::{Https, causes, https};
+use crate::index_server::wire::{Hit, SearchResponse};
 use crate::limits::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, CONNECT_TIME_MAX, SEARCH_CHUNKS_MAX};
-use crate::server::wire::{Hit, SearchResponse};
 
 /// A client of index servers.
 #[derive(Debug, Clone)]

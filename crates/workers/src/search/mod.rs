@@ -14,8 +14,8 @@ use wayleave_api::map::{GetMapQuery, Map};
 use wayleave_client::Client;
 
 use crate::index::{Query, Refused};
+pub use crate::index_server::wire::Hit;
 use crate::limits::{ASKED_AT_ONCE_MAX, HITS_MAX};
-pub use crate::server::wire::Hit;
 use ask::{Asker, Question};
 
 /// Rounds of asking: the first, and others for chunks of servers that did not answer.

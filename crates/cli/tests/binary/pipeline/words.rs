@@ -11,8 +11,8 @@ use futures::StreamExt as _;
 
 use super::stage::{ROWS, Stage};
 use wayleave_api::map::{Map, MapRow};
+use wayleave_workers::index_server::wire::{Hit, SearchResponse};
 use wayleave_workers::search::{self, Search};
-use wayleave_workers::server::wire::{Hit, SearchResponse};
 use wayleave_workers::site::pages::Page;
 
 /// Questions that are asked at the same time.
