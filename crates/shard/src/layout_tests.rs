@@ -15,7 +15,7 @@ use serde::de::{
 use wayleave_core::frontier::refusal::Refusal;
 
 use crate::ask::{Ask, Response};
-use crate::matches::call::{MatchResponse, ShardCall};
+use crate::matches::call::{MatchResponse, RemoteMatchCall};
 use crate::routing::protocol::Service;
 
 type Choices = BTreeMap<&'static str, u32>;
@@ -321,7 +321,7 @@ fn the_layout_of_messages_between_nodes_changes_only_with_the_number_of_the_prot
 
 #[test]
 fn the_layout_of_messages_about_pools_changes_only_with_the_number_of_their_protocol() {
-    let now = layout(Service::Matches, &[walk::<ShardCall>, walk::<MatchResponse>]);
+    let now = layout(Service::Matches, &[walk::<RemoteMatchCall>, walk::<MatchResponse>]);
     check(now, concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/matches_protocol.txt"));
 }
 

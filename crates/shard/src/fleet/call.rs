@@ -13,7 +13,7 @@ use wayleave_core::placement::{
 };
 
 use crate::message::{ControlReply, Message};
-use crate::pipeline::call::Built;
+use crate::pipeline::call::BuiltIndexes;
 use crate::routing::links::encode;
 use crate::routing::protocol::Service;
 use crate::routing::service_call::ServiceCall;
@@ -58,7 +58,7 @@ pub(crate) enum ControlCall {
         since: Option<u64>,
     },
     /// Chunks that are built, each with the number of its index, and with an answer.
-    Built(Built),
+    Built(BuiltIndexes),
     /// An operator wants a chunk built anew: this index is given up.
     GiveUp {
         chunk: ChunkId,

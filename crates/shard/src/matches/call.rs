@@ -102,7 +102,7 @@ pub struct WorkerReport {
 
 /// A call from one node to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ShardCall {
+pub(crate) struct RemoteMatchCall {
     pub shard: ShardId,
     pub call: MatchCall,
 }
@@ -143,7 +143,7 @@ impl ServiceCall for MatchCall {
     }
 
     fn encode(&self, shard: ShardId) -> Result<Vec<u8>, String> {
-        encode(&ShardCall { shard, call: self.clone() })
+        encode(&RemoteMatchCall { shard, call: self.clone() })
     }
 }
 

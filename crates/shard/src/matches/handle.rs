@@ -12,7 +12,7 @@ use wayleave_core::matches::{Asker, MatchView, PoolView, RemovedView, Settings, 
 use wayleave_core::names::{ClientName, PoolName};
 use wayleave_core::time::{Millis, Time};
 
-use super::call::{MatchCall, MatchPage, MatchResponse, PoolPage, ShardCall, Waited, WorkerReport};
+use super::call::{MatchCall, MatchPage, MatchResponse, PoolPage, RemoteMatchCall, Waited, WorkerReport};
 use crate::handle::frontier::Frontier;
 use crate::routing::links::{decode, encode};
 use crate::routing::router::{CallResult, OwnerLocation, home};
@@ -245,7 +245,7 @@ impl Matches {
 impl Frontier {
     /// Serves another node's call about pools, with this node's own shards only.
     pub(crate) async fn answer_matches(&self, call: &[u8]) -> Result<Vec<u8>, String> {
-        let ShardCall { shard, call } = decode(call)?;
+        let RemoteMatchCall { shard, call } = decode(call)?;
         let answer: CallResult<MatchResponse> =
             self.router.call_here(shard, call).await.unwrap_or(Err(Refusal::Elsewhere));
         encode(&answer)

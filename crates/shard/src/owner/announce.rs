@@ -32,7 +32,7 @@ use crate::fleet::CONTROL_SHARD;
 use crate::fleet::call::{ControlCall, Taken};
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
-use crate::pipeline::call::{Built, ChunkCall, Noted};
+use crate::pipeline::call::{BuiltIndexes, ChunkCall, NotedIndex};
 use crate::routing::router::{CallResult, Router};
 
 /// Retry interval.
@@ -58,14 +58,14 @@ impl Owner {
     }
 
     /// Built chunks that placement may not know yet.
-    pub async fn unplaced_chunks(&mut self) -> Result<Built, Error> {
+    pub async fn unplaced_chunks(&mut self) -> Result<BuiltIndexes, Error> {
         let ids = self.pipeline.unplaced(BUILT_AT_ONCE_MAX);
         let rows = self.placed_rows(&ids).await?;
         Ok(rows.into_iter().filter_map(|row| Some((row.id, row.built?, row.index))).collect())
     }
 
     /// Notes what placement has answered. What it says of an index that was given up meanwhile is out of date.
-    pub async fn note_placed(&mut self, chunks: &[Noted]) -> Result<(), Error> {
+    pub async fn note_placed(&mut self, chunks: &[NotedIndex]) -> Result<(), Error> {
         let chunks = chunks.get(..BUILT_AT_ONCE_MAX).unwrap_or(chunks);
         let ids: Vec<ChunkId> = chunks.iter().map(|(id, ..)| *id).collect();
         let rows = self.placed_rows(&ids).await?;
@@ -110,7 +110,7 @@ async fn announce(router: Weak<Router>, shard: ShardId, mut wakes: mpsc::Receive
 
 /// Announces a batch; whether there was one.
 async fn announce_once(router: &Router, shard: ShardId) -> CallResult<bool> {
-    let built: Built = router.call(shard, ChunkCall::Unplaced).await?;
+    let built: BuiltIndexes = router.call(shard, ChunkCall::Unplaced).await?;
     if built.is_empty() {
         return Ok(false);
     }

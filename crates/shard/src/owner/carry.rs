@@ -22,7 +22,7 @@ use crate::owner::chunk_slices::CARRIED_LINKS;
 use crate::owner::cycle::CommitMark;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
-use crate::pipeline::call::{CarriedPage, ChunkCall, Met};
+use crate::pipeline::call::{CarriedPage, ChunkCall, RestoreChecks};
 
 impl Owner {
     pub async fn handle_carried(&mut self, call: ChunkCall, mark: CommitMark, reply: ChunkReply) -> Result<(), Error> {
@@ -38,8 +38,8 @@ impl Owner {
                 self.commit_chunks(writes);
                 self.answer_chunk(mark, reply, Ok(Ok(())))
             }
-            ChunkCall::Meet(chunks) => {
-                let met = self.meet_chunks(&chunks).await;
+            ChunkCall::CheckRestore(chunks) => {
+                let met = self.check_restore(&chunks).await;
                 self.answer_chunk(mark, reply, met.map(Ok))
             }
             // A host has moved since the caller looked. Nothing is changed, and it looks again.
@@ -89,7 +89,7 @@ impl Owner {
         Ok((carried, known_to))
     }
 
-    async fn meet_chunks(&mut self, chunks: &[CarriedChunk]) -> Result<Met, Error> {
+    async fn check_restore(&mut self, chunks: &[CarriedChunk]) -> Result<RestoreChecks, Error> {
         let mut met = Vec::with_capacity(chunks.len());
         for chunk in chunks.iter().take(RESTORE_CHUNKS_MAX) {
             let row = self.chunk_row(chunk.id).await?;

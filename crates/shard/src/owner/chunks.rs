@@ -86,7 +86,7 @@ impl Owner {
             call @ (ChunkCall::Carry { .. }
             | ChunkCall::NextNumber
             | ChunkCall::RaiseIds(_)
-            | ChunkCall::Meet(_)
+            | ChunkCall::CheckRestore(_)
             | ChunkCall::Restore { .. }) => self.handle_carried(call, mark, reply).await,
             ChunkCall::Get(id) => {
                 let view = self.view_chunk(id).await;

@@ -30,7 +30,7 @@ use crate::routing::router::{CallResult, Router};
 const TELL_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Wakes the task that gives chunks back, which ends with it.
-pub(crate) struct Returner(mpsc::Sender<()>);
+pub(crate) struct GiveBackTask(mpsc::Sender<()>);
 
 impl Owner {
     /// Has pipelines told of indexes that are given up, if there are any.
@@ -39,13 +39,13 @@ impl Owner {
             return;
         }
         let router = &self.router;
-        let returner = self.returner.get_or_insert_with(|| {
+        let give_back_task = self.give_back_task.get_or_insert_with(|| {
             let (wake, wakes) = mpsc::channel(1);
             tokio::spawn(give_back(router.clone(), wakes));
-            Returner(wake)
+            GiveBackTask(wake)
         });
         // Full: it will look again anyway.
-        _ = returner.0.try_send(());
+        _ = give_back_task.0.try_send(());
     }
 
     /// Sends chunks back whose indexes are given up.

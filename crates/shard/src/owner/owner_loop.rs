@@ -30,7 +30,7 @@ use crate::message::Message;
 use crate::owner::announce::Announcer;
 use crate::owner::control::Control;
 use crate::owner::cycle::{self, Cycle};
-use crate::owner::give_back::Returner;
+use crate::owner::give_back::GiveBackTask;
 use crate::owner::hot_log::HotLog;
 use crate::owner::inbox::InboxReceiver;
 use crate::owner::open::Opened;
@@ -64,7 +64,7 @@ pub(crate) struct Owner {
     /// Announces built chunks to placement; started with the first one.
     pub announcer: Option<Announcer>,
     /// Tells pipelines of indexes that are given up.
-    pub returner: Option<Returner>,
+    pub give_back_task: Option<GiveBackTask>,
     pub lane_cache: LaneCache,
     pub held_cache: HeldCache,
     pub filter: Filter,
@@ -114,7 +114,7 @@ impl Owner {
             control,
             pools,
             announcer: None,
-            returner: None,
+            give_back_task: None,
             deleted_queues,
             bulk_jobs,
             cycle: Cycle::default(),

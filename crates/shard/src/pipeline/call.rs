@@ -86,8 +86,8 @@ pub(crate) enum ChunkCall {
     NextNumber,
     /// Never makes a chunk with a number below this one from now on.
     RaiseIds(u64),
-    /// What each of these would meet if it were restored.
-    Meet(Vec<CarriedChunk>),
+    /// Whether each of these can be restored, without restoring it.
+    CheckRestore(Vec<CarriedChunk>),
     /// Restores chunks that were exported, in this order.
     Restore {
         chunks: Vec<CarriedChunk>,
@@ -104,7 +104,7 @@ pub(crate) enum ChunkCall {
     /// Built chunks that placement may not know yet, at most a batch of them.
     Unplaced,
     /// Placement knows these chunks, or has refused them for good, and why.
-    Placed(Vec<Noted>),
+    Placed(Vec<NotedIndex>),
     /// The number of a chunk's index, if placement knows it.
     PlacedIndex(ChunkId),
     /// Placement has given up these indexes.
@@ -142,7 +142,7 @@ impl ServiceCall for ChunkCall {
             Self::Requested { .. }
             | Self::Carry { .. }
             | Self::NextNumber
-            | Self::Meet(_)
+            | Self::CheckRestore(_)
             | Self::Get(_)
             | Self::List { .. }
             | Self::Counts
@@ -211,17 +211,17 @@ pub(crate) type ChunkPage = (Vec<ChunkView>, Option<ChunkId>);
 /// Chunks as an export carries them, and after which the next slice starts.
 pub(crate) type CarriedPage = (Vec<CarriedChunk>, Option<ChunkId>);
 
-/// What chunks would meet: nothing, and which of their links live elsewhere, or what becomes of them.
-pub(crate) type Met = Vec<Result<Vec<(HostName, Box<str>)>, Restored>>;
+/// Per chunk: it can be restored, and these of its links live elsewhere; or why it cannot.
+pub(crate) type RestoreChecks = Vec<Result<Vec<(HostName, Box<str>)>, Restored>>;
 
 /// Links of a crawl whose hosts have moved away: hosts and URLs.
 pub(crate) type Departed = Option<(CrawlName, Vec<(HostName, Box<str>)>)>;
 
 /// Built chunks, with their indexes and the numbers of those.
-pub(crate) type Built = Vec<(ChunkId, Artifact, u32)>;
+pub(crate) type BuiltIndexes = Vec<(ChunkId, Artifact, u32)>;
 
 /// A chunk and the number of its index that placement knows, or has refused for good, and why.
-pub(crate) type Noted = (ChunkId, u32, Option<Box<str>>);
+pub(crate) type NotedIndex = (ChunkId, u32, Option<Box<str>>);
 
 responses! {
     Claimed(Vec<Claimed>),
@@ -232,12 +232,12 @@ responses! {
     Chunk(Option<Box<ChunkView>>),
     Page(ChunkPage),
     Counts(ChunkCounts),
-    Built(Built),
+    Built(BuiltIndexes),
     Departed(Departed),
     Next(Option<CrawledAt>),
     Index(Option<u32>),
     Carried(CarriedPage),
-    Met(Met),
+    RestoreChecks(RestoreChecks),
     Restored(Vec<Restored>),
     Number(u64),
     More(bool),

@@ -27,7 +27,7 @@ use wayleave_core::pipeline::carry::CarriedChunk;
 use wayleave_core::pipeline::restore::Restored;
 use wayleave_core::placement::{self, CarriedCopies, CarriedCopy};
 
-use super::call::{CarriedPage, ChunkCall, Met};
+use super::call::{CarriedPage, ChunkCall, RestoreChecks};
 use super::handle::Pipeline;
 use crate::fleet::CONTROL_SHARD;
 use crate::fleet::call::{ControlCall, Taken};
@@ -161,7 +161,7 @@ impl Pipeline {
         told: &mut [Option<Restored>],
     ) -> CallResult<()> {
         let chunks: Vec<CarriedChunk> = slice.iter().map(|(_, chunk)| chunk.clone()).collect();
-        let met: Met = self.ask(shard, ChunkCall::Meet(chunks)).await?;
+        let met: RestoreChecks = self.ask(shard, ChunkCall::CheckRestore(chunks)).await?;
         let (mut fresh, mut away) = (Vec::new(), Vec::new());
         for ((at, chunk), met) in slice.into_iter().zip(met) {
             match met {
