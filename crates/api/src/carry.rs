@@ -158,7 +158,8 @@ impl TryFrom<&ExportedChunk> for core::CarriedChunk {
         let artifact = |field, artifact: &Option<Artifact>| {
             artifact.as_ref().map(row::Artifact::try_from).transpose().map_err(|e| e.within(field))
         };
-        let last_error = chunk.last_error.as_deref().map(|error| text("last_error", error, ERROR_BYTES_MAX));
+        let last_error =
+            chunk.last_error.as_deref().map(|error| text("last_error", error, limits::CHUNK_ERROR_BYTES_MAX));
         Ok(Self {
             id: chunk_id(&chunk.id).map_err(|e| BadValue::new("id", e))?,
             crawl: names::crawl(&chunk.crawl).map_err(|e| BadValue::new("crawl", e))?,
@@ -179,9 +180,6 @@ impl TryFrom<&ExportedChunk> for core::CarriedChunk {
         })
     }
 }
-
-/// The longest error that a chunk may have: a reason, and what the server says around it.
-const ERROR_BYTES_MAX: usize = 4 * limits::REASON_BYTES_MAX;
 
 fn text<'a>(field: &'static str, text: &'a str, most: usize) -> Result<&'a str, BadValue> {
     if text.len() > most {

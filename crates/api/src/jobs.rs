@@ -15,9 +15,6 @@ use crate::bounded::bounded_texts;
 use crate::bounded_int::whole;
 use crate::urls::UrlState;
 
-/// Ten thousand years: more than anyone needs, and no sum with it overflows.
-pub const AGE_MS_MAX: u64 = 315_576_000_000_000;
-
 /// Which known URLs to requeue or delete: those named in `urls`, or all that match the filter. One of the two is
 /// required. URLs that are handed out are left alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -37,7 +34,11 @@ pub struct ReworkUrlsRequest {
     #[schema(min_length = 1)]
     pub contains: Option<String>,
     /// Only those that were last visited (requeue) or stored (delete) longer ago than this.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, AGE_MS_MAX>")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::<_, _, 0, { limits::JOB_AGE_MS_MAX }>"
+    )]
     #[schema(minimum = 0, maximum = 315_576_000_000_000_u64)]
     pub older_than_ms: Option<u64>,
     /// These URLs, at most 10,000; combined only with `crawl` and `host`.
@@ -113,7 +114,7 @@ impl ReworkUrlsRequest {
         let crawl = crawl.as_deref().map(names::crawl).transpose().map_err(|e| BadValue::new("crawl", e))?;
         let contains = contains.as_deref().map(Into::into);
         let filter = view::UrlFilter { crawl, host, state: state.map(Into::into), contains, ignore_case: false };
-        let age = older_than_ms.map(|ms| between("older_than_ms", ms, 0, AGE_MS_MAX)).transpose()?;
+        let age = older_than_ms.map(|ms| between("older_than_ms", ms, 0, limits::JOB_AGE_MS_MAX)).transpose()?;
         Ok(Wanted::All(filter, age))
     }
 }

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::asked::AskedHost;
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{PRIORITY_DEFAULT, PRIORITY_MAX, Put, PutKind, PutOutcome};
+use wayleave_core::frontier::request::{Put, PutKind, PutOutcome};
 use wayleave_core::frontier::view;
+use wayleave_core::limits::{PRIORITY_DEFAULT, PRIORITY_MAX};
 use wayleave_core::names::{self, CrawlName, HostName};
 use wayleave_core::{crawl_url, limits, redact};
 

@@ -12,6 +12,7 @@ mod export;
 mod import;
 mod input;
 mod left_out;
+mod limits;
 mod output;
 mod patience;
 mod record;

@@ -7,10 +7,7 @@ use std::io::{BufRead, Error, Read, Result};
 
 use flate2::bufread::MultiGzDecoder;
 
-/// The maximum number of bytes out per byte in.
-const RATIO_MAX: u64 = 250;
-/// Up to this many bytes the ratio does not matter: small files may be anything.
-const FREE_BYTES: u64 = 64 << 20;
+use crate::limits::{GZIP_FREE_BYTES, GZIP_RATIO_MAX};
 
 /// The decompressed content; an error once it is too much for its input.
 pub struct Unpacked<R> {
@@ -30,10 +27,10 @@ impl<R: BufRead> Read for Unpacked<R> {
         let read = self.decoder.read(buffer)?;
         self.bytes += read as u64;
         let packed = self.decoder.get_ref().bytes;
-        if self.bytes > FREE_BYTES && self.bytes / RATIO_MAX > packed {
+        if self.bytes > GZIP_FREE_BYTES && self.bytes / GZIP_RATIO_MAX > packed {
             let (mib, kib) = (self.bytes >> 20, packed >> 10);
             return Err(Error::other(format!(
-                "{kib} KiB of gzip unpack to more than {mib} MiB; the limit is {RATIO_MAX} to 1. If this is no bomb, unpack it \
+                "{kib} KiB of gzip unpack to more than {mib} MiB; the limit is {GZIP_RATIO_MAX} to 1. If this is no bomb, unpack it \
                  yourself and name the result"
             )));
         }

@@ -1,6 +1,6 @@
 //! The limits of the API and of the core's decisions, with their defaults: whatever exceeds one is refused or capped, as its comment
-//! says. Timings and buffer sizes that no caller can meet are beside the code that uses them; those of the reference workers are in
-//! `workers/src/limits.rs`.
+//! says. Timings and buffer sizes that no caller can meet are beside the code that uses them. The bounds of the reference workers
+//! are in `workers/src/limits.rs`, those of files that the command line reads in `cli/src/limits.rs`.
 
 use crate::time::Millis;
 
@@ -20,12 +20,20 @@ pub const HOLDER_BYTES_MAX: usize = 256;
 pub const REQUEST_ID_BYTES_MAX: usize = 128;
 /// Metadata of one URL, in bytes, keys and values together.
 pub const METADATA_BYTES_MAX: usize = 64 * 1024;
+/// Default priority; 9 is served first, 0 last.
+pub const PRIORITY_DEFAULT: u8 = 5;
+/// The highest priority.
+pub const PRIORITY_MAX: u8 = 9;
 /// URLs in one JSON body or one batch message.
 pub const BATCH_URLS_MAX: usize = 10_000;
 /// One line of an NDJSON body, in bytes.
 pub const LINE_BYTES_MAX: usize = 256 * 1024;
 /// A JSON body that is not streamed, in bytes.
 pub const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Minimum rate of a body after its initial timeout, in bytes per second; the call of a slower one is ended.
+pub const BODY_RATE_MIN: u64 = 8 * 1024;
+/// The download of a backup whose reader takes nothing for this long is ended: a snapshot pins old tables on disk.
+pub const BACKUP_STALL_MAX: Millis = Millis(60_000);
 /// One gRPC message, in bytes (what stock clients and servers allow).
 pub const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Items of one PutURLs stream awaiting acknowledgement.
@@ -104,6 +112,8 @@ pub const CHUNK_LOOK_AGAIN: Millis = Millis(1_000);
 pub const LOCATION_BYTES_MAX: usize = 2_048;
 /// Maximum length of the reason of a failed attempt, in bytes.
 pub const REASON_BYTES_MAX: usize = 1_024;
+/// Maximum length of the last error of an imported chunk, in bytes: a reason, and what the server says around it.
+pub const CHUNK_ERROR_BYTES_MAX: usize = 4 * REASON_BYTES_MAX;
 /// Longest lease.
 pub const LEASE_MS_MAX: u64 = 3_600_000;
 /// Default lease.
@@ -154,6 +164,8 @@ pub const SLICE_ROWS: usize = 1_000;
 pub const JOBS_RUNNING_MAX: usize = 16;
 /// Ended jobs that are remembered.
 pub const JOBS_KEPT: usize = 100;
+/// Longest age that a bulk job may ask for: ten thousand years, so that no sum with it overflows.
+pub const JOB_AGE_MS_MAX: u64 = 315_576_000_000_000;
 /// Rows of one page of a listing.
 pub const PAGE_MAX: usize = 1_000;
 /// Approximate bytes of one page of a listing; the first item is returned however large it is.
@@ -176,6 +188,10 @@ pub const DELETED_CRAWLS_KEPT: usize = 1_024;
 pub const RESULTS_MAX: usize = 1_000;
 /// Links found by one release.
 pub const FOUND_MAX: usize = 10_000;
+/// How long a release or a report extends its lease while it stores the links found.
+pub const FOUND_STORE_TIME: Millis = Millis(30_000);
+/// Handed-out URLs that are listed for one host.
+pub const HOST_HELD_SHOWN_MAX: usize = 20;
 /// Messages that one shard decides in a turn.
 pub const SHARD_BATCH_MAX: usize = 1_024;
 /// Messages that may queue for one shard.
@@ -183,6 +199,9 @@ pub const SHARD_QUEUE_MAX: usize = 4_096;
 /// Turns of one shard that may be pending behind the one whose commits are being synced. More would only make the
 /// commits smaller: what arrives meanwhile goes into the next turn.
 pub const COMMITS_IN_FLIGHT_MAX: usize = 1;
+/// Bytes of commits that may queue for PostgreSQL. Beyond that the database is too slow for the load, and callers are
+/// refused.
+pub const COMMITS_WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Rows of a lane that a scan reads ahead for the lane cache.
 pub const READ_AHEAD: usize = 16;
 /// Maximum length of a role name, in bytes.
@@ -232,6 +251,10 @@ pub const ROLES_PAGE_MAX: usize = 100;
 pub const ROLE_EPOCH_RAISED_MAX: u64 = 1 << 53;
 /// Callers in one process that may wait for changes of roles.
 pub const ROLE_WAITERS_MAX: usize = 4_096;
+/// A request for a standby's agreement, in bytes; real ones are far smaller.
+pub const PEER_BODY_BYTES_MAX: usize = 4_096;
+/// Connections that a standby accepts at once; there is one primary, and it asks rarely.
+pub const PEER_CONNECTIONS_MAX: usize = 32;
 /// Attempts at an update of a shared record, each of which lost a compare-and-swap or its answer.
 pub const UPDATE_TRIES_MAX: usize = 16;
 /// Polling interval of a watched record, for changes whose hint was lost.
@@ -329,6 +352,9 @@ pub const MOVES_PER_MINUTE_DEFAULT: u32 = 600;
 pub const MAP_READERS_MAX: usize = 1_024;
 /// Missing chunks that one map lists; their number is always exact.
 pub const MAP_MISSING_MAX: usize = 10_000;
+/// A row serves if it has at least this share, in percent, of the chunks that the best row has. Not of all built chunks:
+/// many that are built at once would stop every row from serving.
+pub const ROW_SERVES_PERCENT: usize = 97;
 /// Maximum length of a client's name, in bytes.
 pub const CLIENT_BYTES_MAX: usize = 255;
 /// Maximum length of a pool's name, in bytes: what labels of containers take.

@@ -9,15 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use wayleave_core::ids::ShardId;
+use wayleave_core::limits::COMMITS_WAITING_BYTES_MAX;
 use wayleave_engine::fences::FenceState;
 use wayleave_engine::{Error, Fence};
 
 use crate::job::{OrderKey, PendingBatch, Track};
 use crate::overlay::Overlay;
 use crate::transaction_batch::Gathering;
-
-/// Above this many queued bytes the database is too slow for the load, and callers get back-pressure.
-const WAITING_BYTES: usize = 256 << 20;
 
 /// Which batches a committer takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +73,7 @@ impl Queue {
             return Err(Error::Fenced { shard: shard.0, epoch: fence_state.epoch.0, seq: fence_state.seq });
         }
         // Batches about nodes are small, and without them the node loses the shards for which the rest is queued.
-        if state.bytes > WAITING_BYTES && !Serves::Nodes.takes(&job) {
+        if state.bytes > COMMITS_WAITING_BYTES_MAX && !Serves::Nodes.takes(&job) {
             return Err(Error::Unavailable(format!("{} MiB are queued for commit", state.bytes >> 20)));
         }
         state.number += 1;

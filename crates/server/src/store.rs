@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 use wayleave_api::Problem;
+use wayleave_core::limits::BACKUP_STALL_MAX;
 
 /// The health of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,8 +49,6 @@ pub trait Store: Send + Sync {
 
 /// The chunk size of a body.
 const PIECE_BYTES: usize = 64 << 10;
-/// A reader that takes nothing for this long is abandoned: a snapshot pins old tables on disk.
-const STALL_MAX: Duration = Duration::from_secs(60);
 
 /// Writes into a response body, chunk by chunk, with back-pressure from the client.
 pub(crate) struct BodyWriter {
@@ -79,7 +78,9 @@ impl Write for BodyWriter {
             return Ok(());
         }
         let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_BYTES));
-        let sent = async { tokio::time::timeout(STALL_MAX, self.pieces.send(piece.into())).await };
+        let sent = async {
+            tokio::time::timeout(Duration::from_millis(BACKUP_STALL_MAX.0), self.pieces.send(piece.into())).await
+        };
         match self.runtime.block_on(sent) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(Error::new(ErrorKind::BrokenPipe, "the reader went away")),

@@ -77,6 +77,7 @@ pub(crate) fn put_of(kind: wayleave_core::frontier::request::PutKind) -> Put {
 /// A new URL for tests.
 #[cfg(test)]
 pub(crate) fn new_url() -> Put {
-    use wayleave_core::frontier::request::{PRIORITY_DEFAULT, PutKind};
+    use wayleave_core::frontier::request::PutKind;
+    use wayleave_core::limits::PRIORITY_DEFAULT;
     put_of(PutKind::Discovered { at: None, priority: PRIORITY_DEFAULT, depth: 0 })
 }

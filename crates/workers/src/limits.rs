@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use wayleave_api::limits as api;
+
 /// Bytes of a response body that are kept, as received.
 pub const BODY_BYTES_MAX: usize = 8 * MIB;
 /// Bytes of a response body after its content coding is removed.
@@ -12,8 +14,8 @@ pub const HEAD_BYTES_MAX: usize = 64 * KIB;
 pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time of one fetch, from the request to the last byte.
 pub const FETCH_TIME_MAX: Duration = Duration::from_secs(30);
-/// A longer Retry-After is reported as this.
-pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// A longer Retry-After is reported as this, the server's cap.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_millis(api::RETRY_AFTER_MAX.0);
 /// Bytes of the contact in the User-Agent.
 pub const CONTACT_BYTES_MAX: usize = 200;
 
@@ -23,13 +25,13 @@ pub const ROBOTS_REDIRECTS_MAX: usize = 5;
 pub const ROBOTS_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a host is closed after its robots.txt could not be fetched.
 pub const ROBOTS_CLOSED: Duration = Duration::from_secs(5 * 60);
-/// A longer Crawl-delay is reported as this; the server caps it further.
-pub const CRAWL_DELAY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// A longer Crawl-delay is reported as this, the server's cap.
+pub const CRAWL_DELAY_MAX: Duration = Duration::from_millis(api::CRAWL_DELAY_MAX.0);
 /// Bytes of all cached robots.txt files together.
 pub const ROBOTS_CACHE_BYTES_MAX: usize = 64 * MIB;
 
 /// Bytes of a found URL; the server refuses longer ones.
-pub const URL_BYTES_MAX: usize = 8_192;
+pub const URL_BYTES_MAX: usize = api::URL_BYTES_MAX;
 /// Links that are taken from one page.
 pub const LINKS_MAX: usize = 5_000;
 /// Bytes of a title for the index.
@@ -66,7 +68,7 @@ pub const MACHINE_PROBE_MAX: Duration = Duration::from_secs(2);
 pub const AWAY_MACHINES_MAX: usize = 10_000;
 
 /// How often a machine reports, until the server says otherwise.
-pub const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+pub const REPORT_INTERVAL: Duration = Duration::from_millis(api::REPORT_INTERVAL.0);
 /// Shortest time that a report waits for its answer.
 pub const REPORT_TIMEOUT_MIN: Duration = Duration::from_millis(250);
 

@@ -8,13 +8,7 @@ use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 
 use super::rationed::Rationed;
-
-/// The longest tag, text or comment, which is read into memory as a whole.
-const PART_BYTES_MAX: usize = 1 << 20;
-/// The longest location; the server accepts URLs of at most half this length.
-const LOCATION_BYTES_MAX: usize = 16 * 1024;
-/// The maximum nesting of elements; sitemaps and their extensions need fewer than ten levels.
-const DEPTH_MAX: usize = 64;
+use crate::limits::{ELEMENT_DEPTH_MAX, LOCATION_BYTES_MAX, TAG_BYTES_MAX};
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,13 +45,13 @@ pub enum BadSitemap {
     #[error("it ends inside <{0}>")]
     Cut(String),
     /// A tag, text or comment is too long.
-    #[error("a tag, text or comment near byte {0} is longer than {PART_BYTES_MAX} bytes, which is the limit")]
+    #[error("a tag, text or comment near byte {0} is longer than {TAG_BYTES_MAX} bytes, which is the limit")]
     Part(u64),
     /// A location is too long.
     #[error("the location near byte {0} is longer than {LOCATION_BYTES_MAX} bytes, which is the limit")]
     Location(u64),
     /// Elements are nested too deeply.
-    #[error("elements near byte {0} are nested more than {DEPTH_MAX} deep, which is the limit")]
+    #[error("elements near byte {0} are nested more than {ELEMENT_DEPTH_MAX} deep, which is the limit")]
     Deep(u64),
 }
 
@@ -82,7 +76,7 @@ impl<R: BufRead> Sitemap<R> {
         loop {
             self.buffer.clear();
             let position = self.reader.buffer_position();
-            self.reader.get_mut().allow(PART_BYTES_MAX);
+            self.reader.get_mut().allow(TAG_BYTES_MAX);
             let event = match self.reader.read_event_into(&mut self.buffer) {
                 Ok(event) => event,
                 Err(_) if self.reader.get_ref().is_used_up() => return Err(BadSitemap::Part(position)),
@@ -94,7 +88,7 @@ impl<R: BufRead> Sitemap<R> {
                 return Err(BadSitemap::Location(position));
             }
             match event {
-                Event::Start(_) if self.open.len() >= DEPTH_MAX => return Err(BadSitemap::Deep(position)),
+                Event::Start(_) if self.open.len() >= ELEMENT_DEPTH_MAX => return Err(BadSitemap::Deep(position)),
                 Event::Start(start) => {
                     let name = start.local_name().as_ref().to_owned();
                     if self.open.is_empty() && !matches!(name.as_str(), "urlset" | "sitemapindex") {

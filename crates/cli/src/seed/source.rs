@@ -15,15 +15,7 @@ use tokio::sync::mpsc;
 
 use super::sitemap::{Entry, Sitemap};
 use crate::input::Input;
-
-/// The maximum nesting of index files.
-const NESTING_MAX: usize = 4;
-/// The longest line that is read; longer ones are sent truncated, for the server to reject.
-const LINE_BYTES_MAX: u64 = 16 * 1024;
-/// A longer one is not a line of a list at all.
-const LINE_SKIPPED_MAX: u64 = 16 << 20;
-/// The total size of the locations that all index files name: they are kept until they are read or listed.
-const NAMED_BYTES_MAX: usize = 32 << 20;
+use crate::limits::{INDEX_BYTES_MAX, INDEX_NESTING_MAX, LINE_BYTES_MAX, LINE_SKIPPED_MAX};
 
 /// Where a URL was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,8 +119,8 @@ impl Source {
             match entry.with_context(|| format!("{name} is not a sitemap that can be read"))? {
                 Entry::Sitemap(location) => {
                     self.named_bytes += location.len();
-                    if self.named_bytes > NAMED_BYTES_MAX {
-                        anyhow::bail!("{name} names too many sitemaps: more than {NAMED_BYTES_MAX} bytes, the limit");
+                    if self.named_bytes > INDEX_BYTES_MAX {
+                        anyhow::bail!("{name} names too many sitemaps: more than {INDEX_BYTES_MAX} bytes, the limit");
                     }
                     below.push(location);
                 }
@@ -141,7 +133,7 @@ impl Source {
         }
         for location in below {
             let trusted = self.trusts && nesting == 0;
-            let Some(path) = local(input, &location, trusted).filter(|_| nesting < NESTING_MAX) else {
+            let Some(path) = local(input, &location, trusted).filter(|_| nesting < INDEX_NESTING_MAX) else {
                 self.unread.push(location);
                 continue;
             };

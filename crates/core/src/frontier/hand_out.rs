@@ -55,7 +55,7 @@ impl State {
             url: taken.key.url(&host, taken.whole.as_deref()),
             host,
             crawl,
-            priority: super::request::PRIORITY_MAX - taken.position.lane.min(super::request::PRIORITY_MAX),
+            priority: crate::limits::PRIORITY_MAX - taken.position.lane.min(crate::limits::PRIORITY_MAX),
             depth: taken.details.depth,
             attempts: taken.details.attempts,
             metadata: taken.details.metadata.clone(),

@@ -1,7 +1,7 @@
 //! Puts: new URLs are stored, known ones are updated or left alone.
 
 use super::deleted::Verdict;
-use super::request::{PRIORITY_DEFAULT, PRIORITY_MAX, Put, PutKind, PutOutcome};
+use super::request::{Put, PutKind, PutOutcome};
 use super::requeue::Wish;
 use super::row::{Details, DueRow, End, QueuePosition, UrlRow, UrlStatus, Write};
 use super::slab::Ix;
@@ -9,7 +9,7 @@ use super::state::State;
 use super::url_key::UrlKey;
 use super::view::UrlState;
 use crate::ids::QueueId;
-use crate::limits;
+use crate::limits::{self, PRIORITY_DEFAULT, PRIORITY_MAX};
 use crate::time::Time;
 
 /// The lane of URLs without an explicit priority.

@@ -8,11 +8,6 @@ use crate::metadata::Metadata;
 use crate::names::{CrawlName, GroupName, HostName};
 use crate::time::{Millis, Time};
 
-/// Default priority; 9 is served first, 0 last.
-pub const PRIORITY_DEFAULT: u8 = 5;
-/// The highest priority.
-pub const PRIORITY_MAX: u8 = 9;
-
 /// A URL to store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Put {

@@ -114,7 +114,7 @@ impl State {
             url: key.url(host, row.whole.as_deref()),
             host: host.clone(),
             crawl,
-            priority: super::request::PRIORITY_MAX - position.lane.min(super::request::PRIORITY_MAX),
+            priority: crate::limits::PRIORITY_MAX - position.lane.min(crate::limits::PRIORITY_MAX),
             depth: details.depth,
             attempts: details.attempts,
             metadata: details.metadata,

@@ -1,11 +1,11 @@
 //! Views of URLs: a row with its numbers resolved to names.
 
-use super::request::PRIORITY_MAX;
 use super::row::{Details, UrlRow, UrlStatus};
 use super::state::State;
 use super::url_key::UrlKey;
 use super::view::{UrlState, UrlView};
 use crate::ids::{CrawlNo, QueueId};
+use crate::limits::PRIORITY_MAX;
 use crate::names::{CrawlName, HostName};
 use crate::time::Time;
 

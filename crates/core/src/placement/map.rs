@@ -12,12 +12,8 @@ use super::row::PlacementState;
 use super::state::{Ix, Row, Server, State};
 use crate::fleet::RowNo;
 use crate::ids::ChunkId;
-use crate::limits::MAP_MISSING_MAX;
+use crate::limits::{MAP_MISSING_MAX, ROW_SERVES_PERCENT};
 use crate::names::MachineId;
-
-/// A row serves if it has at least this share, in percent, of the chunks that the best row has. Not of all built chunks:
-/// many that are built at once would stop every row from serving.
-const SERVING_PERCENT: usize = 97;
 
 /// Where readers find each chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,7 +160,7 @@ impl State {
         }
         let best = rows.iter().map(|row| row.served).max().unwrap_or_default();
         for row in &mut rows {
-            let nearly = row.served > 0 && row.served * 100 >= best * SERVING_PERCENT;
+            let nearly = row.served > 0 && row.served * 100 >= best * ROW_SERVES_PERCENT;
             row.serving = nearly || row.chunks == 0;
         }
         rows

@@ -20,17 +20,14 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use wayleave_api::roles::Peer;
 use wayleave_core::ids::Token;
+use wayleave_core::limits::{PEER_BODY_BYTES_MAX, PEER_CONNECTIONS_MAX};
 use wayleave_core::time::Millis;
 
 use crate::candidate::Question;
 use crate::options::PeerDoor;
 
-/// The maximum body size; real ones are far smaller.
-const BODY_BYTES_MAX: usize = 4_096;
 /// The maximum length of a reported reason.
 const REASON_CHARS_MAX: usize = 200;
-/// The maximum number of connections; there is one primary, and it asks rarely.
-const CONNECTIONS_MAX: usize = 32;
 /// The maximum lifetime of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(2);
 /// The back-off after a failed accept, as when there are too many open files.
@@ -80,7 +77,7 @@ impl Door {
         getrandom::fill(&mut bits).map_err(std::io::Error::other)?;
         let secret = Token(bits).to_string();
         let address = door.advertised.clone().unwrap_or_else(|| bound.to_string());
-        let (sender, questions) = mpsc::channel(CONNECTIONS_MAX);
+        let (sender, questions) = mpsc::channel(PEER_CONNECTIONS_MAX);
         let known = Arc::new(Known { role: role.to_owned(), secret: secret.clone(), sender });
         let task = tokio::spawn(serve(listener, known)).abort_handle();
         tracing::info!(role, listen = %bound, address, "listening for the primary's questions");
@@ -105,7 +102,7 @@ struct Known {
 }
 
 async fn serve(listener: TcpListener, known: Arc<Known>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(Semaphore::new(PEER_CONNECTIONS_MAX));
     // Dropped with this task, and all connections with it.
     let mut talks = JoinSet::new();
     loop {
@@ -140,7 +137,7 @@ async fn answer(request: Request<Incoming>, known: &Known) -> Response<Full<Byte
     if request.method() != Method::POST || request.uri().path() != "/promise" {
         return say(StatusCode::NOT_FOUND, Err("this is a Wayleave candidate; it accepts only POST /promise".into()));
     }
-    let body = match Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await {
+    let body = match Limited::new(request.into_body(), PEER_BODY_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
         Err(_) => return say(StatusCode::BAD_REQUEST, Err("the body is too large or truncated".into())),
     };
@@ -219,7 +216,7 @@ async fn promised(call: reqwest::RequestBuilder) -> Result<(), String> {
     let (status, mut body) = (response.status(), Vec::new());
     while let Some(part) = response.chunk().await.map_err(|error| format!("its response was truncated: {error}"))? {
         body.extend_from_slice(&part);
-        if body.len() > BODY_BYTES_MAX {
+        if body.len() > PEER_BODY_BYTES_MAX {
             return Err("its response is too large; is the address another program's?".into());
         }
     }

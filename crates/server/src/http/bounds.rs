@@ -6,7 +6,6 @@
 
 use serde_json::{Map, Value, json};
 use utoipa::openapi::OpenApi;
-use wayleave_api::jobs;
 use wayleave_core::limits;
 
 /// Text without control characters.
@@ -106,7 +105,7 @@ fn fields() -> Vec<(&'static str, Value)> {
         ("ReworkUrlsRequest/properties/host", key()),
         ("ReworkUrlsRequest/properties/contains", json!({"minLength": 1})),
         ("ReworkUrlsRequest/properties/urls", json!({"maxItems": limits::BATCH_URLS_MAX})),
-        ("ReworkUrlsRequest/properties/older_than_ms", number(0, jobs::AGE_MS_MAX)),
+        ("ReworkUrlsRequest/properties/older_than_ms", number(0, limits::JOB_AGE_MS_MAX)),
         ("RevokeRequest/properties/token", text(22, 22, TOKEN)),
         ("RevokeRequest/properties/host", key()),
         ("AddUrlsRequest/properties/urls", json!({"maxItems": limits::BATCH_URLS_MAX})),

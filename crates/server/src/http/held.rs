@@ -8,6 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::time::Instant;
 use wayleave_api::{Code, Problem};
+use wayleave_core::limits::BODY_RATE_MIN;
 
 use super::app::App;
 use super::guard::is_grpc;
@@ -16,12 +17,9 @@ use crate::budget::Share;
 use crate::grpc::Messages;
 use crate::responses::ResponseInFlight;
 
-/// The minimum rate of a body after its initial timeout, in bytes per second.
-const RATE_MIN: u64 = 8 << 10;
-
 /// The deadline of a body of which `received` bytes have arrived.
 pub fn deadline(since: Instant, timeout: Duration, received: usize) -> Instant {
-    since + timeout + Duration::from_millis(received as u64 * 1_000 / RATE_MIN)
+    since + timeout + Duration::from_millis(received as u64 * 1_000 / BODY_RATE_MIN)
 }
 
 /// The share of a request, from its first byte to the response header.

@@ -237,7 +237,7 @@ async fn the_defaults_of_the_document_are_those_in_force() {
         ("SetPoolRequest", "makers_max", limits::MAKERS_DEFAULT),
         ("SetRoleRequest", "ttl_ms", limits::ROLE_TTL_DEFAULT.0),
         ("SetRoleRequest", "continue_for_ms", limits::ROLE_CONTINUE_DEFAULT.0),
-        ("UrlToAdd", "priority", wayleave_core::frontier::request::PRIORITY_DEFAULT.into()),
+        ("UrlToAdd", "priority", wayleave_core::limits::PRIORITY_DEFAULT.into()),
         ("ClaimChunksRequest", "links", limits::CHUNK_LINKS_DEFAULT as u64),
         ("ClaimChunksRequest", "lease_ms", limits::LEASE_MS_DEFAULT),
         ("RenewChunkRequest", "lease_ms", limits::LEASE_MS_DEFAULT),

@@ -6,8 +6,8 @@ use crate::support::Door;
 use axum::body::Body;
 use axum::http::Method;
 use serde_json::Value;
-use wayleave_core::frontier::request::PRIORITY_MAX;
 use wayleave_core::limits;
+use wayleave_core::limits::PRIORITY_MAX;
 
 /// Every call of the contract, listed by hand.
 const CALLS: [&str; 78] = [

@@ -21,9 +21,6 @@ use crate::routing::links::Links;
 use crate::routing::router::{CallResult, Router, never_answered, worse};
 use crate::shared::readiness::Readiness;
 
-/// How long a release extends its reservation while it stores the links found.
-const RELEASE_TIME: Millis = Millis(30_000);
-
 /// The frontier as seen by one process. Cheap to clone, safe to share.
 #[derive(Clone)]
 pub struct Frontier {
@@ -155,7 +152,7 @@ impl Frontier {
     /// # Errors
     /// If the token is not current, or a page is not part of the reservation; then nothing has changed.
     pub async fn begin_release(&self, token: Token, pages: Vec<Box<str>>) -> CallResult<Vec<Option<Parent>>> {
-        self.with_token(token, VisitCall::Keep { token, lease: RELEASE_TIME, pages }).await
+        self.with_token(token, VisitCall::Keep { token, lease: limits::FOUND_STORE_TIME, pages }).await
     }
 
     /// Ends a reservation. Found links are stored first; [`Frontier::begin_release`] must have succeeded before.

@@ -6,7 +6,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::UrlView;
 use wayleave_core::ids::{HostId, QueueId};
-use wayleave_core::limits::SLICE_ROWS;
+use wayleave_core::limits::{HOST_HELD_SHOWN_MAX, SLICE_ROWS};
 use wayleave_core::names::HostName;
 use wayleave_core::time::Time;
 use wayleave_engine::rows::{Kind, hold, key};
@@ -16,9 +16,6 @@ use crate::ask::Revoke;
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
-
-/// Maximum number of URLs listed for a host.
-const TOLD_MAX: usize = 20;
 
 /// Slices of holds searched for those of one host before the listing is cut short.
 const SLICES_MAX: usize = 8;
@@ -66,10 +63,15 @@ impl Owner {
     /// A sample of the URLs of a host that are handed out.
     pub async fn in_hand(&mut self, host: &HostName) -> Result<Vec<UrlView>, Error> {
         let Some(id) = self.state.has_holds(host) else { return Ok(Vec::new()) };
-        let mut urls: Vec<(QueueId, UrlKey)> =
-            self.state.leases_of_host(host, TOLD_MAX).into_iter().flat_map(|(_, urls)| urls).take(TOLD_MAX).collect();
+        let mut urls: Vec<(QueueId, UrlKey)> = self
+            .state
+            .leases_of_host(host, HOST_HELD_SHOWN_MAX)
+            .into_iter()
+            .flat_map(|(_, urls)| urls)
+            .take(HOST_HELD_SHOWN_MAX)
+            .collect();
         let (mut after, mut slices) = (None, 0);
-        while urls.len() < TOLD_MAX && slices < SLICES_MAX {
+        while urls.len() < HOST_HELD_SHOWN_MAX && slices < SLICES_MAX {
             let (holds, next) = self.holds_from(id, after.take()).await?;
             urls.extend(holds.into_iter().map(|(_, queue, key)| (queue, key)));
             after = next;
@@ -78,7 +80,7 @@ impl Owner {
                 break;
             }
         }
-        urls.truncate(TOLD_MAX);
+        urls.truncate(HOST_HELD_SHOWN_MAX);
         let mut once = HashSet::new();
         urls.retain(|url| once.insert(url.clone()));
         let rows = read_facts::url_rows(&*self.engine, &urls).await?;

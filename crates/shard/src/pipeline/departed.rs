@@ -1,7 +1,7 @@
 //! Links of a chunk whose hosts live in other shards now. Before the chunk is crawled again, or restored, without them they
 //! are queued again where they are, so that a crash in between leaves them queued, and the repeated call finds nothing more to do.
 //!
-//! The holder of a token has time for that: its lease lasts at least [`REPORT_TIME`] from then on.
+//! The holder of a token has time for that: its lease lasts at least [`FOUND_STORE_TIME`] from then on.
 //!
 //! A host may move between that and the decision: the owner refuses to decide about a departed link that was not queued,
 //! and everything begins anew.
@@ -11,11 +11,12 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutKind, PutOutcome};
 use wayleave_core::frontier::view::UrlState;
 use wayleave_core::ids::{ChunkId, Token};
+use wayleave_core::limits::FOUND_STORE_TIME;
 use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::pipeline::row::ChunkState;
 
 use super::call::{ChunkCall, Departed};
-use super::handle::{Pipeline, REPORT_TIME};
+use super::handle::Pipeline;
 use crate::routing::router::CallResult;
 
 /// Links that are looked up at once.
@@ -50,7 +51,8 @@ impl Pipeline {
 
     /// Queues the departed links of a chunk that is about to be crawled again. Returns them.
     async fn queue_departed(&self, chunk: ChunkId, token: Option<Token>) -> CallResult<Vec<Box<str>>> {
-        let departed: Departed = self.of_chunk(chunk, ChunkCall::Departed { chunk, token, lease: REPORT_TIME }).await?;
+        let departed: Departed =
+            self.of_chunk(chunk, ChunkCall::Departed { chunk, token, lease: FOUND_STORE_TIME }).await?;
         let Some((crawl, links)) = departed else { return Ok(Vec::new()) };
         let queued = links.iter().map(|(_, url)| url.clone()).collect();
         self.queue_again(links.into_iter().map(|(host, url)| (crawl.clone(), host, url)).collect()).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, Put, PutOutcome};
 use wayleave_core::ids::{ChunkId, NodeId, ShardId, Token};
-use wayleave_core::limits::HAND_OVER_WAIT;
+use wayleave_core::limits::{FOUND_STORE_TIME, HAND_OVER_WAIT};
 use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{EndChunk, LinksReported, OperatorAction, ReportLinks};
@@ -22,9 +22,6 @@ use crate::handle::frontier::Frontier;
 use crate::routing::links::{decode, encode};
 use crate::routing::protocol::Service;
 use crate::routing::router::CallResult;
-
-/// How long a report extends its chunk's lease while it stores the links found.
-pub(super) const REPORT_TIME: Millis = Millis(30_000);
 
 /// The pipeline as seen by one process. Cheap to clone, safe to share.
 #[derive(Clone)]
@@ -59,7 +56,7 @@ impl Pipeline {
         token: Token,
         pages: Vec<Box<str>>,
     ) -> CallResult<Vec<Option<Parent>>> {
-        self.of_chunk(chunk, ChunkCall::Keep { chunk, token, lease: REPORT_TIME, pages }).await
+        self.of_chunk(chunk, ChunkCall::Keep { chunk, token, lease: FOUND_STORE_TIME, pages }).await
     }
 
     /// Reports links of a chunk. Found links are stored first; [`Pipeline::begin_report`] must have succeeded before.
