@@ -211,32 +211,37 @@ async fn ask_twice<T>(
     world.ask(async |frontier| call(frontier).await).await
 }
 
-/// Ends a lease. A call that was accepted is repeated now and then, and is answered in the same way. It may be forgotten when
-/// another call ends the same stage: so not that of a crawler that completed a chunk, unless the chunk was sent back.
-async fn end_lease(
+/// Ends a lease.
+async fn end_lease(world: &World, (id, token): (ChunkId, Token), end: &EndChunk) -> Result<LeaseEnded, Refusal> {
+    let call = async |frontier: Frontier| Pipeline::new(frontier).end_lease(id, token, end.clone()).await;
+    ask_twice(world, (id, token), &call).await
+}
+
+/// Repeats a call that was accepted, now and then: it is answered in the same way. It may be forgotten when another call ends
+/// the same stage: so not that of a crawler that completed a chunk, unless the chunk was sent back since there were so many
+/// losses.
+async fn repeat(
     world: &World,
     chance: &Chance,
     (stage, id, token): (Stage, ChunkId, Token),
-    end: &EndChunk,
-) -> Result<LeaseEnded, Refusal> {
-    let call = async |frontier: Frontier| Pipeline::new(frontier).end_lease(id, token, end.clone()).await;
-    let losses = world.oracle.borrow().chunks.losses(id);
-    let answer = ask_twice(world, (id, token), &call).await;
-    let Some(first) = answer.as_ref().ok().filter(|_| chance.once_in(4)) else { return answer };
+    (end, losses): (&EndChunk, u64),
+    first: &LeaseEnded,
+) {
+    if !chance.once_in(4) {
+        return;
+    }
     pass(chance.below(200)).await;
-    let again = world.ask(call).await;
+    let again = world.ask(async |frontier| Pipeline::new(frontier).end_lease(id, token, end.clone()).await).await;
     world.tell("again", &format!("{id} {again:?}"));
     let sent_back = world.oracle.borrow().chunks.losses(id) > losses;
+    let completed = stage == Stage::Crawl && matches!(end, EndChunk::Complete(_));
     let alike = match &again {
         Ok(again) => Some(again.left == first.left),
-        Err(refusal) if is_stale(refusal) && stage == Stage::Crawl && matches!(end, EndChunk::Complete(_)) => {
-            Some(false)
-        }
+        Err(refusal) if is_stale(refusal) && completed => Some(false),
         Err(_) => None,
     };
     let judged = world.oracle.borrow_mut().chunks.repeated(id, alike.filter(|_| !sent_back));
     verdict(world, judged);
-    answer
 }
 
 /// The visits of a chunk that was just claimed; `None` if its lease has ended.
@@ -368,14 +373,14 @@ async fn complete(world: &Rc<World>, chance: &Chance, name: u64, claimed: &Claim
         EndChunk::Complete(content.then(|| artifact(chance)))
     };
     let losses = world.oracle.borrow().chunks.losses(id);
-    let answer = end_lease(world, chance, (Stage::Crawl, id, token), &end).await;
+    let answer = end_lease(world, (id, token), &end).await;
     world.tell("complete chunk", &format!("{name} {id} {answer:?}"));
     check(world, "a completion", &answer);
-    if let Ok(ended) = answer
-        && !failed
-    {
+    let Ok(ended) = answer else { return };
+    if !failed {
         completed(world, (id, losses), &ended, visited);
     }
+    repeat(world, chance, (Stage::Crawl, id, token), (&end, losses), &ended).await;
 }
 
 /// A crawler has completed a chunk: the links that it has reported count, but those that had left. The chunk may have moved on
@@ -436,13 +441,16 @@ pub async fn builder(world: Rc<World>, name: u64) {
                 // Whatever the answer: from now on its links may be fetched again.
                 world.oracle.borrow_mut().content_lost(id);
             }
-            let answer = end_lease(&world, &chance, (Stage::Build, id, token), &end).await;
+            let losses = world.oracle.borrow().chunks.losses(id);
+            let answer = end_lease(&world, (id, token), &end).await;
             world.tell("build", &format!("{name} {id} {answer:?}"));
             check(&world, "a build", &answer);
-            if answer.is_ok_and(|ended| ended.state == ChunkState::Built) && matches!(end, EndChunk::Complete(_)) {
+            let Ok(ended) = answer else { continue };
+            if ended.state == ChunkState::Built && matches!(end, EndChunk::Complete(_)) {
                 let judged = world.oracle.borrow_mut().chunks.built(id, token);
                 verdict(&world, judged);
             }
+            repeat(&world, &chance, (Stage::Build, id, token), (&end, losses), &ended).await;
         }
     }
 }
