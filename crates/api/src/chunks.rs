@@ -380,13 +380,18 @@ pub struct ChunkMoved {
     pub id: String,
     /// Its state.
     pub state: ChunkState,
+    /// For a crawler that completes it: links that had left the chunk before, because their host moved or an operator ended
+    /// their visit. Their pages do not count, even if they were reported as fetched: another worker gets them, so they will
+    /// be in another chunk, too. Left out if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<String>,
 }
 
 impl ChunkMoved {
     /// The state of a chunk.
     #[must_use]
     pub fn new(id: ChunkId, state: row::ChunkState) -> Self {
-        Self { id: id.to_string(), state: state.into() }
+        Self { id: id.to_string(), state: state.into(), ended: Vec::new() }
     }
 }
 

@@ -241,7 +241,7 @@ impl Writer {
             let text = format!("{} exists: name another file, or replace it with --force", path.display());
             return Err(Usage(text).into());
         }
-        let (file, names) = create(path)?;
+        let (file, names) = create(path, force)?;
         if fresh && names.is_some() {
             let private = std::fs::Permissions::from_mode(0o600);
             file.set_permissions(private).with_context(|| format!("cannot write {}", path.display()))?;
@@ -321,6 +321,27 @@ mod tests {
         // One that is killed leaves the old file as it was.
         drop(Writer::open(&file, true).unwrap());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "before");
+    }
+
+    #[test]
+    fn of_two_exports_to_one_file_the_second_is_refused_and_the_first_stays_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("all.jsonl");
+        let first = Writer::open(&file, false).unwrap();
+        for force in [false, true] {
+            let refused = Writer::open(&file, force).err().unwrap().to_string();
+            assert!(refused.contains("another process is writing") && refused.contains("all.jsonl.part"), "{refused}");
+        }
+        // One that wrote to another temporary name, as a program without locks.
+        std::fs::write(&file, "before").unwrap();
+        let refused = first.finish(Vec::new()).unwrap_err().to_string();
+        assert!(refused.contains("all.jsonl was written by another process"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "before");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        std::fs::remove_file(&file).unwrap();
+        Writer::open(&file, false).unwrap().finish(Vec::new()).unwrap();
+        assert!(std::fs::read_to_string(&file).unwrap().contains("end"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub async fn take(remote: &Remote, args: SnapshotArgs) -> anyhow::Result<()> {
     }
     let mut pieces = std::pin::pin!(remote.client.snapshot().await?);
     let fresh = !args.file.exists();
-    let (mut out, names) = whole_file::create(&args.file)?;
+    let (mut out, names) = whole_file::create(&args.file, args.overwrite)?;
     if fresh && names.is_some() {
         // It contains lease tokens. An existing file keeps its permissions.
         let private = std::fs::Permissions::from_mode(0o600);

@@ -8,6 +8,7 @@
 pub mod asked;
 pub mod cluster;
 pub mod codec;
+mod counted;
 pub mod crawl_url;
 pub mod fleet;
 pub mod frontier;

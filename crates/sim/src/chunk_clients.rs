@@ -8,13 +8,16 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, Reservation};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::invariants::{Broken, Verdict};
-use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, LinkToFetch, ReportLinks, Stage};
+use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, LeaseEnded, LinkToFetch, ReportLinks, Stage};
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::time::{Millis, Time};
+use wayleave_shard::Frontier;
 use wayleave_shard::pipeline::Pipeline;
 
 use crate::chance::Chance;
+use crate::chunk_oracle::Sent;
 use crate::clients::{HOSTS, host_name, result};
+use crate::operator::alias_of;
 use crate::run::verdict;
 use crate::world::{Kind, World, pass};
 
@@ -26,6 +29,23 @@ struct Visited {
     link: LinkToFetch,
     token: Token,
     reported: bool,
+    /// When it was asked for, in milliseconds of the run.
+    asked: u64,
+}
+
+/// When a call with the token of a chunk was sent, and which store told the time then.
+struct SentAt(Sent, u64);
+
+impl SentAt {
+    fn new(world: &World) -> Self {
+        Self(Sent { elapsed: world.clock.elapsed(), now: Some(world.now()) }, world.store_number())
+    }
+
+    /// As it is judged at the answer.
+    fn judged(&self, world: &World) -> Sent {
+        let same_store = self.1 == world.store_number();
+        Sent { now: self.0.now.filter(|_| same_store), ..self.0 }
+    }
 }
 
 fn claim(chance: &Chance, stage: Stage, name: u64) -> Claim {
@@ -140,6 +160,7 @@ fn visits(
     (chunk, one_host): (&Claimed, bool),
     links: &[LinkToFetch],
     (asked, start, until): (Time, Time, Time),
+    began: u64,
 ) -> Vec<Visited> {
     let mut visited: Vec<Visited> = Vec::new();
     for link in links {
@@ -162,14 +183,64 @@ fn visits(
             let judged = world.oracle.borrow_mut().granted_since(asked, &[reservation], |_| 0);
             verdict(world, judged);
         }
-        visited.push(Visited { link: link.clone(), token, reported: false });
+        visited.push(Visited { link: link.clone(), token, reported: false, asked: began });
     }
     visited
 }
 
 /// Judges the answer to a call with the token of a chunk.
-fn judge(world: &World, (id, token): (ChunkId, Token), sent: u64, accepted: bool) {
-    let judged = world.oracle.borrow_mut().chunks.answered(id, token, sent, accepted);
+fn judge(world: &World, chunk: (ChunkId, Token), sent: &SentAt, accepted: bool) {
+    let sent = sent.judged(world);
+    let judged = world.oracle.borrow_mut().chunks.answered(chunk, sent, accepted);
+    verdict(world, judged);
+}
+
+/// Makes a call with the token of a chunk; once more if its answer is lost, because it may be repeated.
+async fn ask_twice<T>(
+    world: &World,
+    chunk: (ChunkId, Token),
+    call: &impl AsyncFn(Frontier) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let sent = SentAt::new(world);
+    let answer = world.ask(async |frontier| call(frontier).await).await;
+    judge(world, chunk, &sent, answer.is_ok());
+    if !matches!(answer, Err(Refusal::OutcomeUnknown(_))) {
+        return answer;
+    }
+    // Whether it is accepted depends on the first one, of which nothing is known.
+    world.ask(async |frontier| call(frontier).await).await
+}
+
+/// Ends a lease.
+async fn end_lease(world: &World, (id, token): (ChunkId, Token), end: &EndChunk) -> Result<LeaseEnded, Refusal> {
+    let call = async |frontier: Frontier| Pipeline::new(frontier).end_lease(id, token, end.clone()).await;
+    ask_twice(world, (id, token), &call).await
+}
+
+/// Repeats a call that was accepted, now and then: it is answered in the same way. It may be forgotten when another call ends
+/// the same stage: so not that of a crawler that completed a chunk, unless the chunk was sent back since there were so many
+/// losses.
+async fn repeat(
+    world: &World,
+    chance: &Chance,
+    (stage, id, token): (Stage, ChunkId, Token),
+    (end, losses): (&EndChunk, u64),
+    first: &LeaseEnded,
+) {
+    if !chance.once_in(4) {
+        return;
+    }
+    pass(chance.below(200)).await;
+    let again = world.ask(async |frontier| Pipeline::new(frontier).end_lease(id, token, end.clone()).await).await;
+    world.tell("again", &format!("{id} {again:?}"));
+    let sent_back = world.oracle.borrow().chunks.losses(id) > losses;
+    let completed = stage == Stage::Crawl && matches!(end, EndChunk::Complete(_));
+    let alike = match &again {
+        Ok(again) => Some(again.left == first.left),
+        Err(refusal) if is_stale(refusal) && completed => Some(false),
+        Err(_) => None,
+    };
+    let judged = world.oracle.borrow_mut().chunks.repeated(id, alike.filter(|_| !sent_back));
     verdict(world, judged);
 }
 
@@ -191,7 +262,7 @@ fn begin(
     // that has failed goes on counting, and the one that takes its place does not know how far: so the question may have been
     // asked at a later time than the answer was given.
     let start = world.now();
-    Some(visits(world, (claimed, one_host), &claimed.links, (asked.min(start), start, claimed.expires_at)))
+    Some(visits(world, (claimed, one_host), &claimed.links, (asked.min(start), start, claimed.expires_at), began))
 }
 
 async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, bool), mut visited: Vec<Visited>) {
@@ -227,14 +298,14 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
         let results = vec![result(&url.url, outcome, chance)];
         let replace = chance.once_in(2);
         let report = ReportLinks { chunk: id, token, results, replace };
-        let (sent, sent_at) = (world.now(), world.clock.elapsed());
+        let (sent, began) = (world.now(), world.clock.elapsed());
         if !one_host {
             world.oracle.borrow_mut().ending(link.token, world.now());
         }
-        let answer = world.ask(async |f| Pipeline::new(f).report(report, Vec::new()).await).await;
+        let call = async |f: Frontier| Pipeline::new(f).report(report.clone(), Vec::new()).await;
+        let answer = ask_twice(world, (id, token), &call).await;
         world.tell("link", &format!("{name} {id} {} {outcome:?} {answer:?}", url.url));
         check(world, "a report", &answer);
-        judge(world, (id, token), sent_at, answer.is_ok());
         let (answer, _) = match answer {
             Ok(answer) => answer,
             Err(refusal) if is_stale(&refusal) => return,
@@ -248,9 +319,9 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
         let fresh = if world.now() < deadline { answer.replacements } else { Vec::new() };
         let more = if one_host {
             let token = link.token;
-            fresh.into_iter().map(|link| Visited { link, token, reported: false }).collect()
+            fresh.into_iter().map(|link| Visited { link, token, reported: false, asked: began }).collect()
         } else {
-            visits(world, chunk, &fresh, (sent, world.now(), deadline))
+            visits(world, chunk, &fresh, (sent, world.now(), deadline), began)
         };
         visited.extend(more);
     }
@@ -268,9 +339,13 @@ async fn renew(world: &World, name: u64, claimed: &Claimed, visited: &[Visited])
     let (id, token, until) = (claimed.id, claimed.token, world.now().after(Millis(3_000)));
     visited.iter().for_each(|link| world.oracle.borrow_mut().ending(link.token, until));
     let call = async |frontier| Pipeline::new(frontier).renew(id, token, Millis(3_000)).await;
-    let sent = world.clock.elapsed();
+    let sent = SentAt::new(world);
     let answer = world.ask(call).await;
-    judge(world, (id, token), sent, answer.is_ok());
+    judge(world, (id, token), &sent, answer.is_ok());
+    let told = answer.as_ref().map(|(until, _)| *until).ok();
+    if !answer.as_ref().is_err_and(is_stale) {
+        world.oracle.borrow_mut().chunks.renewed(id, token, told);
+    }
     world.tell("renew chunk", &format!("{name} {id} {answer:?}"));
     check(world, "a renewal of a chunk", &answer);
     match answer {
@@ -297,18 +372,40 @@ async fn complete(world: &Rc<World>, chance: &Chance, name: u64, claimed: &Claim
     } else {
         EndChunk::Complete(content.then(|| artifact(chance)))
     };
-    let sent = world.clock.elapsed();
-    let answer = world.ask(async |frontier| Pipeline::new(frontier).end(id, token, end).await).await;
-    judge(world, (id, token), sent, answer.is_ok());
+    let losses = world.oracle.borrow().chunks.losses(id);
+    let answer = end_lease(world, (id, token), &end).await;
     world.tell("complete chunk", &format!("{name} {id} {answer:?}"));
     check(world, "a completion", &answer);
-    if answer == Ok(ChunkState::Crawled) {
-        let ids = visited.iter().filter(|link| link.reported).map(|link| &link.link.url);
-        let ids: Vec<_> = ids.map(|url| (url.crawl.to_string(), url.url.to_string())).collect();
-        let mut oracle = world.oracle.borrow_mut();
-        oracle.chunks.crawled(id, ids.clone());
+    let Ok(ended) = answer else { return };
+    if !failed {
+        completed(world, (id, losses), &ended, visited);
+    }
+    repeat(world, chance, (Stage::Crawl, id, token), (&end, losses), &ended).await;
+}
+
+/// A crawler has completed a chunk: the links that it has reported count, but those that had left. The chunk may have moved on
+/// since. A link leaves if its host moves, or with its crawl.
+fn completed(world: &World, (id, losses): (ChunkId, u64), ended: &LeaseEnded, visited: &[Visited]) {
+    let (left, counts): (Vec<&Visited>, Vec<&Visited>) =
+        visited.iter().filter(|link| link.reported).partition(|link| ended.left.contains(&link.link.url.url));
+    let mut oracle = world.oracle.borrow_mut();
+    oracle.chunks.calls.left += u64::from(!left.is_empty());
+    let stayed = |link: &&&Visited| {
+        let host = (0..HOSTS).find(|n| host_name(*n) == *link.link.host).unwrap_or_default();
+        &*link.link.url.crawl != "doomed" && !oracle.may_have_moved(alias_of(host), link.asked)
+    };
+    if let Some(link) = left.iter().find(stayed) {
+        let what = format!("{} has left chunk {id}, though its host did not move", link.link.url.url);
+        verdict(world, Err(Broken { law: 12, name: "answers are true", what }));
+    }
+    let ids = counts.iter().map(|link| &link.link.url);
+    let ids: Vec<_> = ids.map(|url| (url.crawl.to_string(), url.url.to_string())).collect();
+    let judged = oracle.chunks.crawled(id, losses, &ids);
+    if oracle.chunks.losses(id) == losses {
         oracle.released(ids.into_iter(), world.now());
     }
+    drop(oracle);
+    verdict(world, judged);
 }
 
 /// Builds crawled chunks; now and then it dies, fails, or finds that the content is gone.
@@ -344,15 +441,16 @@ pub async fn builder(world: Rc<World>, name: u64) {
                 // Whatever the answer: from now on its links may be fetched again.
                 world.oracle.borrow_mut().content_lost(id);
             }
-            let sent = world.clock.elapsed();
-            let answer = world.ask(async |frontier| Pipeline::new(frontier).end(id, token, end).await).await;
-            judge(&world, (id, token), sent, answer.is_ok());
+            let losses = world.oracle.borrow().chunks.losses(id);
+            let answer = end_lease(&world, (id, token), &end).await;
             world.tell("build", &format!("{name} {id} {answer:?}"));
             check(&world, "a build", &answer);
-            if answer == Ok(ChunkState::Built) {
+            let Ok(ended) = answer else { continue };
+            if ended.state == ChunkState::Built && matches!(end, EndChunk::Complete(_)) {
                 let judged = world.oracle.borrow_mut().chunks.built(id, token);
                 verdict(&world, judged);
             }
+            repeat(&world, &chance, (Stage::Build, id, token), (&end, losses), &ended).await;
         }
     }
 }

@@ -30,6 +30,7 @@ mod store_link;
 mod switchboard;
 mod world;
 
+pub use chunk_oracle::ChunkCalls;
 pub use process::Process;
 pub use run::{Report, run, run_embedded, run_hand_overs, run_nodes};
 pub use switchboard::{Fate, Line, Switchboard};

@@ -2,10 +2,9 @@
 
 use std::rc::Rc;
 
-use wayleave_core::invariants::Span;
 use wayleave_core::names::HostName;
 use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::time::Millis;
 use wayleave_shard::Frontier;
 
 use crate::chance::Chance;
@@ -91,20 +90,26 @@ async fn act(world: &World, chance: &Chance) {
     }
 }
 
+/// The alias that a host may become a member of.
+pub const fn alias_of(host: u64) -> &'static str {
+    if host.is_multiple_of(2) { "left" } else { "right" }
+}
+
 /// Changes the members of an alias.
 async fn change_group(world: &World, chance: &Chance) {
     let alias = chance.pick(["left", "right"]);
-    let half = |n: &u64| n.is_multiple_of(2) == (alias == "left") && chance.once_in(2);
+    let half = |n: &u64| alias_of(*n) == alias && chance.once_in(2);
     let hosts = (0..HOSTS).filter(half).map(|n| host_name(n).into()).collect::<Vec<HostName>>();
-    let start = world.now();
+    world.oracle.borrow_mut().moving(alias, world.now());
     let members = Some(hosts.clone());
     let answer = world
         .ask(async |frontier| frontier.set_group(alias.into(), members, PaceChanges::default(), false).await)
         .await;
     // A call between nodes whose response is lost may still be applied at any time.
     let unsure = world.cluster.is_some() && answer.is_err();
-    let end = if unsure { Time(u64::MAX) } else { world.now() };
-    world.oracle.borrow_mut().moved(alias, Span { start, end });
+    if !unsure {
+        world.oracle.borrow_mut().moved(alias, (world.now(), world.clock.elapsed()));
+    }
     world.check("an operator's call", &answer);
     world.tell("operator", &format!("group {alias} {hosts:?} {:?}", answer.err()));
 }

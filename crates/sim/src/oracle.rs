@@ -45,6 +45,8 @@ pub struct Oracle {
     /// Visits of aliases, and when the members of each were being changed.
     group_visits: Vec<Visit>,
     moves: BTreeMap<String, Vec<Span>>,
+    /// When these changes were complete, in milliseconds of the run, which never goes back.
+    move_ends: BTreeMap<String, Vec<u64>>,
     /// Hand-outs of the paced form: the host, when it was requested and when it was answered.
     hand_outs: Vec<(Arc<str>, Span)>,
     /// When deletions were requested and answered.
@@ -205,9 +207,25 @@ impl Oracle {
         }
     }
 
-    /// The members of an alias were being changed.
-    pub fn moved(&mut self, alias: &str, span: Span) {
-        self.moves.entry(alias.to_owned()).or_default().push(span);
+    /// The members of an alias are being changed from now on.
+    pub fn moving(&mut self, alias: &str, start: Time) {
+        self.moves.entry(alias.to_owned()).or_default().push(Span { start, end: Time(u64::MAX) });
+        self.move_ends.entry(alias.to_owned()).or_default().push(u64::MAX);
+    }
+
+    /// The last change of the members of an alias is complete, by the store's time and in milliseconds of the run.
+    pub fn moved(&mut self, alias: &str, (end, elapsed): (Time, u64)) {
+        if let Some(span) = self.moves.get_mut(alias).and_then(|spans| spans.last_mut()) {
+            span.end = end;
+        }
+        if let Some(last) = self.move_ends.get_mut(alias).and_then(|ends| ends.last_mut()) {
+            *last = elapsed;
+        }
+    }
+
+    /// Whether the members of an alias may have changed since then, in milliseconds of the run.
+    pub fn may_have_moved(&self, alias: &str, since: u64) -> bool {
+        self.move_ends.get(alias).is_some_and(|ends| ends.iter().any(|end| *end >= since))
     }
 
     /// A release was acknowledged: these URLs are finished.

@@ -13,6 +13,7 @@ use wayleave_shard::Frontier;
 use wayleave_shard::pipeline::Pipeline;
 
 use crate::chunk_clients::{builder, crawler};
+use crate::chunk_oracle::ChunkCalls;
 use crate::clients::{paced, putter, worker};
 use crate::cluster::NODES;
 use crate::cluster_faults::{bad_lines, keeper};
@@ -40,8 +41,8 @@ pub struct Report {
     pub history: String,
     /// Reservations granted, URLs handed out in the paced form, releases acknowledged, URLs at the end.
     pub counts: [u64; 4],
-    /// Calls for chunks with a token that another one had superseded.
-    pub superseded: u64,
+    /// Calls for chunks that were worth judging.
+    pub chunk_calls: ChunkCalls,
 }
 
 /// Runs the simulation of a seed.
@@ -95,7 +96,19 @@ pub(crate) fn verdict(world: &World, verdict: Verdict) {
     }
 }
 
+/// Ends the run. A task that ends is noticed only at the end, and others fail because of it: the first one counts.
 pub(crate) fn fail(world: &World, what: &str) -> ! {
+    let broken = world.broken.borrow().clone();
+    let broken = broken.unwrap_or_else(|| {
+        let told = describe(world, what);
+        *world.broken.borrow_mut() = Some(told.clone());
+        told
+    });
+    panic!("{broken}");
+}
+
+/// What is broken, the last lines of the history, and how to replay it.
+fn describe(world: &World, what: &str) -> String {
     let seed = world.seed;
     let test = match world.kind {
         Kind::One => "seeds::no_seed_breaks",
@@ -110,9 +123,9 @@ pub(crate) fn fail(world: &World, what: &str) -> ! {
         _ = std::fs::write(path, &history);
     }
     let last = lines.iter().skip(lines.len().saturating_sub(60)).copied().collect::<Vec<_>>().join("\n");
-    panic!(
+    format!(
         "{last}\nseed {seed}: {what}\nreplay: WAYLEAVE_SIM_SEED={seed} cargo test -p wayleave-sim --test proofs {test}"
-    );
+    )
 }
 
 async fn simulate(seed: u64, kind: Kind) -> Report {
@@ -139,8 +152,7 @@ async fn simulate(seed: u64, kind: Kind) -> Report {
     lasting.extend((20..24).map(|name| tokio::task::spawn_local(worker(world.clone(), name))));
     lasting.extend((70..72).map(|name| tokio::task::spawn_local(crawler(world.clone(), name))));
     // Two, so that one may have a chunk while the other still has a token of it.
-    let builders = if matches!(kind, Kind::One | Kind::Embedded) { 80..82 } else { 80..81 };
-    lasting.extend(builders.map(|name| tokio::task::spawn_local(builder(world.clone(), name))));
+    lasting.extend((80..82).map(|name| tokio::task::spawn_local(builder(world.clone(), name))));
     lasting.extend(SERVERS.map(|name| tokio::task::spawn_local(index_server(world.clone(), name))));
     lasting.push(tokio::task::spawn_local(map_reader(world.clone(), 95)));
     start_pool(&world, &mut lasting);
@@ -165,7 +177,7 @@ async fn simulate(seed: u64, kind: Kind) -> Report {
     verdict(&world, world.oracle.borrow().judge());
     let oracle = world.oracle.borrow();
     let counts = [oracle.grants, oracle.handed_out, oracle.releases, urls];
-    Report { history: world.history(), counts, superseded: oracle.chunks.superseded }
+    Report { history: world.history(), counts, chunk_calls: oracle.chunks.calls }
 }
 
 /// A pool, its clients, and the site that starts its workers.
@@ -206,6 +218,9 @@ async fn settle(world: &Rc<World>) -> u64 {
             }
         }
         pass(2_000).await;
+        if world.broken.borrow().is_some() {
+            fail(world, "a law is broken");
+        }
         let stats = match world.ask(async |frontier| frontier.stats().await).await {
             Ok(stats) => stats,
             Err(refusal) => fail(world, &format!("no stats in the calm: {refusal}")),

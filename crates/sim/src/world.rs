@@ -65,6 +65,10 @@ pub struct World {
     pub done: Cell<bool>,
     /// There was a power cut.
     cut: Cell<bool>,
+    /// How many stores there have been: the time of the next one may be behind.
+    stores: Cell<u64>,
+    /// The first law that was found to be broken: the run ends with it, whatever comes of it.
+    pub broken: RefCell<Option<String>>,
     pub config: Config,
 }
 
@@ -101,6 +105,8 @@ impl World {
             calm: Cell::new(false),
             done: Cell::new(false),
             cut: Cell::new(false),
+            stores: Cell::new(0),
+            broken: RefCell::default(),
             config,
         };
         Rc::new(world)
@@ -120,6 +126,11 @@ impl World {
 
     pub fn now(&self) -> Time {
         self.any_engine().now()
+    }
+
+    /// Which store it is that tells the time.
+    pub fn store_number(&self) -> u64 {
+        self.stores.get()
     }
 
     /// Any process that can be called; waits while there is none.
@@ -183,6 +194,7 @@ impl World {
     pub fn restart_store(&self) {
         let after = Arc::new(self.engine().crash());
         *self.store.lock().unwrap_or_else(PoisonError::into_inner) = after;
+        self.stores.set(self.stores.get() + 1);
         self.tell("crash", "");
     }
 
@@ -210,6 +222,7 @@ impl World {
         if let Some(embedded) = &self.embedded {
             embedded.reopen(self, end);
         }
+        self.stores.set(self.stores.get() + 1);
         self.tell("end", &format!("{end:?}"));
         self.open().await;
     }

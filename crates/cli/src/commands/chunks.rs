@@ -169,6 +169,9 @@ pub fn moved(remote: &Remote, chunk: &ChunkMoved) -> anyhow::Result<()> {
     if remote.json {
         return output::json(chunk);
     }
+    for url in &chunk.ended {
+        eprintln!("{} had left the chunk before, and is fetched again", output::shown(url));
+    }
     output::line(format_args!("chunk {} is {}", chunk.id, word(chunk.state)))
 }
 

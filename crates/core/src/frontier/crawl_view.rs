@@ -3,6 +3,7 @@
 
 use super::state::{Crawl, State};
 use super::view::CrawlView;
+use crate::counted::{counted, counted_are};
 use crate::ids::CrawlNo;
 
 impl State {
@@ -16,7 +17,7 @@ impl State {
             counts: crawl.counts,
             queues: crawl.queues,
             active_queues: crawl.active_queues,
-            waits_for: (left > 0).then(|| format!("{left} URLs are queued or handed out")),
+            waits_for: (left > 0).then(|| format!("{} queued or handed out", counted_are(left, "URL"))),
             last_visit_at: None,
             over_limit: 0,
             limit_reached: crawl.limit_reached().filter(|_| self.is_spent(no)),
@@ -27,10 +28,10 @@ impl State {
 impl Crawl {
     /// Which part of its page limit is used up.
     pub(super) fn limit_reached(&self) -> Option<String> {
-        let (name, limit) = (&self.name, self.settings.limits.pages?);
+        let (name, limit) = (&self.name, counted(self.settings.limits.pages?, "page"));
         Some(match self.counts.reserved + self.elsewhere.reserved {
-            0 => format!("crawl '{name}' has reached its limit of {limit} pages"),
-            out => format!("all that its limit of {limit} pages leaves to crawl '{name}' is handed out ({out})"),
+            0 => format!("crawl '{name}' has reached its limit of {limit}"),
+            out => format!("all that its limit of {limit} leaves to crawl '{name}' is handed out ({out})"),
         })
     }
 }

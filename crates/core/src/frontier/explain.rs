@@ -5,6 +5,7 @@ use super::slab::Ix;
 use super::state::{Host, State};
 use super::view::State as Is;
 use super::view::{Counts, GroupView, HostView, LiveVisit, QueueView, Standing, Stats};
+use crate::counted::counted;
 use crate::ids::CrawlNo;
 use crate::time::Time;
 
@@ -218,15 +219,16 @@ impl State {
         let own = self.page_limit(host, queue).filter(|limit| queue.used() >= *limit);
         let Some(limit) = own else {
             let limit = self.groups[host.group].settings.as_ref().and_then(|s| s.limit)?;
-            let group = self.group_name(host.group);
-            return Some(format!("group '{group}' has reached its limit of {limit} pages of crawl '{name}'"));
+            let (group, limit) = (self.group_name(host.group), counted(limit, "page"));
+            return Some(format!("group '{group}' has reached its limit of {limit} of crawl '{name}'"));
         };
+        let told = counted(limit, "page");
         Some(if host.settings.as_ref().and_then(|s| s.limit) == Some(limit) {
-            format!("host '{}' has reached its limit of {limit} pages", host.name)
+            format!("host '{}' has reached its limit of {told}", host.name)
         } else if limits.pages_per_host == Some(limit) {
-            format!("crawl '{name}' has reached its limit of {limit} pages at host '{}'", host.name)
+            format!("crawl '{name}' has reached its limit of {told} at host '{}'", host.name)
         } else {
-            format!("the queue of crawl '{name}' at host '{}' has reached its limit of {limit} pages", host.name)
+            format!("the queue of crawl '{name}' at host '{}' has reached its limit of {told}", host.name)
         })
     }
 

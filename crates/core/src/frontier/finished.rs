@@ -7,6 +7,7 @@ use super::listing::PARTS_A_LOOK;
 use super::slab::Ix;
 use super::state::{Crawl, Host, State};
 use super::view::{Counts, CrawlPart, CrawlScan};
+use crate::counted::counted_are;
 use crate::ids::{CrawlNo, HostId};
 use crate::names::CrawlName;
 use crate::time::Time;
@@ -20,7 +21,7 @@ impl State {
         let mut view = self.view_crawl(no)?;
         let Counts { queued, reserved, .. } = crawl.counts;
         view.waits_for = if reserved > 0 {
-            Some(format!("{reserved} URLs are handed out"))
+            Some(format!("{} handed out", counted_are(reserved, "URL")))
         } else if queued == 0 || self.is_spent(no) {
             None
         } else {

@@ -8,6 +8,7 @@ use super::slab::Ix;
 use super::state::State;
 use super::url_key::UrlKey;
 use super::view::UrlState;
+use crate::counted::counted;
 use crate::ids::QueueId;
 use crate::limits::{self, PRIORITY_DEFAULT, PRIORITY_MAX};
 use crate::time::Time;
@@ -306,8 +307,8 @@ impl State {
         // An earlier put of the same batch may have created the queue.
         let has_queue = host.is_some_and(|host| self.hosts[host].queues.iter().any(|queue| queue.crawl == no));
         (!has_queue).then(|| {
-            let (host, crawl) = (&put.host, &put.crawl);
-            format!("host '{host}' is new to crawl '{crawl}', which has reached its limit of {limit} hosts; raise limits.hosts, or delete queues of it")
+            let (host, crawl, limit) = (&put.host, &put.crawl, counted(limit, "host"));
+            format!("host '{host}' is new to crawl '{crawl}', which has reached its limit of {limit}; raise limits.hosts, or delete queues of it")
         })
     }
 
@@ -328,12 +329,12 @@ impl State {
         }
         let here = || queue.map_or(0, |q| q.counts().total());
         if let Some(limit) = bounds.urls_per_host.filter(|limit| here() >= *limit) {
-            let host = &put.host;
-            return Some(format!("host '{host}' has reached the limit of {limit} URLs of crawl '{}'", put.crawl));
+            let (host, limit) = (&put.host, counted(limit, "URL"));
+            return Some(format!("host '{host}' has reached the limit of {limit} of crawl '{}'", put.crawl));
         }
         let all = crawl.counts.total() + crawl.elsewhere.total();
         let limit = bounds.urls.filter(|limit| all >= *limit)?;
-        Some(format!("crawl '{}' has reached its limit of {limit} URLs", put.crawl))
+        Some(format!("crawl '{}' has reached its limit of {}", put.crawl, counted(limit, "URL")))
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::counted::counted;
 use crate::limits;
 use crate::time::Millis;
 
@@ -206,9 +207,8 @@ impl PoolWish {
         let room = u64::from(max) * u64::from(slots);
         let buffer = within("buffer", self.buffer, 0, 0, limits::POOL_WORKERS_MAX * limits::WORKER_SLOTS_MAX)?;
         if u64::from(buffer) > room {
-            let plural = |number: u32| if number == 1 { "" } else { "s" };
             let have = if max == 1 { "has" } else { "have" };
-            let (workers, slots) = (format!("{max} worker{}", plural(max)), format!("{slots} slot{}", plural(slots)));
+            let (workers, slots) = (counted(max.into(), "worker"), counted(slots.into(), "slot"));
             let what = format!("is {buffer}, but {workers} of {slots} {have} only {room}");
             return bad("buffer", what, "lower `buffer`, or raise `max` or `slots`");
         }

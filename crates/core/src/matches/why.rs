@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::row::{self, MatchState, Phase};
 use super::state::State;
+use crate::counted::{counted, counted_are};
 use crate::limits::{FAILED_KEPT, SITE_SILENT_AFTER};
 use crate::names::ClientName;
 use crate::time::Millis;
@@ -57,7 +58,7 @@ pub enum MatchWhy {
         setback: Setback,
     },
     /// Every Maker is busy.
-    #[error("the pool's limit of {} is reached ({} ahead)", count(u64::from(*makers), "Maker"), are(*ahead, "client"))]
+    #[error("the pool's limit of {} is reached ({} ahead)", counted(u64::from(*makers), "Maker"), are(*ahead, "client"))]
     MakersBusy {
         /// How many there may be.
         makers: u32,
@@ -157,7 +158,7 @@ pub enum PoolWhy {
         setback: Setback,
     },
     /// All slots are taken.
-    #[error("{setback}{} waiting: no slot is free, and the pool may have no more than {}", are(*waiting, "client"), count(u64::from(*max), "worker"))]
+    #[error("{setback}{} waiting: no slot is free, and the pool may have no more than {}", are(*waiting, "client"), counted(u64::from(*max), "worker"))]
     Full {
         /// How many wait.
         waiting: usize,
@@ -173,7 +174,7 @@ pub enum PoolWhy {
         setback: Setback,
     },
     /// It serves.
-    #[error("{setback}{} running, {}, {} waiting", are(*running, "worker"), count(*free, "free slot"), are(*waiting, "client"))]
+    #[error("{setback}{} running, {}, {} waiting", are(*running, "worker"), counted(*free, "free slot"), are(*waiting, "client"))]
     Serving {
         /// How many run.
         running: usize,
@@ -207,12 +208,7 @@ impl fmt::Display for Setback {
 
 /// "1 client is", "2 clients are".
 fn are(number: usize, what: &str) -> String {
-    format!("{} {}", count(number as u64, what), if number == 1 { "is" } else { "are" })
-}
-
-/// "1 client", "2 clients".
-fn count(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+    counted_are(number as u64, what)
 }
 
 /// Why no node can start workers, or what to do about it.

@@ -102,6 +102,10 @@ impl ChunkRow {
         let (mut links, mut errors) = (Vec::with_capacity(self.links.len()), Vec::new());
         let mut returned: HashSet<(HostName, Box<str>)> = HashSet::new();
         for (at, link) in self.links.iter().enumerate() {
+            if link.state == LinkState::Returned && !self.sent_back {
+                // No export can have called its URL finished for this chunk's sake.
+                continue;
+            }
             let state = match link.state {
                 LinkState::Crawling => CarriedLinkState::Crawling,
                 LinkState::Crawled(_) => CarriedLinkState::Crawled,

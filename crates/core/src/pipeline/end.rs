@@ -7,7 +7,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::claim::Writes;
 use super::refusal::ChunkRefusal;
-use super::request::{EndChunk, OperatorAction};
+use super::request::{EndChunk, LeaseEnded, OperatorAction};
 use super::row::{Artifact, ChunkRow, ChunkState, Ended, LinkState};
 use super::state::State;
 use crate::frontier::State as Frontier;
@@ -72,7 +72,7 @@ impl State {
         facts: &Facts<'_>,
         frontier: &mut Frontier,
         writes: &mut Writes,
-    ) -> Result<ChunkState, ChunkRefusal> {
+    ) -> Result<LeaseEnded, ChunkRefusal> {
         let before = self.current(id, token, facts.now, None)?.clone();
         let crawling = before.state == ChunkState::Crawling;
         let mut after = before.clone();
@@ -116,9 +116,9 @@ impl State {
             }
             EndChunk::Fail { reason, .. } => after.attempt_failed(reason.clone(), facts, frontier, writes),
         }
-        let state = after.state;
+        let ended = after.lease_ended(token, end);
         self.store(Some(&before), after, &mut writes.pipeline);
-        Ok(state)
+        Ok(ended)
     }
 
     /// Ends a lease whose deadline has passed. The visits of its links ended then.
@@ -169,6 +169,10 @@ impl State {
             frontier.abandon_link(token, rows, &[], facts.now, &mut writes.frontier);
         }
         after.forget_leases();
+        if after.crawled.is_none() {
+            // A retry finds nothing to crawl, not even in a new crawl of this name.
+            after.links.retain(super::row::LinkRow::has_left);
+        }
         after.last_error = Some("its crawl was deleted".into());
         after.move_on(ChunkState::Skipped, facts.now);
         self.store(Some(before), after, &mut writes.pipeline);
@@ -252,6 +256,15 @@ impl ChunkState {
 }
 
 impl ChunkRow {
+    /// The answer to the call that ended a lease: now, or before, if it is repeated.
+    #[must_use]
+    pub fn lease_ended(&self, token: Token, end: &EndChunk) -> LeaseEnded {
+        let [crawl, _] = self.ended;
+        let completed = matches!(end, EndChunk::Complete(_)) && crawl == Some(Ended { token, call: digest(end) });
+        let left = self.links.iter().filter(|link| completed && link.state == LinkState::Returned);
+        LeaseEnded { state: self.state, left: left.map(super::row::LinkRow::text).collect() }
+    }
+
     /// Whether a link was reported as fetched, and is still part of the chunk.
     fn has_content(&self, frontier: &Frontier) -> bool {
         let here = self.present(frontier);
@@ -290,14 +303,13 @@ impl ChunkRow {
             let rows = self.rows_of(token, facts.rows, frontier);
             frontier.end_link(token, rows, &results, facts.now, facts.jitter, &mut writes.frontier);
         }
-        // Links that were not reported have returned to their queues, and others have left: they are not part of the
-        // chunk any more.
-        let mut here = here.into_iter();
-        for link in &mut self.links {
-            let here = here.next().unwrap_or_default();
-            if link.state == LinkState::Crawling || (matches!(link.state, LinkState::Crawled(_)) && !here) {
-                link.state = LinkState::Crawling;
-                link.leave(self.sent_back);
+        for (link, here) in self.links.iter_mut().zip(here) {
+            match link.state {
+                // It was not reported, and has returned to its queue: it is not part of the chunk any more.
+                LinkState::Crawling => link.leave(self.sent_back),
+                // It had left before, though it was reported as fetched. The answer says so, and so must its repetition.
+                LinkState::Crawled(_) if !here => link.leave(true),
+                LinkState::Crawled(_) | LinkState::Error(_) | LinkState::Returned => {}
             }
         }
         self.links.retain(|link| link.state != LinkState::Crawling);
@@ -311,17 +323,21 @@ impl ChunkRow {
             let rows = self.rows_of(token, facts.rows, frontier);
             frontier.return_link(token, rows, self.attempts, facts.now, &mut writes.frontier);
         }
-        let sent_back = self.sent_back;
-        self.links.iter_mut().filter(|link| link.lease.is_some()).for_each(|link| link.leave(sent_back));
+        // For good: whoever fetches them next, a retry must not take them back from there.
+        self.links.iter_mut().filter(|link| link.lease.is_some()).for_each(|link| link.leave(true));
         self.forget_leases();
     }
 
-    /// Marks the URLs of all links as failed.
+    /// Marks the URLs of all links as failed. A retry takes them back, but not those that had left the chunk before: others
+    /// take care of them.
     fn fail_links(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
+        let here = self.present(frontier);
         for token in self.leases() {
             let rows = self.rows_of(token, facts.rows, frontier);
             frontier.fail_link(token, rows, facts.now, &mut writes.frontier);
         }
+        let left = self.links.iter_mut().zip(here).filter(|(link, here)| link.lease.is_some() && !here);
+        left.for_each(|(link, _)| link.leave(true));
         self.forget_leases();
     }
 

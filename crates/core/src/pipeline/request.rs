@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::row::Artifact;
+use super::row::{Artifact, ChunkState};
 use crate::frontier::request::{RequestId, UrlResult, UrlToFetch};
 use crate::frontier::url_key;
 use crate::ids::{ChunkId, Token};
@@ -126,6 +126,16 @@ pub enum EndChunk {
         /// The stage before must be done again: its artifact is gone.
         input_lost: bool,
     },
+}
+
+/// The answer to a call that ended a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseEnded {
+    /// The state that the chunk is in then.
+    pub state: ChunkState,
+    /// Where a crawler completed it: links that had left the chunk before, because their host moved or an operator ended
+    /// their visit. Another worker gets them, so their pages do not count, even if they were reported as fetched.
+    pub left: Vec<Box<str>>,
 }
 
 /// An operator's decision about a chunk.

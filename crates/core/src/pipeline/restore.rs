@@ -12,7 +12,8 @@
 //! 4. Its host lives in another shard: it stays there, because a chunk draws its links from one shard. Before the chunk is
 //!    restored without it the URL is queued there if it is finished, see 2; a crash in between leaves it queued, and the
 //!    repeated import finds nothing more to do.
-//! 5. None is left: the chunk ends as skipped, which says why; its URLs are with others.
+//! 5. None is left: the chunk ends as skipped, which says why; its URLs are with others. It remembers these and those of 3
+//!    and 4 as returned, unless they were deleted, so that the next export names them and a retry leaves them alone.
 //! 6. The URL of a link that was fetched is queued: it was read before the chunk was complete, or is due again. It stays
 //!    queued: a page may be fetched once more, but none is lost.
 //! 7. A link has left a chunk that was sent back to the crawl stage: its URL is queued where it lives, as in 4, if it is
@@ -243,6 +244,9 @@ impl ChunkRow {
     /// Reserves the URLs of a chunk that is to be crawled, as far as they are here and nobody has them.
     fn take_links(&mut self, facts: &mut RestoreFacts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
         let now = facts.now;
+        // A URL that has a queue here and is unknown was deleted.
+        let known: Vec<bool> =
+            self.links.iter().zip(&facts.urls).map(|(link, url)| url.is_some() || link.url.0 == ELSEWHERE).collect();
         let (mut once, mut parcels): (HashSet<LinkUrl>, Vec<(QueueId, Vec<Known>)>) = (HashSet::new(), Vec::new());
         for (link, known) in self.links.iter().zip(&mut facts.urls) {
             let wanted = !link.has_left() && once.insert(link.url.clone());
@@ -266,17 +270,23 @@ impl ChunkRow {
             let why =
                 "none of its links could be taken over when it was imported: they are queued, or with other workers";
             self.last_error = Some(why.into());
-            return;
         }
         let mut held: hashbrown::HashMap<LinkUrl, Token> = held.into_iter().collect();
+        let mut known = known.into_iter();
         self.links.retain_mut(|link| {
+            let known = known.next().unwrap_or_default();
             if link.has_left() {
                 return true;
             }
             // Once: a URL that is named twice is one link.
             link.lease = held.remove(&link.url);
             link.state = LinkState::Crawling;
-            link.lease.is_some()
+            if link.lease.is_some() {
+                return true;
+            }
+            // It has left, like those of any chunk that was sent back: the next export names it, and a retry leaves it alone.
+            link.leave(true);
+            known
         });
     }
 }

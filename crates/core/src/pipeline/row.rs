@@ -51,7 +51,7 @@ pub struct ChunkRow {
     /// The last call that ended a lease, of the crawl stage and of the build stage: a repetition is answered alike.
     pub ended: [Option<Ended>; 2],
     /// Whether it was sent back to the crawl stage. An export may have read URLs of it before, as finished; so from then on
-    /// it remembers the links that leave it.
+    /// it remembers all links that leave it, and exports name them.
     pub sent_back: bool,
 }
 
@@ -128,7 +128,8 @@ pub enum LinkState {
     Crawled(Box<UrlResult>),
     /// Failed for this chunk: gone, failed, or to be tried again later. The digest recognises a repeated report.
     Error(u64),
-    /// It has left a chunk that was sent back to the crawl stage: its URL went back to its queue, or was not there any more.
+    /// It has left the chunk for good, which remembers it so that a retry leaves it alone, an export names it or a repeated
+    /// completion does: its URL went back to its queue, or was not there any more.
     Returned,
 }
 

@@ -363,10 +363,10 @@ pub struct Published {
 }
 
 impl super::row::LinkRow {
-    /// Takes it out of its chunk, which remembers it if it was sent back.
-    pub(super) fn leave(&mut self, sent_back: bool) {
+    /// Takes it out of its chunk, which may remember it.
+    pub(super) fn leave(&mut self, remembered: bool) {
         self.lease = None;
-        if sent_back {
+        if remembered {
             self.state = LinkState::Returned;
         }
     }

@@ -10,7 +10,7 @@ use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::claim::Writes;
 use wayleave_core::pipeline::end::Facts;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction};
+use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, LeaseEnded, OperatorAction};
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState};
 use wayleave_core::pipeline::state::CrawledAt;
 use wayleave_core::pipeline::view::ChunkView;
@@ -275,13 +275,16 @@ impl Owner {
         token: Token,
         end: &EndChunk,
         queued: &[Box<str>],
-    ) -> Decided<ChunkState> {
+    ) -> Decided<LeaseEnded> {
         let now = self.now();
         // A repetition is recognised by the row, wherever the chunk is by now.
         let known = self.chunk_row(id).await?;
         let chunk = match self.pipeline.to_end((id, token), end, known.as_ref(), now) {
             Ok(Some(chunk)) => chunk.clone(),
-            Ok(None) => return Ok(known.map(|row| row.state).ok_or_else(|| ChunkRefusal::Unknown(id).into())),
+            Ok(None) => {
+                let ended = known.map(|row| row.lease_ended(token, end));
+                return Ok(ended.ok_or_else(|| ChunkRefusal::Unknown(id).into()));
+            }
             Err(refusal) => return Ok(Err(refusal.into())),
         };
         let rows = self.link_rows(&chunk).await?;

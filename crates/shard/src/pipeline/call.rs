@@ -9,7 +9,9 @@ use wayleave_core::frontier::request::{Parent, RequestId};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::pipeline::carry::CarriedChunk;
-use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, LinksReported, OperatorAction, ReportLinks};
+use wayleave_core::pipeline::request::{
+    Claim, Claimed, EndChunk, LeaseEnded, LinksReported, OperatorAction, ReportLinks,
+};
 use wayleave_core::pipeline::restore::Restored;
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::state::{ChunkCounts, CrawledAt};
@@ -228,6 +230,7 @@ responses! {
     Renewed((Time, Vec<Box<str>>)),
     Parents(Vec<Option<Parent>>),
     Reported(LinksReported),
+    LeaseEnded(LeaseEnded),
     State(ChunkState),
     Chunk(Option<Box<ChunkView>>),
     Page(ChunkPage),

@@ -13,9 +13,8 @@ use wayleave_core::frontier::view::UrlState;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::limits::FOUND_STORE_TIME;
 use wayleave_core::names::{CrawlName, HostName};
-use wayleave_core::pipeline::row::ChunkState;
 
-use super::call::{ChunkCall, Departed};
+use super::call::{ChunkCall, ChunkResponse, Departed};
 use super::handle::Pipeline;
 use crate::routing::router::CallResult;
 
@@ -25,12 +24,12 @@ const LOOKUPS_AT_ONCE: usize = 32;
 impl Pipeline {
     /// Makes a call that sends a chunk back to the crawl stage, for the holder of this token or for an operator, after
     /// its departed links are queued.
-    pub(super) async fn crawl_again(
+    pub(super) async fn crawl_again<T: TryFrom<ChunkResponse, Error = Refusal>>(
         &self,
         chunk: ChunkId,
         token: Option<Token>,
         call: impl Fn(Vec<Box<str>>) -> ChunkCall,
-    ) -> CallResult<ChunkState> {
+    ) -> CallResult<T> {
         const TRIES: usize = 3;
         let (mut answer, mut changed) = (Err(Refusal::Moved), false);
         for _ in 0..TRIES {
@@ -41,7 +40,7 @@ impl Pipeline {
                 }
                 Err(refusal) => Err(refusal),
             };
-            if answer != Err(Refusal::Moved) {
+            if !matches!(answer, Err(Refusal::Moved)) {
                 break;
             }
         }

@@ -8,7 +8,7 @@ use wayleave_core::ids::{ChunkId, NodeId, ShardId, Token};
 use wayleave_core::limits::{FOUND_STORE_TIME, HAND_OVER_WAIT};
 use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{EndChunk, LinksReported, OperatorAction, ReportLinks};
+use wayleave_core::pipeline::request::{EndChunk, LeaseEnded, LinksReported, OperatorAction, ReportLinks};
 use wayleave_core::pipeline::row::ChunkState;
 use wayleave_core::pipeline::state::{ChunkCounts, CrawledAt};
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
@@ -86,6 +86,14 @@ impl Pipeline {
     /// # Errors
     /// If the token is not that of its live lease, or the call does not fit its stage.
     pub async fn end(&self, chunk: ChunkId, token: Token, end: EndChunk) -> CallResult<ChunkState> {
+        Ok(self.end_lease(chunk, token, end).await?.state)
+    }
+
+    /// The same, and also returns which links had left the chunk before.
+    ///
+    /// # Errors
+    /// As above.
+    pub async fn end_lease(&self, chunk: ChunkId, token: Token, end: EndChunk) -> CallResult<LeaseEnded> {
         if !matches!(end, EndChunk::Fail { input_lost: true, .. }) {
             return self.of_chunk(chunk, ChunkCall::End { chunk, token, end, queued: Vec::new() }).await;
         }

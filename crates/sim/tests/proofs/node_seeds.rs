@@ -1,7 +1,7 @@
 //! Simulations with several nodes. `WAYLEAVE_SIM_SEEDS=1000` runs more of them, `WAYLEAVE_SIM_SEED=7` runs that one and
 //! prints its history.
 
-use wayleave_sim::{run_hand_overs, run_nodes};
+use wayleave_sim::{ChunkCalls, run_hand_overs, run_nodes};
 
 use crate::cores;
 
@@ -18,13 +18,17 @@ fn no_seed_of_several_nodes_breaks_a_law() {
     }
     let seeds = number("WAYLEAVE_SIM_SEEDS").unwrap_or(100);
     let first = number("WAYLEAVE_SIM_FIRST").unwrap_or(0);
-    let mut sum = [0; 4];
+    let (mut sum, mut calls) = ([0; 4], ChunkCalls::default());
     for report in cores::run_seeds(first..first + seeds, run_nodes) {
+        calls += report.chunk_calls;
         sum.iter_mut().zip(report.counts).for_each(|(sum, count)| *sum += count);
     }
     let [grants, handed_out, releases, urls] = sum;
     println!("{seeds} seeds: {grants} reservations, {handed_out} paced, {releases} finished, {urls} URLs at the end");
+    println!("calls for chunks: {calls:?}");
     assert!(grants > seeds * 20 && handed_out > seeds * 20 && urls > seeds * 20, "the runs do something: {sum:?}");
+    let judged = calls.superseded > 0 && calls.expired > 0 && calls.repeated > 0;
+    assert!(judged || seeds < 100, "no worker of a chunk was ever superseded or late, or repeated a call: {calls:?}");
 }
 
 #[test]

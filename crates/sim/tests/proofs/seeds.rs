@@ -1,7 +1,7 @@
 //! Simulations. `WAYLEAVE_SIM_SEEDS=1000` runs more of them, `WAYLEAVE_SIM_SEED=7` runs that one and prints its
 //! history.
 
-use wayleave_sim::{Report, run, run_embedded};
+use wayleave_sim::{ChunkCalls, Report, run, run_embedded};
 
 use crate::cores;
 
@@ -17,16 +17,17 @@ fn run_seeds(run: fn(u64) -> Report, seeds: u64) {
         return;
     }
     let seeds = number("WAYLEAVE_SIM_SEEDS").unwrap_or(seeds);
-    let (mut sum, mut superseded) = ([0; 4], 0);
+    let (mut sum, mut calls) = ([0; 4], ChunkCalls::default());
     for report in cores::run_seeds(0..seeds, run) {
-        superseded += report.superseded;
+        calls += report.chunk_calls;
         sum.iter_mut().zip(report.counts).for_each(|(sum, count)| *sum += count);
     }
     let [grants, handed_out, releases, urls] = sum;
     println!("{seeds} seeds: {grants} reservations, {handed_out} paced, {releases} finished, {urls} URLs at the end");
-    println!("{superseded} calls for chunks with a token that another one had superseded");
+    println!("calls for chunks: {calls:?}");
     assert!(grants > seeds * 20 && handed_out > seeds * 20 && urls > seeds * 20, "the runs do something: {sum:?}");
-    assert!(superseded > 0 || seeds < 50, "no worker of a chunk was ever superseded");
+    let judged = calls.superseded > 0 && calls.expired > 0 && calls.repeated > 0;
+    assert!(judged || seeds < 50, "no worker of a chunk was ever superseded or late, or repeated a call: {calls:?}");
 }
 
 #[test]

@@ -8,7 +8,8 @@
 //!   the chunk may refer to it.
 //! - A link's host moves to another group, or an operator ends its visit: the next renewal names it as ended. It is not
 //!   fetched, or its fetch is dropped, because another worker may be at its host. If it is reported before, its result
-//!   is not taken.
+//!   is not taken. If it was reported before, its page is in the file, and in that of another chunk, too: `complete` names
+//!   it, which is logged.
 //! - The crawler is told to stop: what is being fetched is finished, the rest returns to its queues at `complete`.
 
 use std::collections::{HashSet, VecDeque};
@@ -162,7 +163,17 @@ impl Crawler {
         }
         let request = CompleteChunkRequest { token: held.token.clone(), artifact: artifact.as_ref().map(described) };
         match self.client.complete_chunk(&held.id, &request).await {
-            Ok(_) => Ended::Done,
+            Ok(moved) => {
+                if !moved.ended.is_empty() {
+                    let (id, links) = (&held.id, moved.ended.len());
+                    tracing::warn!(
+                        chunk.id = id,
+                        links,
+                        "links left a chunk before it was complete: their pages are fetched again"
+                    );
+                }
+                Ended::Done
+            }
             Err(error) => {
                 discard(store, artifact.as_ref(), &error).await;
                 lost(&held.id, &error.to_string())

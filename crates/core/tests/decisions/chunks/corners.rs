@@ -214,8 +214,8 @@ fn the_reason_of_a_chunk_does_not_grow_with_every_retry() {
     let claimed = crawl(&mut works, 1);
     works.end(&claimed, &fail()).expect("current");
     let mut reasons = Vec::new();
-    // Once it has been sent back, its link is not its own any more when somebody else has fetched it.
-    for retried in [ChunkState::Crawling, ChunkState::Skipped, ChunkState::Skipped] {
+    // Its link has returned to its queue, and is not its own any more.
+    for retried in [ChunkState::Skipped; 3] {
         wait(&mut works, 600_000);
         works.sweep();
         let row = &works.rows[&claimed.id];
@@ -241,6 +241,26 @@ fn content_of_links_that_have_left_is_garbage_and_the_refusal_says_so() {
     assert!(matches!(refused, ChunkRefusal::NoContent { .. }), "{refused:?}");
     let text = refused.to_string();
     assert!(text.contains("have left it") && text.contains("http://store/1"), "{text}");
+}
+
+/// The crawler believes that all its pages count, unless it is told.
+#[test]
+fn a_completion_names_the_links_that_have_left_and_so_does_its_repetition() {
+    let mut works = with_hosts(2);
+    let claimed = crawl(&mut works, 2);
+    report_all(&mut works, &claimed);
+    works.shard.move_hosts(&["h0.example".into()], Some(&"together".into()));
+    let end = EndChunk::Complete(Some(artifact(1)));
+    assert_eq!(works.end(&claimed, &end), Ok(Some(ChunkState::Crawled)));
+    let told = works.rows[&claimed.id].lease_ended(claimed.token, &end);
+    assert_eq!((told.state, told.left), (ChunkState::Crawled, vec!["http://h0.example/1".into()]));
+    // Nor does it count later.
+    build(&mut works);
+    let row = &works.rows[&claimed.id];
+    assert_eq!(row.lease_ended(claimed.token, &end).left.len(), 1, "the call is repeated late");
+    assert_eq!(row.view(&works.shard.state, works.shard.now).crawled, 1);
+    assert_eq!(works.carry(claimed.id).links.len(), 1, "an export has its URL where it is queued");
+    check(&works);
 }
 
 #[test]

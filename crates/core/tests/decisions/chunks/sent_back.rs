@@ -4,8 +4,10 @@ use wayleave_core::frontier::request::{Outcome, UrlResult};
 use wayleave_core::frontier::row::{UrlRow, UrlStatus};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::UrlState;
-use wayleave_core::limits::CHUNK_LINKS_EVER_MAX;
+use wayleave_core::limits::{CHUNK_LINKS_EVER_MAX, CHUNK_OFFER_MAX};
 use wayleave_core::pipeline::carry::{CarriedChunk, CarriedLink, CarriedLinkState};
+use wayleave_core::pipeline::claim::Writes;
+use wayleave_core::pipeline::end::Facts;
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
 use wayleave_core::pipeline::restore::Restored;
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState, LinkRow, LinkState};
@@ -85,6 +87,97 @@ fn a_retried_chunk_leaves_alone_what_another_chunk_has_fetched_since() {
     assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped), "nothing is left for it");
     assert_eq!((state_of(&works, U), state_of(&works, V)), (UrlState::Fetched, UrlState::Fetched));
     check(&works);
+}
+
+/// Fetches what is queued in another chunk.
+fn fetch_elsewhere(works: &mut Works, expected: &[&str]) {
+    wait(works);
+    let other = crawl(works, 2);
+    assert_eq!(urls(&other), expected);
+    report_all(works, &other);
+    complete(works, &other);
+}
+
+#[test]
+fn a_retry_takes_nothing_back_that_returned_to_its_queue_when_nobody_claimed_the_chunk() {
+    let mut works = with_hosts(2);
+    let a = crawl(&mut works, 2);
+    works.end(&a, &EndChunk::Fail { reason: "it broke".into(), input_lost: false }).expect("current");
+    works.shard.now = works.shard.now.after(CHUNK_OFFER_MAX);
+    works.sweep();
+    assert_eq!(works.rows[&a.id].state, ChunkState::Skipped);
+    fetch_elsewhere(&mut works, &[U, V]);
+    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped), "nothing is left for it");
+    assert_eq!((state_of(&works, U), state_of(&works, V)), (UrlState::Fetched, UrlState::Fetched));
+    check(&works);
+}
+
+#[test]
+fn a_retry_takes_nothing_back_that_had_left_before_an_operator_skipped_the_chunk() {
+    let mut works = with_hosts(2);
+    let a = crawl(&mut works, 2);
+    works.shard.move_hosts(&["h0.example".into()], Some(&"together".into()));
+    assert_eq!(works.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
+    // The crawler may go on until the deadline.
+    works.shard.now = works.shard.now.after(Millis(10_000));
+    works.sweep();
+    fetch_elsewhere(&mut works, &[U]);
+    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Crawling));
+    assert_eq!(state_of(&works, U), UrlState::Fetched, "it is a page of the other chunk");
+    wait(&mut works);
+    let again = crawl(&mut works, 2);
+    assert_eq!((again.id, urls(&again)), (a.id, vec![V.to_owned()]), "what was skipped is crawled");
+    check(&works);
+}
+
+#[test]
+fn a_retry_of_a_chunk_of_a_deleted_crawl_takes_nothing_from_a_new_crawl_of_its_name() {
+    let mut works = with_hosts(2);
+    let a = crawl(&mut works, 2);
+    works.shard.delete_crawl(&"c".into());
+    let (row, mut writes) = (works.rows[&a.id].clone(), Writes::default());
+    let facts = Facts { rows: &[], now: works.shard.now, jitter: 0, entropy: &|| 0 };
+    works.pipeline.crawl_deleted(&row, &facts, &mut works.shard.state, &mut writes);
+    works.commit(writes);
+    put(&mut works, "h0.example", "1");
+    works.shard.now = works.shard.now.after(Millis(10_000));
+    works.sweep();
+    fetch_elsewhere(&mut works, &[U]);
+    let row = &works.rows[&a.id];
+    assert_eq!(row.departed(None, &works.shard.state, works.shard.now), [], "nothing is queued where it lives now");
+    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped));
+    assert_eq!(state_of(&works, U), UrlState::Fetched);
+    check(&works);
+}
+
+#[test]
+fn an_imported_chunk_remembers_links_that_it_could_not_take_and_leaves_them_alone() {
+    for taken in [1, 2] {
+        let mut source = with_hosts(2);
+        let a = crawl(&mut source, 2);
+        let carried = source.carry(a.id);
+        let (mut world, _) = moved(&source, false);
+        let works = &mut world.works;
+        // A worker is faster than the import. Its chunk has another number.
+        works.pipeline.raise_ids(9, &mut Vec::new());
+        let early = crawl(works, taken);
+        assert_eq!(works.restore(&carried), Restored::Restored);
+        let expected = if taken == 2 { ChunkState::Skipped } else { ChunkState::Crawling };
+        assert_eq!(works.rows[&a.id].state, expected);
+        let returned = |works: &Works| {
+            let links = works.carry(a.id).links.into_iter();
+            let left = links.filter(|link| link.state == CarriedLinkState::Returned).map(|link| link.url.to_string());
+            left.collect::<Vec<_>>()
+        };
+        assert_eq!(returned(works), urls(&early), "the next export names them");
+        report_all(works, &early);
+        complete(works, &early);
+        if taken == 2 {
+            assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped), "nothing is left for it");
+        }
+        assert!(urls(&early).iter().all(|url| state_of(works, url) == UrlState::Fetched));
+        check(works);
+    }
 }
 
 #[test]

@@ -228,7 +228,7 @@ impl Works {
         let ended = self.pipeline.end(ids, end, &facts, &mut self.shard.state, &mut writes);
         self.shard.draws = draws.get();
         self.commit(writes);
-        ended.map(Some)
+        ended.map(|ended| Some(ended.state))
     }
 
     pub fn decide(&mut self, id: ChunkId, decision: OperatorAction) -> Result<ChunkState, ChunkRefusal> {

@@ -184,8 +184,8 @@ pub async fn renew_chunk(
 /// Completes the stage of a chunk, which moves it on exactly once.
 ///
 /// A crawled chunk goes to an index builder; one without a fetched link is skipped. Links that were not reported return
-/// to their queues. Repeating the call is harmless. A token that is not current is refused, and `garbage` names the
-/// artifact to delete.
+/// to their queues. `ended` names links that had left the chunk before. Repeating the call is harmless. A token that is not
+/// current is refused, and `garbage` names the artifact to delete.
 #[utoipa::path(
     post, path = "/v1/chunks/{chunk}/complete", tag = "chunks",
     params(("chunk" = String, Path, description = "The chunk's id.")), request_body = CompleteChunkRequest,
@@ -197,7 +197,7 @@ pub async fn complete_chunk(
     JsonBody(body): JsonBody<CompleteChunkRequest>,
 ) -> Result<Json<ChunkMoved>, Refused> {
     let (token, end) = <(Token, EndChunk)>::try_from(&body)?;
-    let moved = app.pipeline.end(chunk, token, end).await.map_err(|refusal| {
+    let ended = app.pipeline.end_lease(chunk, token, end).await.map_err(|refusal| {
         let is_garbage =
             matches!(&refusal, Refusal::Chunk(ChunkRefusal::NotCurrent { garbage, .. }) if !garbage.is_empty());
         let problem = Problem::from(refusal);
@@ -206,7 +206,8 @@ pub async fn complete_chunk(
             None => problem,
         }
     })?;
-    Ok(Json(ChunkMoved::new(chunk, moved)))
+    let left = ended.left.into_iter().map(Into::into).collect();
+    Ok(Json(ChunkMoved { ended: left, ..ChunkMoved::new(chunk, ended.state) }))
 }
 
 /// Fails the attempt at a stage of a chunk: it is offered again, and set aside after 5 attempts.
