@@ -92,10 +92,12 @@ fn an_export_carries_settings_of_pools_and_an_import_takes_values_of_variables_f
     assert!(text.contains("\"SLOTS\"") && !text.contains(secret), "{text}");
     let without = to.run(&["import", path]);
     assert_eq!(without.code, 6, "{}", without.err);
-    assert!(without.err.contains("pool 'render' would run its command on the server"), "{}", without.err);
+    let unwanted = "2 pools would run their commands or images on the server (plain, render): look at them";
+    assert!(without.err.contains(unwanted) && without.err.contains("2 of "), "{}", without.err);
+    assert_eq!(without.err.matches("--pools").count(), 1, "{}", without.err);
     let partly = to.run(&["import", "--pools", path]);
     assert_eq!(partly.code, 6, "{}", partly.err);
-    assert!(partly.err.contains("pool 'render' needs the value of SLOTS"), "{}{}", partly.out, partly.err);
+    assert!(partly.err.contains("pool 'render' needs the values of SLOTS, STAGE"), "{}{}", partly.out, partly.err);
     let mut again = wayleave(&["import", "--pools", path]);
     again.env("WAYLEAVE_SERVER", &to.server().url).env("SLOTS", "3").env("STAGE", "x");
     run(again, "").ok();
