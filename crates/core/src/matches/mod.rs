@@ -42,8 +42,8 @@
 //! miss; a call of which nothing is heard until its deadline is none, because the order may have been lost. Only a yes to
 //! a reservation or a check proves a worker.
 //!
-//! **Sites.** A site is a runtime that starts workers: a Docker engine, or the processes of a machine. Nodes announce
-//! theirs every few seconds to every pool. A site's list is compared with the rows when it comes and every minute. A worker of a
+//! **Sites.** A site is a runtime that starts workers: a Docker engine, or the processes of a machine. Each poll of a Maker
+//! announces its site, at least every 5 s, and pools are told every 2 s at most. A site's list is compared with the rows when it comes and every minute. A worker of a
 //! site that is silent is not stopped or removed in vain for ever: after the step's deadline it is forgotten, and the
 //! site is *owed*: a deleted pool stays until the site has listed that nothing is left. What no row knows is removed,
 //! after a write: the commit of an owner that was replaced fails. Two sites may be names of one runtime, or one a new name
@@ -85,4 +85,4 @@ pub use row::{Booking, Instance, MatchRow, MatchState, Phase, PoolRow, Secret, T
 pub use settings::{BadSetting, PoolWish, PullPolicy, Recipe, RuntimeKind, Settings};
 pub use state::State;
 pub use view::{MatchView, Matched, PoolSummary, PoolView, RemovedView, Stage, WorkerView};
-pub use why::{MatchWhy, PoolWhy, Setback};
+pub use why::{Held, MatchWhy, PoolWhy, Setback};

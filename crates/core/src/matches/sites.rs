@@ -28,10 +28,14 @@ impl State {
     /// later sign of life only moves the end of the site's silence, so the wake that was asked for comes early, not late.
     pub fn note_alive(&mut self, site: &SiteName, runtime: RuntimeKind, lack: Option<&Lack>, now: Time) -> bool {
         let Some(known) = self.sites.get_mut(site) else { return false };
-        let same = known.runtime == runtime && known.lack.as_ref() == lack;
+        let same = known.runtime == runtime;
         let quiet = now < known.heard.after(SITE_SILENT_AFTER) && now < known.list_at;
         if same && quiet {
             known.heard = known.heard.max(now);
+            // Only shown: nodes that share a site may lack different things, and each poll would be a decision.
+            if known.lack.as_ref() != lack {
+                known.lack = lack.cloned();
+            }
         }
         same && quiet
     }

@@ -156,13 +156,14 @@ impl State {
         // One that has served says nothing about how workers are made; one that ends right away was made in vain.
         let early = phase == Phase::Running && self.now.since(worker.row.since) < EARLY_EXIT;
         let fails = !worker.row.proven && (*exit != Exit::Clean || early);
-        let how = match exit {
-            Exit::Clean => "it exited by itself".to_owned(),
-            Exit::Error(why) => format!("it failed: {why}"),
-        };
+        let how = exit.to_string();
         match phase {
             Phase::Creating | Phase::Restarting | Phase::Starting => {
-                self.fail_started(no, &format!("it ended before it listened: {how}"), chance);
+                let why = match exit {
+                    Exit::Clean => "it ended before it listened, with exit code 0".to_owned(),
+                    Exit::Error(why) => format!("it ended before it listened: {why}"),
+                };
+                self.fail_started(no, &why, chance);
             }
             Phase::Running | Phase::Draining => {
                 self.void_bookings(no, &how, chance);

@@ -416,7 +416,7 @@ fn a_request_fails_at_its_deadline_with_the_reason_and_the_next_call_but_one_que
     world.pass(121_000, &["a"]);
     world.put("b");
     let Answer::Match(view) = world.put("b") else { panic!() };
-    assert_eq!(view.why, MatchWhy::Full { workers: 1, max: 1, ahead: 0, setback: Setback(None) });
+    assert_eq!(view.why, MatchWhy::Full { workers: 1, max: 1, ahead: 0, setback: Setback(None), held: None });
     assert_eq!(view.position, Some(1));
     let queued = world.now;
     while world.now < queued.after(Millis(120_000)) {

@@ -164,7 +164,7 @@ fn a_pool_whose_workers_are_ending_does_not_say_that_their_slots_are_taken() {
     assert_eq!(phases(&world), [Phase::Draining]);
     world.put("b");
     let why = world.state.view(&"b".into()).unwrap().why;
-    assert_eq!(why, MatchWhy::Ending { workers: 1, max: 1, ahead: 0, setback: Setback(None) });
+    assert_eq!(why, MatchWhy::Ending { workers: 1, max: 1, ahead: 0, setback: Setback(None), held: None });
     assert!(why.to_string().starts_with("1 worker is ending"), "{why}");
 }
 

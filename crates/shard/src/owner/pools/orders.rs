@@ -61,12 +61,18 @@ impl<R> Default for Sites<R> {
 }
 
 impl<R> Sites<R> {
-    /// A site polls. Returns whether pools must be told that it is there.
+    /// Whether a site of this name polls with another runtime.
+    pub fn is_other(&self, site: &SiteName, runtime: RuntimeKind, now: Time) -> bool {
+        let known = self.0.get(site).filter(|site| now < site.heard.after(SITE_SILENT_AFTER));
+        known.and_then(|site| site.runtime).is_some_and(|known| known != runtime)
+    }
+
+    /// A site polls. Returns whether pools must be told that it is there. What its node lacks is told with that: nodes that
+    /// share a site may lack different things, and pools are not told at each poll.
     pub fn heard(&mut self, site: &SiteName, runtime: RuntimeKind, lack: Option<&Lack>, now: Time) -> bool {
         self.forget_lost(now);
         let Some(site) = self.entry(site, now) else { return true };
-        let changed = site.runtime != Some(runtime) || site.lack.as_ref() != lack;
-        let due = changed || now >= site.told.after(TOLD_EVERY);
+        let due = site.runtime != Some(runtime) || now >= site.told.after(TOLD_EVERY);
         (site.runtime, site.lack, site.heard) = (Some(runtime), lack.cloned(), now);
         if due {
             site.told = now;
