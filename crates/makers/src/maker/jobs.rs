@@ -8,9 +8,10 @@ use wayleave_core::limits::STOP_TIME;
 use wayleave_core::matches::{Ask, Effect, Input, Make, Order, Verdict, WorkerNo};
 use wayleave_core::time::{Millis, Time};
 
-use super::permits::{AskKind, CALLS_PER_WORKER_MAX, Late};
+use super::permits::{AskKind, Late};
 use super::shared::Accepted;
 use super::steps::{Doing, LAST};
+use crate::limits::CALLS_PER_WORKER_MAX;
 use crate::listening::await_listening;
 use crate::runtime::{Failure, WorkerKey};
 

@@ -155,7 +155,7 @@ impl Drop for Step<'_> {
     }
 }
 
-/// OutcomeSender pools of workers that ended, until the Maker stops.
+/// Tells pools of workers that ended, until the Maker stops.
 pub async fn tell_ends(shared: Arc<Shared>, mut events: mpsc::Receiver<Ended>) {
     loop {
         tokio::select! {
