@@ -57,11 +57,11 @@
 //! once, each until a deadline that is in its row: the Maker's lease.
 
 mod apply;
-mod chance;
 mod decision;
 mod input;
 mod put;
 mod queue;
+mod randomness;
 pub mod refusal;
 mod release;
 mod reserve;
@@ -82,7 +82,7 @@ pub use decision::{Answer, Ask, Caller, Decision, Effect, Labels, Make, Order};
 pub use input::{Asker, Call, Exit, Found, Input, Lack, StepId, Verdict};
 pub use refusal::Refusal;
 pub use row::{Booking, Instance, MatchRow, MatchState, Phase, PoolRow, Secret, Trouble, WorkerNo, WorkerRow, Write};
-pub use settings::{BadSetting, PoolWish, PullPolicy, Recipe, RuntimeKind, Settings};
+pub use settings::{BadSetting, PoolSpec, PullPolicy, Recipe, RuntimeKind, Settings};
 pub use state::State;
 pub use view::{MatchView, Matched, PoolSummary, PoolView, RemovedView, Stage, WorkerView};
 pub use why::{Held, MatchWhy, PoolWhy, Setback};

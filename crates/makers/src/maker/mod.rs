@@ -20,7 +20,7 @@
 //! | an exit is told twice, or after a restart | its instance tells which run it was |
 //! | a list fails | nothing is told: a list that lacks a worker would declare it dead |
 
-mod jobs;
+mod carry_out;
 mod outcomes;
 mod permits;
 mod shared;

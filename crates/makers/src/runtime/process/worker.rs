@@ -14,7 +14,7 @@ use wayleave_core::matches::{Exit, Found, Instance, Make};
 
 use super::ports::Port;
 use super::record::{self, Process, Record};
-use super::spawn::{Told, spawn};
+use super::spawn::{RunEnvironment, spawn};
 use super::{Shared, ending, output, system};
 use crate::runtime::{Ended, Failure, WorkerKey};
 
@@ -103,7 +103,7 @@ impl Worker {
         let address = format!("{reached_at}:{}", port.number);
         let mut record = Record::new(&self.key, &shared.boot, super::random_mark()?, address, port.number);
         record.write(&self.folder).map_err(|error| unwritten(&error))?;
-        let told = Told { host, port: port.number, mark: &record.mark };
+        let told = RunEnvironment { host, port: port.number, mark: &record.mark };
         let log =
             output::open(&self.folder).map_err(|error| Failure::new(format!("its log cannot be opened: {error}")));
         let process = match log.and_then(|log| spawn(make, &told, log)) {
@@ -226,7 +226,7 @@ impl Worker {
         }
     }
 
-    /// Told whenever a run ends.
+    /// RunEnvironment whenever a run ends.
     pub fn ends(&self) -> watch::Receiver<()> {
         self.ended.subscribe()
     }

@@ -135,7 +135,7 @@ impl<R> Sites<R> {
     }
 
     /// Polls whose time is over.
-    pub fn over(&mut self, now: Time) -> Vec<R> {
+    pub fn take_expired_polls(&mut self, now: Time) -> Vec<R> {
         let mut over = Vec::new();
         for site in self.0.values_mut() {
             while site.polls.front().is_some_and(|(until, _)| *until <= now) {
@@ -146,7 +146,7 @@ impl<R> Sites<R> {
     }
 
     /// When the time of the next poll is over.
-    pub fn next_over(&self) -> Option<Time> {
+    pub fn next_expiry(&self) -> Option<Time> {
         self.0.values().filter_map(|site| site.polls.front()).map(|(until, _)| *until).min()
     }
 

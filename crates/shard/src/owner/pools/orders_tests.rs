@@ -73,10 +73,10 @@ fn each_poll_gets_a_bounded_part_and_one_whose_caller_left_gets_nothing() {
     let parts = sites.hand_out(NOW, |poll| *poll == 1);
     let sizes: Vec<_> = parts.iter().map(|(poll, orders)| (*poll, orders.len())).collect();
     assert_eq!(sizes, [(0, ORDERS_AT_ONCE_MAX), (2, 1)]);
-    assert_eq!(sites.next_over(), Some(NOW.after(Millis(5))));
-    assert!(sites.over(NOW).is_empty());
-    assert_eq!(sites.over(NOW.after(Millis(5))), [3]);
-    assert_eq!(sites.next_over(), None);
+    assert_eq!(sites.next_expiry(), Some(NOW.after(Millis(5))));
+    assert!(sites.take_expired_polls(NOW).is_empty());
+    assert_eq!(sites.take_expired_polls(NOW.after(Millis(5))), [3]);
+    assert_eq!(sites.next_expiry(), None);
 }
 
 #[test]
