@@ -90,7 +90,7 @@ pub struct ListWorkersResponse {
     /// The workers, the oldest first.
     pub workers: Vec<Worker>,
     /// The last workers that were removed, at most 8, the last one first. A pool remembers them until the node that decides
-    /// for it changes or restarts.
+    /// for it changes or restarts; after that, those are listed whose output is kept by the node that is asked.
     pub removed: Vec<RemovedWorker>,
 }
 

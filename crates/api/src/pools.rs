@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wayleave_core::limits;
-use wayleave_core::matches::{self as core, BadSetting, PoolWish, Settings};
+use wayleave_core::matches::{self as core, BadSetting, PoolSpec, Settings};
 
 use crate::Timestamp;
 use crate::bad_value::{BadValue, between};
@@ -164,7 +164,7 @@ impl SetPoolRequest {
     /// If a setting is missing, out of its bounds, or contradicts another.
     pub fn settings(self) -> Result<Settings, BadValue> {
         self.check_bounds()?;
-        let wish = PoolWish {
+        let spec = PoolSpec {
             runtime: self.runtime.map(|runtime| core::RuntimeKind::from(runtime).name().to_owned()),
             command: self.command,
             image: self.image,
@@ -187,7 +187,7 @@ impl SetPoolRequest {
             reservation_ms: self.reservation_ms,
             makers_max: self.makers_max,
         };
-        wish.check().map_err(|BadSetting { field, what, remedy }| {
+        spec.check().map_err(|BadSetting { field, what, remedy }| {
             let reason = format!("{what}: {remedy}");
             if contradicts(&field, &what) {
                 BadValue::contradiction(field, reason)

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use reqwest::{Method, Url, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use wayleave_api::Code;
 
 use crate::client::Client;
 use crate::error::{Error, root_cause};
@@ -112,7 +113,9 @@ impl Client {
                 Repeat::IfNotDone => !error.is_outcome_unknown(),
                 Repeat::Never => false,
             };
-            if !(error.is_transient() && allowed && attempt < attempts) {
+            // A queue may be full for long: how long to wait for it is the caller's decision.
+            let passes = error.is_transient() && error.code() != Some(Code::QueueFull);
+            if !(passes && allowed && attempt < attempts) {
                 if attempt > 1 {
                     self.observe(&Waiting::GaveUp { elapsed: begun.elapsed(), attempts: attempt });
                 }

@@ -16,7 +16,7 @@ use crate::{Client, Error};
 impl Client {
     /// Asks for a worker; with `wait_ms` in the query, waits for it. Idempotent per client and pool: asked again, it is the
     /// same request, and a match that exists is confirmed. A match that failed is not asked for again here, because the
-    /// next call would queue it anew: that is the caller's decision.
+    /// next call would queue it anew: that is the caller's decision. So is how long to wait for a place in a full queue.
     ///
     /// # Errors
     /// If the pool is not known or its queue is full, the match failed ([`Code::MatchFailed`]), or the server cannot

@@ -94,18 +94,18 @@ fn visits(c: &mut Criterion) {
 
 /// A pool of warm workers with ten slots each, of which half are taken if they may be used only so often.
 fn warm_pool(workers: u64, uses_max: Option<u64>) -> matches::State {
-    use matches::{Asker, Effect, Input, Instance, PoolWish, RuntimeKind, Verdict};
+    use matches::{Asker, Effect, Input, Instance, PoolSpec, RuntimeKind, Verdict};
     let (count, command) = (Some(workers), vec!["worker".into()]);
-    let wish = PoolWish {
+    let spec = PoolSpec {
         command,
         slots: Some(10),
         min: count,
         max: count,
         makers_max: Some(1_000),
         uses_max,
-        ..PoolWish::default()
+        ..PoolSpec::default()
     };
-    let Ok(settings) = wish.check() else { panic!("the settings are valid") };
+    let Ok(settings) = spec.check() else { panic!("the settings are valid") };
     let mut state = matches::State::create(ShardId(0), "pool".into(), "bench".into(), settings, 1, NOW);
     let random: Vec<u128> = (0..200).collect();
     let mut inputs = vec![Input::SiteAlive { site: "site".into(), runtime: RuntimeKind::Process, lack: None }];

@@ -453,8 +453,6 @@ pub const MATCH_PARK_MAX: Millis = Millis(4_000);
 /// Calls of clients of one process that wait at owners on other nodes. Past that, a call is answered at once with the
 /// state as it is. Far below [`FORWARDS_MAX`], which all services share.
 pub const REMOTE_WAITS_MAX: usize = 1_024;
-/// Longest wait of a client's call.
-pub const MATCH_WAIT_MAX: Millis = Millis(300_000);
 /// Longest wait of a Maker's poll: it also tells that its site is alive.
 pub const ORDERS_WAIT_MAX: Millis = Millis(5_000);
 /// Orders that one shard keeps for one site. Past that, an order is dropped, and given again later.

@@ -20,6 +20,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::{Instant, timeout_at};
 use wayleave_core::matches::{Ask, Verdict};
 
+use crate::limits::{ANSWER_BYTES_MAX, ANSWER_SHOWN_CHARS_MAX, IDLE_CONNECTIONS_MAX};
 use crate::runtime::bounded;
 
 /// The header with the reservation's token. If a worker repeats it in its answer, an answer to another request cannot be
@@ -28,14 +29,8 @@ pub const RESERVATION_HEADER: &str = "wayleave-reservation";
 /// The header that says how long the worker keeps the reservation from then on, unless it is confirmed.
 pub const RESERVATION_MS_HEADER: &str = "wayleave-reservation-ms";
 
-/// A longer answer is not read.
-const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// How much of an answer is shown.
-const SHOWN_CHARS_MAX: usize = 200;
 /// Workers close connections that are idle; this is shorter than usual for servers.
 const IDLE: Duration = Duration::from_secs(10);
-/// Idle connections to one worker.
-const IDLE_MAX: usize = 64;
 /// A dot is encoded as well: `..` must not be taken for a path.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
@@ -50,7 +45,7 @@ impl Default for Calls {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let mut builder = Client::builder(TokioExecutor::new());
-        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(IDLE_MAX);
+        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(IDLE_CONNECTIONS_MAX);
         Self { client: builder.build(connector) }
     }
 }
@@ -135,7 +130,7 @@ fn verdict(status: StatusCode, body: &[u8]) -> Verdict {
         StatusCode::OK => Verdict::Yes,
         StatusCode::NOT_FOUND | StatusCode::CONFLICT => Verdict::No,
         other => {
-            let shown: String = String::from_utf8_lossy(body).chars().take(SHOWN_CHARS_MAX).collect();
+            let shown: String = String::from_utf8_lossy(body).chars().take(ANSWER_SHOWN_CHARS_MAX).collect();
             let shown = bounded(&shown);
             let colon = if shown.is_empty() { "" } else { ": " };
             Verdict::Unknown(Arc::from(format!("it answered {other}{colon}{shown}")))

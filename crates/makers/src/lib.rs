@@ -6,6 +6,7 @@
 //! is fatal, and pools repeat lost orders.
 
 mod calls;
+mod limits;
 mod listening;
 mod maker;
 pub mod runtime;

@@ -24,4 +24,4 @@ pub use peers::Peers;
 pub use server::{Port, Server};
 pub use services::Services;
 pub use store::{Health, Store};
-pub use worker_logs::{LogOf, WorkerLogs};
+pub use worker_logs::{KeptLog, LogOf, WorkerLogs};

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use wayleave_core::ids::Token;
 use wayleave_core::invariants::Broken;
-use wayleave_core::matches::{Asker, MatchView, PoolWish, Stage};
+use wayleave_core::matches::{Asker, MatchView, PoolSpec, Stage};
 use wayleave_core::names::PoolName;
 use wayleave_core::time::Millis;
 use wayleave_shard::matches::Matches;
@@ -20,7 +20,7 @@ pub fn pool() -> PoolName {
 
 /// Creates the pool, however often it takes.
 pub async fn create_pool(world: &World) {
-    let wish = PoolWish {
+    let spec = PoolSpec {
         command: vec!["worker".into()],
         slots: Some(2),
         max: Some(3),
@@ -28,9 +28,9 @@ pub async fn create_pool(world: &World) {
         reservation_ms: Some(20_000),
         start_ms_max: Some(10_000),
         match_ms_max: Some(120_000),
-        ..PoolWish::default()
+        ..PoolSpec::default()
     };
-    let Ok(settings) = wish.check() else { fail(world, "the settings of the pool are wrong") };
+    let Ok(settings) = spec.check() else { fail(world, "the settings of the pool are wrong") };
     let set = async || {
         let settings = settings.clone();
         world.ask(async |frontier| Matches::new(frontier).set_pool(pool(), settings).await).await

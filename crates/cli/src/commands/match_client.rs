@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use tokio::time::{sleep, timeout};
 use wayleave_api::Code;
 use wayleave_api::matches::{Match, MatchState, PutMatchQuery};
-use wayleave_client::Error;
+use wayleave_client::{Client, Error, Retry};
 use wayleave_core::limits::WAIT_MS_MAX;
 
 use crate::exit::{Ended, NOT_FOUND};
@@ -12,9 +13,16 @@ use crate::output::{self, span};
 use crate::remote::Remote;
 use crate::values;
 
+/// A server that has not answered this long after the end of a wait is asked again, or given up.
+const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// Pauses between two requests; they grow while the server does not answer.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
 const AFTER_HELP: &str = "\
 Asking is idempotent: the same client asked again has the same worker, or keeps its place in the queue. Ask again before the
 match expires (the pool's reservation time, one minute by default): that confirms it. A match that nobody confirms ends.
+With --wait it goes on asking until the time is over, also while the server restarts or the pool's queue is full.
 
 Examples:
   address=$(wayleave match user-7 --pool browsers --wait 30s) && curl http://$address/
@@ -45,26 +53,70 @@ pub struct Args {
 /// # Errors
 /// If there is no worker in time, the match failed, or the server does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
+    if args.wait == 0 {
+        let query = PutMatchQuery { pool: args.pool, wait_ms: Some(0) };
+        return match remote.client.put_match(&args.client, &query).await {
+            Err(error) => failed(remote, error),
+            Ok(found) if found.state == MatchState::Matched => tell(remote, &found),
+            Ok(found) => none_yet(remote, &found),
+        };
+    }
     let deadline = Instant::now() + Duration::from_millis(args.wait);
+    // Errors that may pass are handled here, until the time is over: the client would give up after a few attempts.
+    let client = remote.client.clone().with_retry(Retry::NEVER);
+    let mut obstacle = Obstacle::default();
     loop {
         let begun = Instant::now();
-        let left = deadline.saturating_duration_since(begun);
-        let wait_ms = Some(u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(WAIT_MS_MAX));
-        let query = PutMatchQuery { pool: args.pool.clone(), wait_ms };
-        let found = match remote.client.put_match(&args.client, &query).await {
+        let pause = match ask(&client, &args, deadline).await {
+            Ok(found) if found.state == MatchState::Matched => return tell(remote, &found),
+            Ok(found) if Instant::now() >= deadline => return none_yet(remote, &found),
+            Ok(found) => {
+                obstacle = Obstacle::default();
+                // A server that stops, or has too many waiting, answers at once.
+                let pause = Duration::from_millis(found.retry_after_ms.unwrap_or(0)).clamp(PAUSE_MIN, PAUSE_MAX);
+                if begun.elapsed() < pause { pause } else { Duration::ZERO }
+            }
+            Err(error) if error.is_transient() && Instant::now() < deadline => obstacle.meet(&error, !remote.json),
             Err(error) => return failed(remote, error),
-            Ok(found) => found,
         };
-        match found.state {
-            MatchState::Matched => return tell(remote, &found),
-            _ if Instant::now() >= deadline => return none_yet(remote, &found),
-            _ => {}
+        sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
+    }
+}
+
+/// Asks once, and waits for the answer as long as there is time.
+async fn ask(client: &Client, args: &Args, deadline: Instant) -> Result<Match, Error> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(WAIT_MS_MAX);
+    let query = PutMatchQuery { pool: args.pool.clone(), wait_ms: Some(wait_ms) };
+    let within = Duration::from_millis(wait_ms) + ANSWER_TIME;
+    let server = client.server().to_owned();
+    timeout(within, client.put_match(&args.client, &query)).await.unwrap_or_else(|_| {
+        let within = span(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+        Err(Error::Lost { server, cause: format!("it did not answer within {within}") })
+    })
+}
+
+/// What is in the way of a request that waits, and how often in a row it was met.
+#[derive(Debug, Default)]
+struct Obstacle {
+    times: u32,
+    said: Option<&'static str>,
+}
+
+impl Obstacle {
+    /// Says once what is waited for, and returns how long to wait before the next request.
+    fn meet(&mut self, error: &Error, tells: bool) -> Duration {
+        let is_full = error.code() == Some(Code::QueueFull);
+        let what = if is_full { "a place in the queue" } else { "the server" };
+        self.times += 1;
+        // One of several servers may be away: the next request goes to another.
+        if tells && self.said != Some(what) && (is_full || self.times > 1) {
+            eprintln!("waiting for {what}: {error}");
+            self.said = Some(what);
         }
-        // A server that stops, or has too many waiting, answers at once.
-        let pause = Duration::from_millis(found.retry_after_ms.unwrap_or(0).clamp(100, 2_000));
-        if begun.elapsed() < pause {
-            tokio::time::sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
-        }
+        let asked_for = error.code().and_then(Code::retry_after_secs).map_or(0, u64::from);
+        let grown = PAUSE_MIN.saturating_mul(1 << self.times.min(5)).min(PAUSE_MAX);
+        Duration::from_secs(asked_for).max(if is_full { PAUSE_MIN } else { grown })
     }
 }
 
@@ -97,4 +149,24 @@ fn none_yet(remote: &Remote, found: &Match) -> anyhow::Result<()> {
     let soon = found.estimate_ms.map_or_else(String::new, |ms| format!("; a worker may be there in {}", span(ms)));
     let message = format!("no worker yet{place}: {}{soon}; it stays queued, ask again", found.reason);
     Err(Ended { code: NOT_FOUND, message }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wayleave_api::Problem;
+
+    #[test]
+    fn a_full_queue_is_asked_again_as_it_says_and_a_server_that_is_away_ever_less_often() {
+        let full = Error::Refused(Box::new(Problem::new(Code::QueueFull, "full")));
+        let mut obstacle = Obstacle::default();
+        for _ in 0..20 {
+            assert_eq!(obstacle.meet(&full, false), Duration::from_secs(1), "its Retry-After");
+        }
+        let away = Error::Unreachable { server: "http://a:1".into(), cause: "refused".into() };
+        let mut obstacle = Obstacle::default();
+        let pauses: Vec<u128> = (0..7).map(|_| obstacle.meet(&away, false).as_millis()).collect();
+        assert_eq!(pauses, [200, 400, 800, 1_600, 2_000, 2_000, 2_000]);
+        assert_eq!((obstacle.said, obstacle.times), (None, 7), "JSON is for programs");
+    }
 }

@@ -229,7 +229,7 @@ fn show(remote: &Remote, pool: &Pool) -> anyhow::Result<()> {
     table.row(["queue".into(), format!("at most {}", pool.queue_max)]);
     table.row(["match deadline".into(), span(pool.match_ms_max)]);
     table.row(["unconfirmed match ends".into(), format!("after {}", span(pool.reservation_ms))]);
-    table.row(["Makers".into(), format!("at most {}", pool.makers_max)]);
+    table.row(["worked on at once".into(), format!("at most {} clients and workers", pool.makers_max)]);
     table.row(["created".into(), relative(pool.created_at, output::now())]);
     table.print()
 }

@@ -19,9 +19,12 @@ Examples:
 
 Ends with 3 if nothing of that name is known.";
 
+/// One of two is needed, which a generated text does not say.
+const USAGE: &str = "wayleave why [OPTIONS] <NAME>\n       wayleave why [OPTIONS] [CLIENT] --pool <POOL>";
+
 /// Arguments of `why`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, override_usage = USAGE)]
 pub struct Args {
     /// Host name, queue key or alias; with --pool the name of a client
     #[arg(value_parser = values::name, value_name = "NAME", required_unless_present = "pool")]

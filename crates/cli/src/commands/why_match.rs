@@ -67,6 +67,10 @@ fn explain_match(found: &matches::Match, pool: Option<&Pool>, now: Timestamp) ->
     if let (Some(worker), Some(address), Some(end)) = (&found.worker, &found.address, found.expires_at) {
         let end = relative(end, now);
         lines.push(format!("Worker {worker} at {address} serves it; unless it confirms, that ends {end}."));
+        if !found.verified {
+            let ask = format!("`wayleave match {client} --pool {name}` asks it");
+            lines.push(format!("Whether the worker still holds the reservation was not verified just now; {ask}."));
+        }
     }
     if found.state == MatchState::Failed && !pool.is_some_and(|pool| pool.closing) {
         let after = span(found.retry_after_ms.unwrap_or(0));
@@ -149,10 +153,12 @@ mod tests {
             ..queued()
         };
         let text = explain_match(&matched, None, now);
-        assert!(
-            text.ends_with("Worker b-1 at 127.0.0.1:9 serves it; unless it confirms, that ends in 1 min 0 s."),
-            "{text}"
-        );
+        let serves = "Worker b-1 at 127.0.0.1:9 serves it; unless it confirms, that ends in 1 min 0 s.";
+        let unverified = "Whether the worker still holds the reservation was not verified just now; \
+                          `wayleave match user-7 --pool browsers` asks it.";
+        assert!(text.ends_with(&format!("{serves}\n{unverified}")), "{text}");
+        let text = explain_match(&Match { verified: true, ..matched }, None, now);
+        assert!(text.ends_with(serves), "{text}");
         let failed = Match { state: MatchState::Failed, position: None, ..queued() };
         let text = explain_match(&failed, None, now);
         assert!(text.ends_with("Its next request queues it again, after 4 s."), "{text}");

@@ -37,6 +37,8 @@ robots.txt, due times in the past (they become now), why a URL is completed (gon
 of completed ones, and the server's default delay. An export that would leave out any of this refuses with the list, unless
 --partial accepts it; the list is in the file and is repeated here. URLs that only URLFrontier's loose rules accept lose
 priority and depth too.
+Pools are restored with --pools: the values of their variables are those of this command's environment, and those that somebody has
+written into the file (`settings.env`), which no export does.
 
 Settings come first and limits last, so that they reject no URL of the file. Workers should wait until the import is done: a URL that one
 of them has taken before is no link of its chunk any more. Importing twice is harmless, also after an interruption: URLs and chunks that
@@ -167,14 +169,15 @@ async fn put(
 fn finish(
     remote: &Remote,
     args: &Args,
-    routed: Routed,
+    mut routed: Routed,
     added: Sent<AddCounts>,
     put: Sent<PutItems>,
 ) -> anyhow::Result<()> {
     let stored = added.counts.added + put.counts.stored;
     let known = added.counts.known + put.counts.skipped;
     let failed = added.counts.failed + put.counts.failed;
-    let rejected = added.counts.rejected + routed.reasons.len() as u64;
+    let (rejected, reasons) = routed.rejected();
+    let rejected = added.counts.rejected + rejected;
     let Routed { settings, chunks, chunks_known, machines, .. } = routed;
     if remote.json {
         output::json(&serde_json::json!({
@@ -193,7 +196,7 @@ fn finish(
         };
         output::line(format_args!("{urls}; {} restored{pipeline}", counted(settings, "setting")))?;
     }
-    let mut reasons: Vec<Reason> = [routed.reasons, added.reasons, put.reasons].concat();
+    let mut reasons: Vec<Reason> = [reasons, added.reasons, put.reasons].concat();
     reasons.sort_unstable();
     for (line, reason) in reasons.iter().take(args.reasons) {
         eprintln!("line {line}: {reason}");

@@ -14,20 +14,51 @@ use wayleave_core::{crawl_url, limits};
 
 use crate::record::{PoolSettings, RoleSettings};
 
-/// The settings of a pool, with the values of its variables.
+/// Pools that are named in one reason.
+const POOLS_NAMED: usize = 5;
+
+/// The settings of a pool, with the values of its variables. An export has none; what a file that somebody wrote has in its
+/// settings is taken as it is.
 ///
 /// # Errors
-/// If a value is missing: its workers would fail without it.
+/// If values are missing: its workers would fail without them.
 pub fn pool(pool: &PoolSettings, look_up: impl Fn(&str) -> Option<String>) -> Result<SetPoolRequest, String> {
-    let value = |name: &String| {
-        let missing = || {
-            let remedy = "set it in the environment of this command and import again";
-            format!("pool '{}' needs the value of {name}, which no export contains: {remedy}", pool.pool)
-        };
-        Ok((name.clone(), look_up(name).ok_or_else(missing)?))
-    };
-    let env = pool.env.iter().map(value).collect::<Result<_, String>>()?;
-    Ok(SetPoolRequest { env, ..pool.settings.clone() })
+    let (mut env, mut missing) = (pool.settings.env.clone(), Vec::new());
+    for name in pool.env.iter().filter(|name| !pool.settings.env.contains_key(*name)) {
+        match look_up(name) {
+            Some(value) => _ = env.insert(name.clone(), value),
+            None => missing.push(name.as_str()),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(SetPoolRequest { env, ..pool.settings.clone() });
+    }
+    let (values, them) = if missing.len() == 1 { ("value", "it") } else { ("values", "them") };
+    let remedy = format!("set {them} in the environment of this command and import again");
+    let names = missing.join(", ");
+    Err(format!("pool '{}' needs the {values} of {names}, which no export contains: {remedy}", pool.pool))
+}
+
+/// Why pools of a file are not set up without consent: whoever wrote it could run anything on the server.
+pub fn unwanted(pools: &[PoolSettings]) -> Option<String> {
+    let what = |pool: &PoolSettings| if pool.settings.image.is_some() { "image" } else { "command" };
+    match pools {
+        [] => None,
+        [pool] => {
+            let (name, what) = (&pool.pool, what(pool));
+            Some(format!("pool '{name}' would run its {what} on the server: look at it, then import with --pools"))
+        }
+        pools => {
+            let names: Vec<&str> = pools.iter().map(|pool| pool.pool.as_str()).take(POOLS_NAMED).collect();
+            let more = pools.len() - names.len();
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            let (count, names) = (pools.len(), names.join(", "));
+            Some(format!(
+                "{count} pools would run their commands or images on the server ({names}{more}): look at them, then import \
+                 with --pools"
+            ))
+        }
+    }
 }
 
 /// The call that restores a URL.
@@ -200,6 +231,42 @@ mod tests {
             last: None,
             metadata: wayleave_api::metadata::Metadata(vec![("m".into(), vec!["1".into()])]),
         }
+    }
+
+    fn settings(pool: &str, settings: serde_json::Value, env: &[&str]) -> PoolSettings {
+        let record = serde_json::json!({"pool": pool, "settings": settings, "env": env});
+        serde_json::from_value(record).unwrap()
+    }
+
+    #[test]
+    fn all_missing_values_are_named_and_those_of_the_file_are_taken() {
+        let written = serde_json::json!({"command": ["w"], "env": {"MODE": "fast", "KEY": "file"}});
+        let wanted = settings("render", written, &["KEY", "TOKEN", "USER_ID"]);
+        let none = pool(&wanted, |_| None).unwrap_err();
+        assert!(
+            none.starts_with("pool 'render' needs the values of TOKEN, USER_ID, which no export contains"),
+            "{none}"
+        );
+        let one = pool(&wanted, |name| (name == "TOKEN").then(|| "t".to_owned())).unwrap_err();
+        assert!(one.contains("needs the value of USER_ID, which no export contains: set it"), "{one}");
+        let all = pool(&wanted, |name| Some(format!("{name} of the environment"))).unwrap();
+        let env: Vec<(&str, &str)> = all.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let of_environment = [("TOKEN", "TOKEN of the environment"), ("USER_ID", "USER_ID of the environment")];
+        assert_eq!(env, [&[("KEY", "file"), ("MODE", "fast")], &of_environment[..]].concat());
+    }
+
+    #[test]
+    fn pools_that_are_not_wanted_are_one_reason() {
+        let command = |name: &str| settings(name, serde_json::json!({"command": ["w"]}), &[]);
+        let image = settings("gpu", serde_json::json!({"image": "gpu:1", "port": 80}), &[]);
+        let told = |pools: &[PoolSettings]| unwanted(pools).unwrap_or_default();
+        let end = "on the server: look at it, then import with --pools";
+        assert_eq!(told(&[command("a")]), format!("pool 'a' would run its command {end}"));
+        assert_eq!(told(std::slice::from_ref(&image)), format!("pool 'gpu' would run its image {end}"));
+        let several: Vec<_> = ["a", "b", "c", "d", "e", "f", "g"].map(command).into();
+        let start = "7 pools would run their commands or images on the server (a, b, c, d, e and 2 more): ";
+        assert!(told(&several).starts_with(start), "{}", told(&several));
+        assert_eq!(unwanted(&[]), None);
     }
 
     #[test]

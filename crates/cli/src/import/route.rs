@@ -13,7 +13,7 @@ use super::chunks::ChunkLine;
 use super::parse::Line;
 use super::restore::{self, Way};
 use crate::exit::Usage;
-use crate::record::{FORMAT, Record};
+use crate::record::{FORMAT, PoolSettings, Record};
 
 /// The results of lines other than URLs.
 #[derive(Default)]
@@ -30,6 +30,8 @@ pub struct Routed {
     pub machines: u64,
     /// Rejected lines.
     pub reasons: Vec<Reason>,
+    /// Pools that are not restored.
+    unwanted: Vec<(u64, PoolSettings)>,
     /// Whether the file has a header but no end.
     pub cut: bool,
     /// What the original store had and the file does not contain.
@@ -139,9 +141,7 @@ impl Routed {
             }
             // Whoever wrote the file could otherwise run a command on the server, with values of this command's environment.
             Record::Pool(pool) if !self.takes_pools => {
-                let remedy = "look at it, then import with --pools";
-                self.reasons
-                    .push((line, format!("pool '{}' would run its command on the server: {remedy}", pool.pool)));
+                self.unwanted.push((line, *pool));
                 return Ok(());
             }
             Record::Pool(pool) => match restore::pool(&pool, |name| std::env::var(name).ok()) {
@@ -158,6 +158,15 @@ impl Routed {
             }
         };
         self.note(line, set)
+    }
+
+    /// How many lines were rejected, and their reasons; pools have one together.
+    pub fn rejected(&mut self) -> (u64, Vec<Reason>) {
+        let (lines, pools): (Vec<u64>, Vec<PoolSettings>) = std::mem::take(&mut self.unwanted).into_iter().unzip();
+        let count = self.reasons.len() + lines.len();
+        let mut reasons = std::mem::take(&mut self.reasons);
+        reasons.extend(lines.first().copied().zip(restore::unwanted(&pools)));
+        (count as u64, reasons)
     }
 
     /// Applies what had to wait for the URLs.

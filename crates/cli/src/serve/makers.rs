@@ -6,10 +6,11 @@
 //! Nothing here is fatal: a server without a runtime still answers for workers of others, and an engine that does not
 //! answer is tried again.
 
+use std::cmp::Reverse;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -19,15 +20,15 @@ use tokio::time::{Instant, sleep};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::ShardId;
 use wayleave_core::limits::PAGE_MAX;
-use wayleave_core::matches::{Effect, Input, Lack, RuntimeKind};
+use wayleave_core::matches::{Effect, Input, Labels, Lack, RuntimeKind};
 use wayleave_core::names::{self, PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::entropy;
-use wayleave_makers::runtime::WorkerKey;
 use wayleave_makers::runtime::docker::DockerRuntime;
 use wayleave_makers::runtime::process::{ProcessRuntime, Settings as ProcessSettings};
+use wayleave_makers::runtime::{Removed, WorkerKey};
 use wayleave_makers::{Failure, Maker, Pools, Runtime, Site};
-use wayleave_server::{LogOf, WorkerLogs};
+use wayleave_server::{KeptLog, LogOf, WorkerLogs};
 use wayleave_shard::matches::Matches;
 
 use super::settings::{EngineKind, Settings};
@@ -71,6 +72,20 @@ impl Sites {
 }
 
 impl WorkerLogs for Sites {
+    fn kept(&self, pool: PoolName) -> BoxFuture<'static, Vec<KeptLog>> {
+        let sites = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        async move {
+            let mut kept = Vec::new();
+            for Site { name, runtime } in sites {
+                let removed = runtime.removed(&pool).await.into_iter();
+                kept.extend(removed.map(|removed| kept_log(&pool, name.clone(), removed)));
+            }
+            kept.sort_by_key(|kept| Reverse(kept.removed_at));
+            kept
+        }
+        .boxed()
+    }
+
     fn log(&self, of: LogOf, bytes_max: usize) -> BoxFuture<'static, Option<Result<String, String>>> {
         let runtime = self.runtime(&of.site);
         async move {
@@ -80,6 +95,17 @@ impl WorkerLogs for Sites {
         }
         .boxed()
     }
+}
+
+fn kept_log(pool: &PoolName, site: SiteName, removed: Removed) -> KeptLog {
+    let Removed { generation, worker, reason, at, folder } = removed;
+    // Told to people who are elsewhere.
+    let folder = std::path::absolute(&folder).unwrap_or(folder);
+    // Its output is found without its owner.
+    let labels = Labels { owner: "".into(), generation, worker };
+    let age = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let removed_at = Time(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    KeptLog { worker: WorkerKey::new(pool, &labels).to_string(), labels, site, reason, removed_at, folder }
 }
 
 impl Makers {

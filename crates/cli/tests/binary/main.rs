@@ -21,6 +21,7 @@ mod great_crawl;
 mod image;
 mod kill_loop;
 mod manners;
+mod match_wait;
 mod pipeline;
 mod pool_nodes;
 mod pool_reasons;

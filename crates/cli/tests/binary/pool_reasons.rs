@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::pools::{Stage, until};
-use crate::support::{run, wayleave};
+use crate::support::{Server, run, wayleave};
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("no JSON: {text}"))
@@ -46,6 +46,38 @@ fn the_output_of_workers_that_died_is_shown_with_the_reason() {
     let removed = stage.listed(&["why", "--pool", "quits"]).remove(0)["removed"][0]["worker"].clone();
     let one = stage.run(&["pools", "logs", "quits", removed.as_str().unwrap()]).ok();
     assert!(one.contains("there is no display"), "{one}");
+}
+
+/// The pool's owner forgets its removed workers when it ends; their files are kept.
+#[test]
+fn the_output_of_workers_that_died_is_shown_after_a_restart_and_found_when_their_pool_is_gone() {
+    let mut stage = Stage::new();
+    let script = "echo there is no display >&2; exit 3";
+    stage.run(&["pools", "set", "quits", "--match-max", "5s", "--", "/bin/sh", "-c", script]).ok();
+    assert_eq!(stage.run(&["match", "c", "--pool", "quits", "--wait", "20s"]).code, 4);
+    until("its workers are removed", || stage.listed(&["pools", "workers", "quits"]).is_empty());
+    let removed = |stage: &Stage| -> Vec<String> {
+        let why = stage.listed(&["why", "--pool", "quits"]).remove(0);
+        let names = why["removed"].as_array().unwrap().iter().map(|gone| gone["worker"].as_str().unwrap().to_owned());
+        names.collect()
+    };
+    let before = removed(&stage);
+    stage.server.take().unwrap().kill();
+    stage.server = Some(Server::start_with(&stage.data, &[]));
+    let after = removed(&stage);
+    assert!(before.iter().all(|worker| after.contains(worker)), "{before:?} {after:?}");
+    let logs = stage.run(&["pools", "logs", "quits"]).ok();
+    let head = format!("==> {}, removed: it exited with code 3", before[0]);
+    assert!(logs.contains(&head) && logs.contains("there is no display"), "{logs}");
+    stage.run(&["pools", "remove", "quits"]).ok();
+    until("the pool is gone", || stage.run(&["pools", "show", "quits"]).code == 3);
+    let gone = stage.run(&["pools", "logs", "quits"]);
+    assert_eq!((gone.code, &*gone.out), (3, ""), "{}", gone.err);
+    let place = gone.err.trim().rsplit_once("keeps the output of its last workers in ").unwrap().1;
+    let place = place.trim_end_matches(" (unknown_pool)");
+    let folder = std::path::Path::new(place).join(before[0].strip_prefix("quits-").unwrap());
+    let log = std::fs::read_to_string(folder.join("log")).unwrap();
+    assert!(log.contains("there is no display"), "{place}: {log}");
 }
 
 #[test]
@@ -92,10 +124,12 @@ fn an_export_carries_settings_of_pools_and_an_import_takes_values_of_variables_f
     assert!(text.contains("\"SLOTS\"") && !text.contains(secret), "{text}");
     let without = to.run(&["import", path]);
     assert_eq!(without.code, 6, "{}", without.err);
-    assert!(without.err.contains("pool 'render' would run its command on the server"), "{}", without.err);
+    let unwanted = "2 pools would run their commands or images on the server (plain, render): look at them";
+    assert!(without.err.contains(unwanted) && without.err.contains("2 of "), "{}", without.err);
+    assert_eq!(without.err.matches("--pools").count(), 1, "{}", without.err);
     let partly = to.run(&["import", "--pools", path]);
     assert_eq!(partly.code, 6, "{}", partly.err);
-    assert!(partly.err.contains("pool 'render' needs the value of SLOTS"), "{}{}", partly.out, partly.err);
+    assert!(partly.err.contains("pool 'render' needs the values of SLOTS, STAGE"), "{}{}", partly.out, partly.err);
     let mut again = wayleave(&["import", "--pools", path]);
     again.env("WAYLEAVE_SERVER", &to.server().url).env("SLOTS", "3").env("STAGE", "x");
     run(again, "").ok();

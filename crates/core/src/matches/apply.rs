@@ -1,8 +1,8 @@
 //! One input, one decision: what time has brought, the input itself, then everything that follows from both.
 
-use super::chance::Chance;
 use super::decision::{Answer, Ask, Decision};
 use super::input::{Asker, Input, Verdict};
+use super::randomness::Randomness;
 use super::refusal::Refusal;
 use super::row::Write;
 use super::state::State;
@@ -13,7 +13,7 @@ use crate::names::ClientName;
 use crate::time::Time;
 
 /// What a worker said to a question.
-pub(super) struct Heard {
+pub(super) struct WorkerAnswer {
     pub token: Token,
     pub sent_at: Time,
     pub verdict: Verdict,
@@ -44,14 +44,14 @@ impl State {
         // Time does not go back: a deadline that was seen to be over stays over.
         self.now = self.now.max(now);
         self.more = false;
-        let mut chance = Chance::new(self.shard, random);
-        self.matches_due(&mut chance);
-        self.workers_due(&mut chance);
-        let reply = self.handle(input, &mut chance);
+        let mut random = Randomness::new(self.shard, random);
+        self.matches_due(&mut random);
+        self.workers_due(&mut random);
+        let reply = self.handle(input, &mut random);
         self.fail_the_hopeless();
-        self.assign(&mut chance);
-        self.scale(&mut chance);
-        self.matches_due(&mut chance);
+        self.assign(&mut random);
+        self.scale(&mut random);
+        self.matches_due(&mut random);
         self.send_orders();
         self.close_if_empty();
         let answer = self.answer(reply);
@@ -61,31 +61,31 @@ impl State {
         Decision { answer, writes, effects, news, wake_at }
     }
 
-    fn handle(&mut self, input: Input, chance: &mut Chance<'_>) -> Reply {
+    fn handle(&mut self, input: Input, random: &mut Randomness<'_>) -> Reply {
         match input {
             Input::Put(asker) => self.put(&asker),
             Input::Look(asker) => self.look(&asker),
             Input::Checked { asker, call, token, sent_at, verdict } => {
-                self.checked(&asker, call, &Heard { token, sent_at, verdict }, chance)
+                self.checked(&asker, call, &WorkerAnswer { token, sent_at, verdict }, random)
             }
             Input::Cancel { asker, token } => self.cancel(&asker, token),
             Input::Reserved { client, token, sent_at, verdict } => {
-                self.reserved(&client, &Heard { token, sent_at, verdict }, chance)
+                self.reserved(&client, &WorkerAnswer { token, sent_at, verdict }, random)
             }
             Input::Released { client, token, sent_at, verdict } => {
-                self.released(&client, &Heard { token, sent_at, verdict }, chance)
+                self.released(&client, &WorkerAnswer { token, sent_at, verdict }, random)
             }
-            Input::Made { step, result } => self.made(step, result, chance),
-            Input::Listening { step, result } => self.listening(step, result, chance),
+            Input::Made { step, result } => self.made(step, result, random),
+            Input::Listening { step, result } => self.listening(step, result, random),
             Input::Stopped { step, result } => self.stopped(step, result),
-            Input::Removed { step, result } => self.removed(step, result, chance),
+            Input::Removed { step, result } => self.removed(step, result, random),
             Input::Exited { worker, generation, instance, exit } => {
-                self.exit_told(worker, generation, &instance, &exit, chance)
+                self.exit_told(worker, generation, &instance, &exit, random)
             }
             Input::SiteAlive { site, runtime, lack } => self.site_alive(site, runtime, lack),
-            Input::Listed { site, since, found } => self.listed(&site, since, found, chance),
+            Input::Listed { site, since, found } => self.listed(&site, since, found, random),
             Input::Report { worker, run, secret, address, free } => self.report(worker, (run, secret), address, free),
-            Input::Set(settings) => self.set(*settings, chance),
+            Input::Set(settings) => self.set(*settings, random),
             Input::Delete => self.delete(),
             Input::Tick => Reply::Taken,
         }
@@ -110,13 +110,13 @@ impl State {
     }
 
     /// Looks at matches whose time has come.
-    fn matches_due(&mut self, chance: &mut Chance<'_>) {
+    fn matches_due(&mut self, random: &mut Randomness<'_>) {
         for _ in 0..MATCHES_AT_ONCE_MAX {
             let Some((at, client)) = self.timers.first().cloned() else { return };
             if at > self.now {
                 return;
             }
-            self.match_due(&client, chance);
+            self.match_due(&client, random);
         }
         self.more |= self.timers.first().is_some_and(|(at, _)| *at <= self.now);
     }

@@ -1,5 +1,6 @@
 //! What a pool is told: calls of clients and operators, outcomes of what it ordered, and news of runtimes.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -198,6 +199,15 @@ pub enum Exit {
     Clean,
     /// With an error: code, signal, out of memory.
     Error(Arc<str>),
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Clean => f.write_str("it ended by itself, with exit code 0"),
+            Self::Error(why) => f.write_str(why),
+        }
+    }
 }
 
 /// What a runtime has under a label of this pool.

@@ -42,8 +42,8 @@
 //! miss; a call of which nothing is heard until its deadline is none, because the order may have been lost. Only a yes to
 //! a reservation or a check proves a worker.
 //!
-//! **Sites.** A site is a runtime that starts workers: a Docker engine, or the processes of a machine. Nodes announce
-//! theirs every few seconds to every pool. A site's list is compared with the rows when it comes and every minute. A worker of a
+//! **Sites.** A site is a runtime that starts workers: a Docker engine, or the processes of a machine. Each poll of a Maker
+//! announces its site, at least every 5 s, and pools are told every 2 s at most. A site's list is compared with the rows when it comes and every minute. A worker of a
 //! site that is silent is not stopped or removed in vain for ever: after the step's deadline it is forgotten, and the
 //! site is *owed*: a deleted pool stays until the site has listed that nothing is left. What no row knows is removed,
 //! after a write: the commit of an owner that was replaced fails. Two sites may be names of one runtime, or one a new name
@@ -57,11 +57,11 @@
 //! once, each until a deadline that is in its row: the Maker's lease.
 
 mod apply;
-mod chance;
 mod decision;
 mod input;
 mod put;
 mod queue;
+mod randomness;
 pub mod refusal;
 mod release;
 mod reserve;
@@ -82,7 +82,7 @@ pub use decision::{Answer, Ask, Caller, Decision, Effect, Labels, Make, Order};
 pub use input::{Asker, Call, Exit, Found, Input, Lack, StepId, Verdict};
 pub use refusal::Refusal;
 pub use row::{Booking, Instance, MatchRow, MatchState, Phase, PoolRow, Secret, Trouble, WorkerNo, WorkerRow, Write};
-pub use settings::{BadSetting, PoolWish, PullPolicy, Recipe, RuntimeKind, Settings};
+pub use settings::{BadSetting, PoolSpec, PullPolicy, Recipe, RuntimeKind, Settings};
 pub use state::State;
 pub use view::{MatchView, Matched, PoolSummary, PoolView, RemovedView, Stage, WorkerView};
-pub use why::{MatchWhy, PoolWhy, Setback};
+pub use why::{Held, MatchWhy, PoolWhy, Setback};

@@ -1,9 +1,9 @@
 //! A client's calls: it wants a worker, looks, or wants none any more.
 
-use super::apply::{Heard, Reply};
-use super::chance::Chance;
+use super::apply::{Reply, WorkerAnswer};
 use super::decision::{Ask, Caller, Effect};
 use super::input::{Asker, Call, Verdict};
+use super::randomness::Randomness;
 use super::refusal::Refusal;
 use super::row::{MatchRow, MatchState};
 use super::state::{Match, State};
@@ -85,7 +85,13 @@ impl State {
 
     /// What a worker said when it was asked on behalf of a client's call. Only a plain no ends the match, and only a
     /// call for a worker queues the client again.
-    pub(super) fn checked(&mut self, asker: &Asker, call: Call, heard: &Heard, chance: &mut Chance<'_>) -> Reply {
+    pub(super) fn checked(
+        &mut self,
+        asker: &Asker,
+        call: Call,
+        heard: &WorkerAnswer,
+        random: &mut Randomness<'_>,
+    ) -> Reply {
         if let Err(refusal) = self.check_principal(asker) {
             return Reply::Refused(refusal);
         }
@@ -125,7 +131,7 @@ impl State {
                 // What comes at the deadline is the owner's own: the order or its outcome was lost, and the worker was
                 // perhaps never asked.
                 if self.now < heard.sent_at.after(ASK_TIME) {
-                    self.missed(worker, heard.sent_at, why, chance);
+                    self.missed(worker, heard.sent_at, why, random);
                 }
                 Reply::Unverified(asker.client.clone())
             }

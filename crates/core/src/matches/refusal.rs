@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum Refusal {
     /// Too many requests wait.
     #[error(
-        "{waiting} clients wait in pool '{pool}', which is its limit; try again later, or raise `max` or `queue_max`"
+        "{} in pool '{pool}', which is its limit; try again later, or raise `max` or `queue_max`", wait(*waiting)
     )]
     QueueFull {
         /// The pool.
@@ -57,4 +57,9 @@ pub enum Refusal {
     /// Pools are kept in memory.
     #[error("the shard of this pool has {0} pools, which is the limit; delete pools that are not needed")]
     TooManyPools(usize),
+}
+
+/// "1 client waits", "2 clients wait".
+fn wait(number: usize) -> String {
+    if number == 1 { "1 client waits".to_owned() } else { format!("{number} clients wait") }
 }

@@ -1,9 +1,9 @@
 //! Time and matches: deadlines, the end of leases, and slots that are given back.
 
-use super::apply::{Heard, Reply};
-use super::chance::Chance;
+use super::apply::{Reply, WorkerAnswer};
 use super::decision::Effect;
 use super::input::Verdict;
+use super::randomness::Randomness;
 use super::row::MatchState;
 use super::state::{Match, State};
 use crate::limits::{ASK_TIME, RELEASE_RESENT};
@@ -12,7 +12,7 @@ use crate::time::Time;
 
 impl State {
     /// Looks at a match whose time has come. It ends with a later timer, or without a row.
-    pub(super) fn match_due(&mut self, client: &ClientName, chance: &mut Chance<'_>) {
+    pub(super) fn match_due(&mut self, client: &ClientName, random: &mut Randomness<'_>) {
         let Some(mut known) = self.matches.get(client).cloned() else { return };
         let now = self.now;
         known.row.leftovers.retain(|left| left.until > now);
@@ -29,7 +29,7 @@ impl State {
                 self.give_back(&mut known);
                 // A Maker tells of a call that was not answered before the call's deadline. So the order or its outcome
                 // was lost, which says nothing of the worker and is no attempt of the client.
-                return self.queue_again(client, known, &why, chance);
+                return self.queue_again(client, known, &why, random);
             }
             MatchState::Making(booking) if known.send_at <= now => {
                 let (token, until) = (booking.token, booking.asked_until);
@@ -48,12 +48,12 @@ impl State {
             }
             _ => {}
         }
-        self.send_releases(client, &mut known, chance);
+        self.send_releases(client, &mut known, random);
         let empty = matches!(known.row.state, MatchState::Ended) && known.row.leftovers.is_empty();
         self.store_if_changed(client, (!empty).then_some(known));
     }
 
-    fn send_releases(&mut self, client: &ClientName, known: &mut Match, chance: &mut Chance<'_>) {
+    fn send_releases(&mut self, client: &ClientName, known: &mut Match, random: &mut Randomness<'_>) {
         if known.row.leftovers.is_empty() || known.release_at > self.now {
             return;
         }
@@ -64,7 +64,7 @@ impl State {
             self.effects.extend(ask.map(Effect::Release));
             known.sent(left.booking.token, self.now, until, false);
         }
-        known.release_at = self.now.after(chance.about(RELEASE_RESENT));
+        known.release_at = self.now.after(random.about(RELEASE_RESENT));
     }
 
     /// Stores a match; its row is written only if it differs.
@@ -79,8 +79,8 @@ impl State {
     }
 
     /// What a worker said when it was to give up a reservation.
-    pub(super) fn released(&mut self, client: &ClientName, heard: &Heard, chance: &mut Chance<'_>) -> Reply {
-        let Heard { token, sent_at, verdict } = heard;
+    pub(super) fn released(&mut self, client: &ClientName, heard: &WorkerAnswer, random: &mut Randomness<'_>) -> Reply {
+        let WorkerAnswer { token, sent_at, verdict } = heard;
         let Some(known) = self.matches.get_mut(client) else { return Reply::Stale };
         if !matches!(verdict, Verdict::Unknown(_)) {
             known.answered(*token, *sent_at, false);
@@ -91,7 +91,7 @@ impl State {
         };
         if let Verdict::Unknown(why) = verdict {
             let worker = known.row.leftovers.get(at).map(|left| left.booking.worker);
-            worker.into_iter().for_each(|worker| self.missed(worker, *sent_at, why, chance));
+            worker.into_iter().for_each(|worker| self.missed(worker, *sent_at, why, random));
             return Reply::Taken;
         }
         if let Some(until) = known.in_flight(*token, self.now) {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::apply::{Heard, Reply};
-use super::chance::Chance;
+use super::apply::{Reply, WorkerAnswer};
 use super::decision::Ask;
 use super::input::Verdict;
+use super::randomness::Randomness;
 use super::row::{Booking, Leftover, MatchRow, MatchState, Phase, WorkerNo};
 use super::state::{Match, State};
 use crate::ids::Token;
@@ -27,7 +27,7 @@ enum Pick {
 
 impl State {
     /// Books slots for those that wait, first come, first served.
-    pub(super) fn assign(&mut self, chance: &mut Chance<'_>) {
+    pub(super) fn assign(&mut self, random: &mut Randomness<'_>) {
         // Those that are blocked are tried again only if another worker has room than when they were tried: otherwise a
         // long row of them at the head would be tried for ever, and nobody behind it.
         if !self.blocked.is_empty() && !self.with_room().is_subset(&self.open) {
@@ -37,7 +37,7 @@ impl State {
                 }
             }
         }
-        self.assign_some(chance);
+        self.assign_some(random);
         self.open = if self.blocked.is_empty() { BTreeSet::new() } else { self.with_room() };
     }
 
@@ -45,21 +45,21 @@ impl State {
         self.workers.iter().filter(|(_, worker)| self.room(worker) > 0).map(|(no, _)| *no).collect()
     }
 
-    fn assign_some(&mut self, chance: &mut Chance<'_>) {
+    fn assign_some(&mut self, random: &mut Randomness<'_>) {
         for _ in 0..MATCHES_AT_ONCE_MAX {
             let Some((turn, client)) = self.queue.first_ready() else { return };
             if self.jobs() >= self.pool.settings.makers_max as usize {
                 return;
             }
             let Some(known) = self.matches.get(&client) else { return };
-            match self.choose(&known.row, chance) {
+            match self.choose(&known.row, random) {
                 Pick::Nobody => return,
                 Pick::Blocked => {
                     self.queue.set_ready(turn, false);
                     self.blocked.insert(client);
                 }
                 Pick::Worker(worker) => {
-                    let Some(token) = chance.token() else {
+                    let Some(token) = random.token() else {
                         self.more = true;
                         return;
                     };
@@ -70,9 +70,9 @@ impl State {
         self.more = true;
     }
 
-    /// The fullest worker that has room, so that others become idle and can be stopped; by chance among equals. One whose
+    /// The fullest worker that has room, so that others become idle and can be stopped; at random among equals. One whose
     /// runtime is silent comes last.
-    fn choose(&self, row: &MatchRow, chance: &mut Chance<'_>) -> Pick {
+    fn choose(&self, row: &MatchRow, random: &mut Randomness<'_>) -> Pick {
         let (mut best, mut equals, mut blocked) = (None, 0, false);
         for (no, worker) in &self.workers {
             let room = self.room(worker);
@@ -88,7 +88,7 @@ impl State {
                 Some((least, _)) if least < rank => {}
                 Some((least, _)) if least == rank => {
                     equals += 1;
-                    if chance.number().is_multiple_of(equals) {
+                    if random.number().is_multiple_of(equals) {
                         best = Some((rank, *no));
                     }
                 }
@@ -130,8 +130,8 @@ impl State {
     }
 
     /// What a worker said to a reservation.
-    pub(super) fn reserved(&mut self, client: &ClientName, heard: &Heard, chance: &mut Chance<'_>) -> Reply {
-        let Heard { token, sent_at, verdict } = heard;
+    pub(super) fn reserved(&mut self, client: &ClientName, heard: &WorkerAnswer, random: &mut Randomness<'_>) -> Reply {
+        let WorkerAnswer { token, sent_at, verdict } = heard;
         let Some(known) = self.matches.get_mut(client) else { return Reply::Stale };
         let plain = !matches!(verdict, Verdict::Unknown(_));
         if plain {
@@ -165,13 +165,13 @@ impl State {
             Verdict::No => {
                 self.drop_booking(&mut known);
                 let why = format!("worker {} refused the reservation (404 or 409)", self.worker_name(worker));
-                self.try_again(client, known, &why, chance);
-                self.refused(worker, *sent_at, chance);
+                self.try_again(client, known, &why, random);
+                self.refused(worker, *sent_at, random);
             }
             Verdict::Unknown(why) => {
                 self.give_back(&mut known);
-                self.try_again(client, known, &format!("worker {}: {why}", self.worker_name(worker)), chance);
-                self.missed(worker, *sent_at, why, chance);
+                self.try_again(client, known, &format!("worker {}: {why}", self.worker_name(worker)), random);
+                self.missed(worker, *sent_at, why, random);
             }
         }
         Reply::Taken
@@ -192,19 +192,25 @@ impl State {
     }
 
     /// Queues a client again in its old place, or fails it after too many attempts.
-    pub(super) fn try_again(&mut self, client: &ClientName, mut known: Match, why: &str, chance: &mut Chance<'_>) {
+    pub(super) fn try_again(&mut self, client: &ClientName, mut known: Match, why: &str, random: &mut Randomness<'_>) {
         known.row.attempts += 1;
         if known.row.attempts >= MATCH_ATTEMPTS_MAX {
             let why = format!("{} attempts to reserve a slot failed, the last one: {why}", known.row.attempts);
             return self.fail_match(client, known, &why);
         }
-        self.queue_again(client, known, why, chance);
+        self.queue_again(client, known, why, random);
     }
 
     /// Queues a client again in its old place. It is not tried at once.
-    pub(super) fn queue_again(&mut self, client: &ClientName, mut known: Match, why: &str, chance: &mut Chance<'_>) {
+    pub(super) fn queue_again(
+        &mut self,
+        client: &ClientName,
+        mut known: Match,
+        why: &str,
+        random: &mut Randomness<'_>,
+    ) {
         known.row.reason = why.into();
-        known.row.state = MatchState::Queued { not_before: self.now.after(chance.about(LOOKUP_COOLDOWN)) };
+        known.row.state = MatchState::Queued { not_before: self.now.after(random.about(LOOKUP_COOLDOWN)) };
         self.store(client, Some(known));
     }
 
@@ -247,27 +253,27 @@ impl State {
     }
 
     /// A worker refused although it should have room.
-    fn refused(&mut self, no: WorkerNo, sent_at: Time, chance: &mut Chance<'_>) {
+    fn refused(&mut self, no: WorkerNo, sent_at: Time, random: &mut Randomness<'_>) {
         let Some(worker) = self.workers.get(&no) else { return };
         let slots = worker.row.slots;
         if !worker.row.proven && worker.clients.is_empty() {
             let why = "it answered 404 or 409 to its first reservation, although it has no clients: it must answer 200 to \
                        POST /reservation/{client} while a slot is free";
-            self.give_up_worker(no, why, chance);
+            self.give_up_worker(no, why, random);
         } else {
             let used = worker.clients.len();
             let why = format!(
                 "it answered 404 or 409 to a reservation, although only {used} of its {slots} slots are taken: set `slots` \
                  to what it serves, or let it report its free slots"
             );
-            self.missed(no, sent_at, &why, chance);
+            self.missed(no, sent_at, &why, random);
         }
     }
 
     /// A worker did not say yes: it is left alone for a while, and gets no more clients when that repeats. Calls that
     /// were under way when the last miss was heard of failed for the same reason, and do not count again.
-    pub(super) fn missed(&mut self, no: WorkerNo, sent_at: Time, why: &str, chance: &mut Chance<'_>) {
-        let (now, quiet_until) = (self.now, self.now.after(chance.about(LOOKUP_COOLDOWN)));
+    pub(super) fn missed(&mut self, no: WorkerNo, sent_at: Time, why: &str, random: &mut Randomness<'_>) {
+        let (now, quiet_until) = (self.now, self.now.after(random.about(LOOKUP_COOLDOWN)));
         let Some(worker) = self.workers.get_mut(&no) else { return };
         worker.quiet_until = quiet_until;
         worker.missed = Some(why.into());
@@ -277,15 +283,15 @@ impl State {
         worker.misses += 1;
         worker.missed_at = now;
         if worker.misses >= WORKER_MISSES_MAX {
-            self.give_up_worker(no, why, chance);
+            self.give_up_worker(no, why, random);
         }
     }
 
     /// A worker gets no more clients. If it never had one, its image or command is to blame.
-    fn give_up_worker(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
+    fn give_up_worker(&mut self, no: WorkerNo, why: &str, random: &mut Randomness<'_>) {
         let Some(worker) = self.workers.get(&no).filter(|worker| worker.row.phase == Phase::Running) else { return };
         if !worker.row.proven {
-            self.blame_worker(no, why, chance);
+            self.blame_worker(no, why, random);
         }
         self.enter_phase(no, Phase::Draining, why);
     }

@@ -1,7 +1,7 @@
 //! Scaling: which workers are drained, stopped, restarted or created. Demand is counted in slots:
 //! waiting + buffer − free − being made.
 
-use super::chance::Chance;
+use super::randomness::Randomness;
 use super::row::{Phase, WorkerNo, WorkerRow};
 use super::settings::RuntimeKind;
 use super::state::{Site, State, Worker};
@@ -58,11 +58,11 @@ impl State {
         self.workers.values().filter(|worker| !over(&worker.row)).count()
     }
 
-    pub(super) fn scale(&mut self, chance: &mut Chance<'_>) {
+    pub(super) fn scale(&mut self, random: &mut Randomness<'_>) {
         self.drain();
         self.stop_idle();
         self.stop_drained();
-        self.make(chance);
+        self.make(random);
     }
 
     /// Workers that shall get no more clients.
@@ -154,16 +154,16 @@ impl State {
         }
     }
 
-    fn make(&mut self, chance: &mut Chance<'_>) {
+    fn make(&mut self, random: &mut Randomness<'_>) {
         while self.may_make() && self.demand(&self.supply()) > 0 {
             if let Some(no) = self.to_restart() {
-                if !self.restart_worker(no, chance) {
+                if !self.restart_worker(no, random) {
                     return;
                 }
             } else if self.occupying() < self.pool.settings.max as usize
-                && let Some(site) = self.site_for_new(chance)
+                && let Some(site) = self.site_for_new(random)
             {
-                if !self.create_worker(site, chance) {
+                if !self.create_worker(site, random) {
                     return;
                 }
             } else {
@@ -200,18 +200,18 @@ impl State {
         self.sites.iter().filter(move |(name, site)| fits(name, site)).map(|(name, _)| name)
     }
 
-    /// The site with the fewest workers of those that do not back off; by chance among equals.
-    fn site_for_new(&self, chance: &mut Chance<'_>) -> Option<SiteName> {
+    /// The site with the fewest workers of those that do not back off; at random among equals.
+    fn site_for_new(&self, random: &mut Randomness<'_>) -> Option<SiteName> {
         let there = |name: &SiteName| self.workers.values().filter(|worker| worker.row.site == *name).count();
         let sites = self.fit_sites().filter(|name| self.site_backs_off(name).is_none());
-        sites.map(|name| (there(name), chance.number(), name)).min().map(|(_, _, name)| name.clone())
+        sites.map(|name| (there(name), random.number(), name)).min().map(|(_, _, name)| name.clone())
     }
 
     /// Starts a worker again; false if there are no random values left for its secret.
-    fn restart_worker(&mut self, no: WorkerNo, chance: &mut Chance<'_>) -> bool {
+    fn restart_worker(&mut self, no: WorkerNo, random: &mut Randomness<'_>) -> bool {
         // A container keeps its environment, and with it the secret.
         let renew = self.pool.settings.recipe.runtime == RuntimeKind::Process;
-        let secret = if renew { chance.secret() } else { None };
+        let secret = if renew { random.secret() } else { None };
         if renew && secret.is_none() {
             self.more = true;
             return false;
@@ -238,8 +238,8 @@ impl State {
     }
 
     /// Creates a worker; false if there are no random values left for its secret.
-    fn create_worker(&mut self, site: SiteName, chance: &mut Chance<'_>) -> bool {
-        let Some(secret) = chance.secret() else {
+    fn create_worker(&mut self, site: SiteName, random: &mut Randomness<'_>) -> bool {
+        let Some(secret) = random.secret() else {
             self.more = true;
             return false;
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::apply::Reply;
-use super::chance::Chance;
+use super::randomness::Randomness;
 use super::refusal::Refusal;
 use super::row::MatchState;
 use super::settings::Settings;
@@ -13,12 +13,12 @@ use crate::names::{ClientName, SiteName};
 use crate::time::Time;
 
 impl State {
-    pub(super) fn set(&mut self, settings: Settings, chance: &mut Chance<'_>) -> Reply {
+    pub(super) fn set(&mut self, settings: Settings, random: &mut Randomness<'_>) -> Reply {
         if self.pool.closing {
             if !self.workers.is_empty() || !self.matches.is_empty() {
                 return Reply::Refused(Refusal::Closing(self.pool.name.to_string()));
             }
-            self.begin_again(chance);
+            self.begin_again(random);
         }
         if settings != self.pool.settings {
             if settings.recipe != self.pool.settings.recipe {
@@ -34,9 +34,9 @@ impl State {
 
     /// Nothing is left of a deleted pool but sites that are away: its name may be used again. Their workers are of another
     /// generation, and are removed as unknown once the sites are back.
-    fn begin_again(&mut self, chance: &mut Chance<'_>) {
+    fn begin_again(&mut self, random: &mut Randomness<'_>) {
         let pool = &mut self.pool;
-        pool.generation = chance.number();
+        pool.generation = random.number();
         pool.recipe_no += 1;
         pool.trouble = None;
         pool.site_trouble.clear();

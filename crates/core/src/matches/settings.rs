@@ -11,7 +11,7 @@ use crate::time::Millis;
 
 /// Settings as a caller gives them. What is left out has its default.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PoolWish {
+pub struct PoolSpec {
     /// `process` or `docker`.
     pub runtime: Option<String>,
     /// The command, with its arguments.
@@ -169,9 +169,9 @@ pub struct BadSetting {
 }
 
 // Values of variables may be secrets, and stay out of logs and panics.
-impl fmt::Debug for PoolWish {
+impl fmt::Debug for PoolSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("PoolWish");
+        let mut shown = f.debug_struct("PoolSpec");
         shown.field("runtime", &self.runtime).field("command", &self.command).field("image", &self.image);
         shown.field("env", &self.env.keys()).field("slots", &self.slots).field("min", &self.min);
         shown.field("max", &self.max).finish_non_exhaustive()
@@ -192,7 +192,7 @@ fn bad<T>(field: &str, what: impl Into<String>, remedy: impl Into<String>) -> Re
     Err(BadSetting { field: field.into(), what: what.into(), remedy: remedy.into() })
 }
 
-impl PoolWish {
+impl PoolSpec {
     /// Checks the settings and fills in defaults.
     ///
     /// # Errors

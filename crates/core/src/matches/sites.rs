@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::apply::Reply;
-use super::chance::Chance;
 use super::decision::{Effect, Labels};
 use super::input::{Exit, Found, Lack};
+use super::randomness::Randomness;
 use super::refusal::Refusal;
 use super::row::{Phase, Secret, WorkerNo};
 use super::settings::RuntimeKind;
@@ -28,10 +28,14 @@ impl State {
     /// later sign of life only moves the end of the site's silence, so the wake that was asked for comes early, not late.
     pub fn note_alive(&mut self, site: &SiteName, runtime: RuntimeKind, lack: Option<&Lack>, now: Time) -> bool {
         let Some(known) = self.sites.get_mut(site) else { return false };
-        let same = known.runtime == runtime && known.lack.as_ref() == lack;
+        let same = known.runtime == runtime;
         let quiet = now < known.heard.after(SITE_SILENT_AFTER) && now < known.list_at;
         if same && quiet {
             known.heard = known.heard.max(now);
+            // Only shown: nodes that share a site may lack different things, and each poll would be a decision.
+            if known.lack.as_ref() != lack {
+                known.lack = lack.cloned();
+            }
         }
         same && quiet
     }
@@ -55,7 +59,13 @@ impl State {
         Reply::Taken
     }
 
-    pub(super) fn listed(&mut self, site: &SiteName, since: Time, found: Vec<Found>, chance: &mut Chance<'_>) -> Reply {
+    pub(super) fn listed(
+        &mut self,
+        site: &SiteName,
+        since: Time,
+        found: Vec<Found>,
+        random: &mut Randomness<'_>,
+    ) -> Reply {
         let (mut seen, mut unknown) = (BTreeSet::new(), false);
         for found in found {
             let row = self.workers.get(&found.worker).map(|worker| &worker.row);
@@ -69,7 +79,7 @@ impl State {
                 continue;
             }
             seen.insert(found.worker);
-            self.compare(&found, later, chance);
+            self.compare(&found, later, random);
         }
         let missing = |(no, worker): (&WorkerNo, &super::state::Worker)| {
             let row = &worker.row;
@@ -84,7 +94,7 @@ impl State {
         for (no, phase, is_made) in missing {
             match phase {
                 Phase::Starting | Phase::Running | Phase::Draining => {
-                    self.exited(no, &Exit::Error("its runtime no longer has it".into()), chance);
+                    self.exited(no, &Exit::Error("its runtime no longer has it".into()), random);
                 }
                 // Its runtime may still be making it; only its answer to the order says that nothing will be left.
                 Phase::Removing if !is_made => {}
@@ -139,7 +149,7 @@ impl State {
     }
 
     /// Compares a worker with what its runtime has; `later` if that is certainly not older than its phase.
-    fn compare(&mut self, found: &Found, later: bool, chance: &mut Chance<'_>) {
+    fn compare(&mut self, found: &Found, later: bool, random: &mut Randomness<'_>) {
         let Some(row) = self.workers.get(&found.worker).map(|worker| &worker.row) else { return };
         let no = found.worker;
         let same = match (&row.instance, &found.instance) {
@@ -156,11 +166,11 @@ impl State {
             (Phase::Restarting, Some(_), Some(_)) if same => {}
             (_, _, Some(exit)) if same || later || row.phase.is_making() => {
                 let exit = exit.clone();
-                self.exited(no, &exit, chance);
+                self.exited(no, &exit, random);
             }
             // A process id may be used again: then another one has its place.
             (Phase::Starting | Phase::Running | Phase::Draining, _, None) if !same && later => {
-                self.exited(no, &Exit::Error("another instance has its place".into()), chance);
+                self.exited(no, &Exit::Error("another instance has its place".into()), random);
             }
             _ => {}
         }

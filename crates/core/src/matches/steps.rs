@@ -17,9 +17,9 @@
 use std::sync::Arc;
 
 use super::apply::Reply;
-use super::chance::Chance;
 use super::decision::{Effect, Make};
 use super::input::{Exit, StepId};
+use super::randomness::Randomness;
 use super::row::{Instance, MatchState, Phase, WorkerNo, WorkerRow};
 use super::state::State;
 use crate::limits::{EARLY_EXIT, MAKING_STABLE, ORDER_RESENT, RECONCILE_INTERVAL, SITE_SILENT_AFTER, STOP_TIME};
@@ -31,13 +31,18 @@ impl State {
         row.is_some_and(|row| row.step == step.step && phases.contains(&row.phase))
     }
 
-    pub(super) fn made(&mut self, step: StepId, result: Result<Instance, Arc<str>>, chance: &mut Chance<'_>) -> Reply {
+    pub(super) fn made(
+        &mut self,
+        step: StepId,
+        result: Result<Instance, Arc<str>>,
+        random: &mut Randomness<'_>,
+    ) -> Reply {
         if !self.is_current(step, &[Phase::Creating, Phase::Restarting]) {
             return Reply::Stale;
         }
         match result {
             Ok(instance) => self.adopt(step.worker, instance),
-            Err(why) => self.fail_making(step.worker, &why, chance),
+            Err(why) => self.fail_making(step.worker, &why, random),
         }
         Reply::Taken
     }
@@ -50,13 +55,18 @@ impl State {
         self.enter_phase(no, Phase::Starting, "it was started and is awaited");
     }
 
-    pub(super) fn listening(&mut self, step: StepId, result: Result<(), Arc<str>>, chance: &mut Chance<'_>) -> Reply {
+    pub(super) fn listening(
+        &mut self,
+        step: StepId,
+        result: Result<(), Arc<str>>,
+        random: &mut Randomness<'_>,
+    ) -> Reply {
         if !self.is_current(step, &[Phase::Starting]) {
             return Reply::Stale;
         }
         match result {
             Ok(()) => self.ready(step.worker),
-            Err(why) => self.fail_started(step.worker, &why, chance),
+            Err(why) => self.fail_started(step.worker, &why, random),
         }
         Reply::Taken
     }
@@ -73,14 +83,14 @@ impl State {
     }
 
     /// A worker could not be made. Whatever there is of it is removed.
-    pub(super) fn fail_making(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
-        self.count_failure(no, why, chance);
+    pub(super) fn fail_making(&mut self, no: WorkerNo, why: &str, random: &mut Randomness<'_>) {
+        self.count_failure(no, why, random);
         self.enter_phase(no, Phase::Removing, why);
     }
 
     /// The same of one that its runtime has started, or may have: its name leads to its output.
-    fn fail_started(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
-        self.blame_worker(no, why, chance);
+    fn fail_started(&mut self, no: WorkerNo, why: &str, random: &mut Randomness<'_>) {
+        self.blame_worker(no, why, random);
         self.enter_phase(no, Phase::Removing, why);
     }
 
@@ -97,7 +107,7 @@ impl State {
         Reply::Taken
     }
 
-    pub(super) fn removed(&mut self, step: StepId, result: Result<(), Arc<str>>, chance: &mut Chance<'_>) -> Reply {
+    pub(super) fn removed(&mut self, step: StepId, result: Result<(), Arc<str>>, random: &mut Randomness<'_>) -> Reply {
         if !self.is_current(step, &[Phase::Removing]) {
             return Reply::Stale;
         }
@@ -108,7 +118,7 @@ impl State {
                 self.owe_unfinished(step.worker, self.now);
                 self.forget_worker(step.worker);
             }
-            Err(why) => self.remove_later(step.worker, &format!("it cannot be removed: {why}"), chance),
+            Err(why) => self.remove_later(step.worker, &format!("it cannot be removed: {why}"), random),
         }
         Reply::Taken
     }
@@ -120,11 +130,11 @@ impl State {
         site.into_iter().for_each(|site| self.owe(&site, by));
     }
 
-    fn remove_later(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
+    fn remove_later(&mut self, no: WorkerNo, why: &str, random: &mut Randomness<'_>) {
         let Some(tries) = self.workers.get(&no).map(|worker| worker.row.tries + 1) else { return };
         self.enter_phase(no, Phase::Removing, why);
         let doubled = ORDER_RESENT.0.saturating_mul(1 << tries.min(10));
-        let wait = chance.about(Millis(doubled.min(RECONCILE_INTERVAL.0)));
+        let wait = random.about(Millis(doubled.min(RECONCILE_INTERVAL.0)));
         let Some(worker) = self.workers.get_mut(&no) else { return };
         worker.row.tries = tries;
         worker.send_at = self.now.after(wait);
@@ -138,7 +148,7 @@ impl State {
         generation: u64,
         instance: &Instance,
         exit: &Exit,
-        chance: &mut Chance<'_>,
+        random: &mut Randomness<'_>,
     ) -> Reply {
         let row = self.workers.get(&no).map(|worker| &worker.row);
         let current = row.filter(|_| generation == self.pool.generation).is_some_and(|row| {
@@ -146,28 +156,29 @@ impl State {
             // While it is being made, the row has the run before, if any.
             same != matches!(row.phase, Phase::Creating | Phase::Restarting)
         });
-        if current { self.exited(no, exit, chance) } else { Reply::Stale }
+        if current { self.exited(no, exit, random) } else { Reply::Stale }
     }
 
     /// A worker has ended by itself: a plain no to all its clients.
-    pub(super) fn exited(&mut self, no: WorkerNo, exit: &Exit, chance: &mut Chance<'_>) -> Reply {
+    pub(super) fn exited(&mut self, no: WorkerNo, exit: &Exit, random: &mut Randomness<'_>) -> Reply {
         let Some(worker) = self.workers.get(&no) else { return Reply::Stale };
         let phase = worker.row.phase;
         // One that has served says nothing about how workers are made; one that ends right away was made in vain.
         let early = phase == Phase::Running && self.now.since(worker.row.since) < EARLY_EXIT;
         let fails = !worker.row.proven && (*exit != Exit::Clean || early);
-        let how = match exit {
-            Exit::Clean => "it exited by itself".to_owned(),
-            Exit::Error(why) => format!("it failed: {why}"),
-        };
+        let how = exit.to_string();
         match phase {
             Phase::Creating | Phase::Restarting | Phase::Starting => {
-                self.fail_started(no, &format!("it ended before it listened: {how}"), chance);
+                let why = match exit {
+                    Exit::Clean => "it ended before it listened, with exit code 0".to_owned(),
+                    Exit::Error(why) => format!("it ended before it listened: {why}"),
+                };
+                self.fail_started(no, &why, random);
             }
             Phase::Running | Phase::Draining => {
-                self.void_bookings(no, &how, chance);
+                self.void_bookings(no, &how, random);
                 if fails {
-                    self.blame_worker(no, &how, chance);
+                    self.blame_worker(no, &how, random);
                 }
                 let again = phase == Phase::Running && *exit == Exit::Clean && self.may_run_again(no);
                 self.enter_phase(no, if again { Phase::Exited } else { Phase::Removing }, &how);
@@ -196,7 +207,7 @@ impl State {
 
     /// Takes the slots of a worker that is gone from all its clients. Calls to it may still be on their way: it is not
     /// started again before they are over, or they would reserve slots that nobody knows of.
-    fn void_bookings(&mut self, no: WorkerNo, how: &str, chance: &mut Chance<'_>) {
+    fn void_bookings(&mut self, no: WorkerNo, how: &str, random: &mut Randomness<'_>) {
         let restart_at = self.calls_over(no);
         let Some(worker) = self.workers.get_mut(&no) else { return };
         worker.row.restart_at = restart_at;
@@ -207,7 +218,7 @@ impl State {
             known.row.leftovers.retain(|left| left.booking.worker != no);
             match &known.row.state {
                 MatchState::Making(booking) if booking.worker == no => {
-                    self.try_again(&client, known, &why, chance);
+                    self.try_again(&client, known, &why, random);
                 }
                 MatchState::Matched { booking, expires_at } if booking.worker == no => {
                     known.row.state = MatchState::Vacant { until: *expires_at };
@@ -233,7 +244,7 @@ impl State {
     }
 
     /// Ends steps whose deadline has passed.
-    pub(super) fn workers_due(&mut self, chance: &mut Chance<'_>) {
+    pub(super) fn workers_due(&mut self, random: &mut Randomness<'_>) {
         let due = |(no, worker): (&WorkerNo, &super::state::Worker)| {
             let unproven = worker.row.phase == Phase::Running && !worker.row.proven;
             let stable = unproven && worker.row.since.after(MAKING_STABLE) <= self.now;
@@ -245,9 +256,9 @@ impl State {
             let within = row.deadline.since(row.since).told();
             match row.phase {
                 Phase::Creating | Phase::Restarting => {
-                    self.fail_started(no, &format!("its runtime did not start it within {within}"), chance);
+                    self.fail_started(no, &format!("its runtime did not start it within {within}"), random);
                 }
-                Phase::Starting => self.fail_started(no, &mute_start(&row, &within), chance),
+                Phase::Starting => self.fail_started(no, &mute_start(&row, &within), random),
                 Phase::Stopping => {
                     self.enter_phase(no, Phase::Removing, &format!("it did not stop within {within}"));
                 }
@@ -259,7 +270,7 @@ impl State {
                     self.owe_unfinished(no, row.making_since.after(self.pool.settings.start_max));
                     self.forget_worker(no);
                 }
-                Phase::Removing => self.remove_later(no, &row.reason, chance),
+                Phase::Removing => self.remove_later(no, &row.reason, random),
                 Phase::Running => self.prove(no),
                 Phase::Draining => {}
             }

@@ -1,6 +1,6 @@
 //! Failures to make workers: back-off per site, and a breaker of the recipe that opens after several in a row.
 
-use super::chance::{Chance, spread};
+use super::randomness::{Randomness, spread};
 use super::row::{Phase, Trouble, WorkerNo};
 use super::set::make_place;
 use super::state::State;
@@ -13,12 +13,12 @@ use crate::time::Millis;
 impl State {
     /// Counts a failure to make a worker by the present recipe, against its site and against the recipe. Workers that
     /// were made at the same time fail for the same reason, and count once.
-    pub(super) fn count_failure(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
+    pub(super) fn count_failure(&mut self, no: WorkerNo, why: &str, random: &mut Randomness<'_>) {
         let Some(row) = self.workers.get(&no).map(|worker| &worker.row) else { return };
         if row.recipe_no != self.pool.recipe_no {
             return;
         }
-        let (making, site, number) = (row.making, row.site.clone(), chance.number());
+        let (making, site, number) = (row.making, row.site.clone(), random.number());
         let next = |before: Option<&Trouble>| {
             let together = before.is_some_and(|trouble| making < trouble.next_making);
             (!together).then(|| self.one_more(before, why, number))
@@ -40,8 +40,8 @@ impl State {
     }
 
     /// Counts a failure that a worker itself has shown.
-    pub(super) fn blame_worker(&mut self, no: WorkerNo, why: &str, chance: &mut Chance<'_>) {
-        self.count_failure(no, &format!("worker {}: {why}", self.worker_name(no)), chance);
+    pub(super) fn blame_worker(&mut self, no: WorkerNo, why: &str, random: &mut Randomness<'_>) {
+        self.count_failure(no, &format!("worker {}: {why}", self.worker_name(no)), random);
     }
 
     fn one_more(&self, before: Option<&Trouble>, why: &str, number: u64) -> Trouble {

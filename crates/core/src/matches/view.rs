@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::decision::Labels;
 use super::input::Asker;
 use super::refusal::Refusal;
-use super::row::{MatchState, WorkerNo};
+use super::row::{MatchRow, MatchState, Phase, WorkerNo};
 use super::settings::{Recipe, RuntimeKind, Settings};
-use super::state::State;
+use super::state::{State, Worker};
 use super::why::{MatchWhy, PoolWhy};
 use crate::ids::Token;
 use crate::limits::VERIFIED_FOR;
@@ -198,6 +198,12 @@ impl MatchView {
 }
 
 impl State {
+    /// Moves the clock on for what is shown: ages, remaining times and silence are those of the call. Nothing is decided.
+    /// The next decision begins with what has become due, by the same timers as if nobody had looked.
+    pub fn look_at(&mut self, now: Time) {
+        self.now = self.now.max(now);
+    }
+
     /// A client's match; none if it has no request.
     #[must_use]
     pub fn view(&self, client: &ClientName) -> Option<MatchView> {
@@ -212,7 +218,8 @@ impl State {
             MatchState::Ended => return None,
         };
         let ahead = row.is_queued().then(|| self.queue.ahead(row.turn));
-        let estimate = ahead.and_then(|ahead| self.estimate(ahead));
+        let estimate =
+            ahead.and_then(|ahead| self.estimate(ahead)).map(|soonest| soonest.max(self.barred_for(client, row)));
         let retry_after = match row.state {
             MatchState::Queued { .. } | MatchState::Making(_) | MatchState::Vacant { .. } => {
                 Some(estimate.unwrap_or(ASK_AGAIN).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX))
@@ -243,6 +250,14 @@ impl State {
     pub fn show(&self, asker: &Asker) -> Result<Option<MatchView>, Refusal> {
         self.check_principal(asker)?;
         Ok(self.view(&asker.client).map(|view| MatchView { verified: false, ..view }))
+    }
+
+    /// How long a queued client is not given a worker, whatever is free: one has refused it, or those that have room have
+    /// not given up its earlier reservations.
+    fn barred_for(&self, client: &ClientName, row: &MatchRow) -> Millis {
+        let MatchState::Queued { not_before } = row.state else { return Millis(0) };
+        let held = row.leftovers.iter().filter(|_| self.blocked.contains(client)).map(|left| left.until).min();
+        not_before.max(held.unwrap_or(Time::ZERO)).since(self.now)
     }
 
     /// When a client with so many ahead may have a worker: told only if slots for it are free or being made.
@@ -291,10 +306,32 @@ impl State {
                 slots: row.slots,
                 used: worker.clients.len() as u32,
                 uses: row.uses,
-                reason: row.reason.clone(),
+                reason: self.worker_reason(*no, worker),
             })
         };
         self.workers.keys().filter_map(view).collect()
+    }
+
+    /// Why a worker is where it is; of one that runs, whether it takes clients now.
+    fn worker_reason(&self, no: WorkerNo, worker: &Worker) -> Arc<str> {
+        let row = &worker.row;
+        let held = || self.held_by(no).filter(|_| worker.missed.is_some());
+        match row.phase {
+            Phase::Running if worker.quiet_until > self.now => {
+                let left = worker.quiet_until.since(self.now).told();
+                let why = worker.missed.as_deref().unwrap_or("it gave no clear answer");
+                format!("it is left alone for {left}: {why}").into()
+            }
+            Phase::Running if self.room(worker) == 0 => {
+                let taken = "it has no free slot";
+                held().map_or_else(|| taken.into(), |held| format!("{taken}: {}", held.told("it")).into())
+            }
+            Phase::Draining => {
+                let reason = &row.reason;
+                held().map_or_else(|| reason.clone(), |held| format!("{reason}; {}", held.told("it")).into())
+            }
+            _ => row.reason.clone(),
+        }
     }
 
     /// The last workers that were removed, the last one first.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::row::{self, MatchState, Phase};
+use super::row::{self, MatchState, Phase, WorkerNo};
 use super::state::State;
 use crate::counted::{counted, counted_are};
 use crate::limits::{FAILED_KEPT, SITE_SILENT_AFTER};
@@ -26,10 +26,12 @@ pub enum MatchWhy {
         worker: String,
     },
     /// The worker has reserved a slot.
-    #[error("worker {worker} has reserved a slot")]
+    #[error("worker {worker} has reserved a slot{}", unclear(doubt.as_deref()))]
     Reserved {
         /// The worker.
         worker: String,
+        /// What it did instead of a yes since it last said that it holds the reservation.
+        doubt: Option<Arc<str>>,
     },
     /// A worker refused or did not answer.
     #[error("{last}; it is tried again in {}", left.told())]
@@ -40,10 +42,12 @@ pub enum MatchWhy {
         left: Millis,
     },
     /// Its earlier reservation is not given back yet.
-    #[error("{setback}worker {worker} has not given up an earlier reservation of this client")]
+    #[error("{setback}worker {worker} has not given up an earlier reservation of this client, which ends in {} at the latest", left.told())]
     GivingBack {
         /// The worker.
         worker: String,
+        /// How long it may hold it.
+        left: Millis,
         /// What went wrong last.
         setback: Setback,
     },
@@ -84,7 +88,7 @@ pub enum MatchWhy {
         lack: Option<Arc<str>>,
     },
     /// The pool is full.
-    #[error("{setback}no slot is free: {} there, and the pool may have {max} ({} ahead)", are(*workers, "worker"), are(*ahead, "client"))]
+    #[error("{setback}{}: {} there, and the pool may have {max} ({} ahead)", no_slot(setback, held.as_ref()), are(*workers, "worker"), are(*ahead, "client"))]
     Full {
         /// How many there are.
         workers: usize,
@@ -94,6 +98,8 @@ pub enum MatchWhy {
         ahead: usize,
         /// What went wrong last.
         setback: Setback,
+        /// What keeps a slot.
+        held: Option<Held>,
     },
     /// It is served next.
     #[error("it is served soon ({} ahead)", are(*ahead, "client"))]
@@ -104,8 +110,8 @@ pub enum MatchWhy {
     /// What happened last says it all.
     #[error("{0}")]
     Last(Arc<str>),
-    /// The pool has as many workers as it may have, and some are ending.
-    #[error("{setback}{} ending, and the pool may have {max} ({} ahead)", are(*workers, "worker"), are(*ahead, "client"))]
+    /// The pool has as many workers as it may have, and some are ending, or will once no client uses them.
+    #[error("{setback}{}, and the pool may have {max} ({} ahead)", ending(*workers, setback, held.as_ref()), are(*ahead, "client"))]
     Ending {
         /// How many are ending.
         workers: usize,
@@ -115,6 +121,8 @@ pub enum MatchWhy {
         ahead: usize,
         /// What went wrong last.
         setback: Setback,
+        /// What keeps one of them.
+        held: Option<Held>,
     },
 }
 
@@ -158,7 +166,7 @@ pub enum PoolWhy {
         setback: Setback,
     },
     /// All slots are taken.
-    #[error("{setback}{} waiting: no slot is free, and the pool may have no more than {}", are(*waiting, "client"), counted(u64::from(*max), "worker"))]
+    #[error("{setback}{} waiting: {}, and the pool may have no more than {}", are(*waiting, "client"), no_slot(setback, held.as_ref()), counted(u64::from(*max), "worker"))]
     Full {
         /// How many wait.
         waiting: usize,
@@ -166,6 +174,8 @@ pub enum PoolWhy {
         max: u32,
         /// What went wrong last.
         setback: Setback,
+        /// What keeps a slot.
+        held: Option<Held>,
     },
     /// Nobody asks.
     #[error("{setback}it has no workers, because nobody asks for one")]
@@ -206,6 +216,48 @@ impl fmt::Display for Setback {
     }
 }
 
+/// A slot that is booked although no client has it: its worker gave no clear answer when it was to reserve it, or to give it
+/// up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename = "PoolHeldSlot")]
+pub struct Held {
+    /// The worker.
+    pub worker: String,
+    /// The client that the slot was for.
+    pub client: ClientName,
+    /// How long the worker may hold the reservation: then it must have dropped it by itself.
+    pub left: Millis,
+}
+
+impl Held {
+    /// After a setback that names the worker, its name is not repeated.
+    fn after(&self, setback: &Setback) -> String {
+        let named = setback.0.as_deref().is_some_and(|setback| setback.contains(self.worker.as_str()));
+        if named { self.told("it") } else { self.told(&format!("worker {}", self.worker)) }
+    }
+
+    /// As a sentence about the worker.
+    pub(super) fn told(&self, worker: &str) -> String {
+        let Self { client, left, .. } = self;
+        format!("{worker} may still hold the reservation of client '{client}', for {} at most", left.told())
+    }
+}
+
+/// Why no slot is free.
+fn no_slot(setback: &Setback, held: Option<&Held>) -> String {
+    held.map_or_else(|| "no slot is free".to_owned(), |held| held.after(setback))
+}
+
+/// Why workers that take no more clients are in the way.
+fn ending(workers: usize, setback: &Setback, held: Option<&Held>) -> String {
+    held.map_or_else(|| format!("{} ending", are(workers, "worker")), |held| held.after(setback))
+}
+
+/// What is not known of a reservation.
+fn unclear(doubt: Option<&str>) -> String {
+    doubt.map_or_else(String::new, |why| format!("; whether it still holds it is not known: {why}"))
+}
+
 /// "1 client is", "2 clients are".
 fn are(number: usize, what: &str) -> String {
     counted_are(number as u64, what)
@@ -219,10 +271,16 @@ fn remedy(lack: Option<&str>) -> String {
 impl State {
     /// Why a match is as it is.
     pub(super) fn match_why(&self, client: &ClientName) -> Option<MatchWhy> {
-        let row = &self.matches.get(client)?.row;
+        let known = self.matches.get(client)?;
+        let row = &known.row;
         Some(match &row.state {
             MatchState::Making(booking) => MatchWhy::Asking { worker: self.worker_name(booking.worker) },
-            MatchState::Matched { booking, .. } => MatchWhy::Reserved { worker: self.worker_name(booking.worker) },
+            MatchState::Matched { booking, .. } => {
+                let worker = self.workers.get(&booking.worker);
+                let since = worker.filter(|worker| known.verified_at.is_none_or(|at| at < worker.missed_at));
+                let doubt = since.and_then(|worker| worker.missed.clone());
+                MatchWhy::Reserved { worker: self.worker_name(booking.worker), doubt }
+            }
             MatchState::Queued { not_before } if *not_before > self.now => {
                 MatchWhy::CoolingDown { last: row.reason.clone(), left: not_before.since(self.now) }
             }
@@ -231,6 +289,7 @@ impl State {
                 match held {
                     Some(left) => MatchWhy::GivingBack {
                         worker: self.worker_name(left.booking.worker),
+                        left: left.until.since(self.now),
                         setback: self.setback_of(client),
                     },
                     None => self.wait_why(client),
@@ -256,10 +315,10 @@ impl State {
             _ if open => MatchWhy::Next { ahead },
             _ if making > 0 => MatchWhy::Starting { workers: making, ahead, setback: setback() },
             _ if staying + ending >= settings.max as usize && ending > 0 => {
-                MatchWhy::Ending { workers: ending, max: settings.max, ahead, setback: setback() }
+                MatchWhy::Ending { workers: ending, max: settings.max, ahead, setback: setback(), held: self.held() }
             }
             _ if staying >= settings.max as usize => {
-                MatchWhy::Full { workers: staying, max: settings.max, ahead, setback: setback() }
+                MatchWhy::Full { workers: staying, max: settings.max, ahead, setback: setback(), held: self.held() }
             }
             Some(trouble) => MatchWhy::BackingOff {
                 failures: trouble.failures,
@@ -293,6 +352,25 @@ impl State {
             let ago = self.now.since(trouble.at).told();
             format!("the last attempt to start a worker failed {ago} ago: {}", trouble.reason).into()
         }))
+    }
+
+    /// The first slot to be free of those that workers which gave no clear answer may hold.
+    fn held(&self) -> Option<Held> {
+        let unclear =
+            self.workers.iter().filter(|(_, worker)| worker.missed.is_some() && worker.row.phase.is_serving());
+        unclear.filter_map(|(no, _)| self.held_by(*no)).min_by_key(|held| held.left)
+    }
+
+    /// The first slot to be free of those that a worker may hold for nobody.
+    pub(super) fn held_by(&self, no: WorkerNo) -> Option<Held> {
+        let clients = self.workers.get(&no)?.clients.iter();
+        let held = clients.filter_map(|client| {
+            let leftovers = self.matches.get(client)?.row.leftovers.iter();
+            let until = leftovers.filter(|left| left.booking.worker == no).map(|left| left.until).max()?;
+            Some((until, client))
+        });
+        let (until, client) = held.min()?;
+        Some(Held { worker: self.worker_name(no), client: client.clone(), left: until.since(self.now) })
     }
 
     fn has_site(&self) -> bool {
@@ -335,7 +413,7 @@ impl State {
                 left: trouble.until.since(self.now),
             },
             None if wants && staying + ending >= self.pool.settings.max as usize && making == 0 => {
-                PoolWhy::Full { waiting, max: self.pool.settings.max, setback: setback() }
+                PoolWhy::Full { waiting, max: self.pool.settings.max, setback: setback(), held: self.held() }
             }
             None if wants && making == 0 && !self.has_site() => {
                 let runtime = self.pool.settings.recipe.runtime.name().into();

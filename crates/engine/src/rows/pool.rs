@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_pool_that_has_noted_very_many_sites_is_read_as_it_was_written() {
-        let Ok(settings) = wayleave_core::matches::PoolWish { command: vec!["w".into()], ..Default::default() }.check()
+        let Ok(settings) = wayleave_core::matches::PoolSpec { command: vec!["w".into()], ..Default::default() }.check()
         else {
             panic!("the settings are valid")
         };

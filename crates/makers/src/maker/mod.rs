@@ -17,10 +17,10 @@
 //! | a worker hangs | its calls end by their deadline, few of them are made at a time, and the others wait for it with no permit of its pool |
 //! | two batches of news of a pool are told at a time | those of one worker are in one lane, and arrive in order |
 //! | a pool cannot be told | its news wait, bounded, and are dropped at last; other pools do not notice |
-//! | an exit is told twice, or after a restart | its instance outcomes which run it was |
+//! | an exit is told twice, or after a restart | its instance tells which run it was |
 //! | a list fails | nothing is told: a list that lacks a worker would declare it dead |
 
-mod jobs;
+mod carry_out;
 mod outcomes;
 mod permits;
 mod shared;
@@ -77,7 +77,7 @@ pub trait Pools: Send + Sync + 'static {
         wait: Millis,
     ) -> Result<Vec<(PoolName, Effect)>, Failure>;
 
-    /// OutcomeSender a pool what came of its orders. News of a pool that does not exist are dropped, which is no error.
+    /// Tells a pool what came of its orders. News of a pool that does not exist are dropped, which is no error.
     ///
     /// # Errors
     /// If the pool cannot be reached. The Maker tries again for a while.

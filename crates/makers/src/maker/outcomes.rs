@@ -15,13 +15,10 @@ use wayleave_core::matches::{Input, WorkerNo};
 use wayleave_core::names::PoolName;
 
 use super::Pools;
+use crate::limits::{OUTCOMES_PER_BATCH_MAX, OUTCOMES_WAITING_MAX};
 
-/// Maximum number of outcomes in a batch.
-const BATCH_MAX: usize = 256;
 /// Batches of one pool in flight.
 const QUEUES: u64 = 2;
-/// Outcomes that wait in one queue. Beyond that the oldest are dropped; the pool repeats orders whose outcome it misses.
-const WAITING_MAX: usize = 4_096;
 /// Pauses between attempts to deliver a batch; after the last one it is dropped.
 const PAUSES_MS: [u64; 6] = [50, 100, 200, 500, 1_000, 2_000];
 
@@ -51,7 +48,7 @@ impl OutcomeSender {
         let queue = (pool, worker.0 % QUEUES);
         let mut waiting = self.lock();
         if let Some(others) = waiting.get_mut(&queue) {
-            if others.len() >= WAITING_MAX {
+            if others.len() >= OUTCOMES_WAITING_MAX {
                 others.pop_front();
             }
             others.push_back(news);
@@ -79,7 +76,7 @@ impl OutcomeSender {
             waiting.remove(queue);
             return None;
         }
-        let count = news.len().min(BATCH_MAX);
+        let count = news.len().min(OUTCOMES_PER_BATCH_MAX);
         Some(news.drain(..count).collect())
     }
 
@@ -109,7 +106,7 @@ struct Draining {
 impl Drop for Draining {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!(pool = %self.queue.0, "a task that outcomes a pool its news broke; another one goes on");
+            tracing::error!(pool = %self.queue.0, "a task that tells a pool its news broke; another one goes on");
             self.outcomes.start(self.queue.clone());
         }
     }

@@ -11,16 +11,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 use wayleave_core::matches::WorkerNo;
 
-/// Concurrent calls of one kind to the workers of a pool.
-const CALLS_MAX: usize = 256;
-/// Concurrent calls of one kind to one worker.
-pub const CALLS_PER_WORKER_MAX: usize = 16;
-/// Calls of one kind to one worker, queued or in flight.
-const WAITING_PER_WORKER_MAX: usize = 256;
-/// Concurrent runtime calls for one pool.
-const ORDERS_MAX: usize = 32;
-/// Orders of one pool, queued or in progress. Further ones are dropped; the pool repeats them.
-const ACCEPTED_MAX: usize = 4_096;
+use crate::limits::{CALLS_MAX, CALLS_PER_WORKER_MAX, CALLS_WAITING_PER_WORKER_MAX, ORDERS_ACCEPTED_MAX, ORDERS_MAX};
 
 /// Which question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,7 +56,7 @@ pub enum Late {
 impl Permits {
     pub fn new() -> Self {
         let [reserves, checks, releases] = [CALLS_MAX; 3].map(Semaphore::new);
-        let [orders, accepted] = [ORDERS_MAX, ACCEPTED_MAX].map(Semaphore::new);
+        let [orders, accepted] = [ORDERS_MAX, ORDERS_ACCEPTED_MAX].map(Semaphore::new);
         Self { orders, accepted, reserves, checks, releases, workers: Mutex::default() }
     }
 
@@ -77,7 +68,7 @@ impl Permits {
     /// An order is over. Returns whether it was the last one.
     pub fn end(&self) -> bool {
         self.accepted.add_permits(1);
-        self.accepted.available_permits() == ACCEPTED_MAX
+        self.accepted.available_permits() == ORDERS_ACCEPTED_MAX
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(AskKind, WorkerNo), Queue>> {
@@ -99,7 +90,7 @@ impl Permits {
         let queue = workers
             .entry(key)
             .or_insert_with(|| Queue { waiting: 0, permits: Arc::new(Semaphore::new(CALLS_PER_WORKER_MAX)) });
-        if queue.waiting >= WAITING_PER_WORKER_MAX {
+        if queue.waiting >= CALLS_WAITING_PER_WORKER_MAX {
             return None;
         }
         queue.waiting += 1;

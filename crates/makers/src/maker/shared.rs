@@ -15,7 +15,7 @@ use wayleave_core::time::Time;
 
 use super::outcomes::OutcomeSender;
 use super::permits::{AskKind, Permits};
-use super::steps::{Doing, LAST, Steps};
+use super::steps::{LAST, StepKind, Steps};
 use super::{Pools, Site};
 use crate::calls::Calls;
 use crate::runtime::{Ended, WorkerKey};
@@ -28,7 +28,7 @@ pub struct Shared {
     pub outcomes: Arc<OutcomeSender>,
     pub stopping: CancellationToken,
     tasks: TaskTracker,
-    under_way: Mutex<UnderWay>,
+    under_way: Mutex<InProgress>,
     /// When it was last logged that orders cannot be fetched.
     complained: Mutex<Option<Instant>>,
 }
@@ -37,7 +37,7 @@ pub struct Shared {
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
-struct UnderWay {
+struct InProgress {
     orders: HashSet<OrderKey>,
     pools: HashMap<PoolName, Arc<Permits>>,
     steps: Steps,
@@ -91,7 +91,7 @@ impl Shared {
         due
     }
 
-    fn lock(&self) -> MutexGuard<'_, UnderWay> {
+    fn lock(&self) -> MutexGuard<'_, InProgress> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +127,7 @@ impl Shared {
     }
 
     /// Begins a step of a worker, unless a later one was ordered.
-    pub fn begin<'a>(&'a self, worker: &'a WorkerKey, step: u32, doing: Doing) -> Option<Step<'a>> {
+    pub fn begin<'a>(&'a self, worker: &'a WorkerKey, step: u32, doing: StepKind) -> Option<Step<'a>> {
         let end = self.lock().steps.begin(worker, step, doing)?;
         Some(Step { shared: self, worker, step, end })
     }
@@ -155,7 +155,7 @@ impl Drop for Step<'_> {
     }
 }
 
-/// OutcomeSender pools of workers that ended, until the Maker stops.
+/// Tells pools of workers that ended, until the Maker stops.
 pub async fn tell_ends(shared: Arc<Shared>, mut events: mpsc::Receiver<Ended>) {
     loop {
         tokio::select! {
@@ -188,14 +188,14 @@ fn key(pool: &PoolName, effect: &Effect) -> OrderKey {
 }
 
 /// The runtime step that an effect orders, if it orders one.
-fn step(pool: &PoolName, effect: &Effect) -> Option<(WorkerKey, u32, Doing)> {
+fn step(pool: &PoolName, effect: &Effect) -> Option<(WorkerKey, u32, StepKind)> {
     let (labels, step, doing) = match effect {
-        Effect::Create(make) | Effect::Restart(make) => (&make.labels, make.step.step, Doing::Make),
-        Effect::Await(order) => (&order.labels, order.step.step, Doing::Await),
-        Effect::Stop(order) => (&order.labels, order.step.step, Doing::Other),
-        Effect::Remove(order) => (&order.labels, order.step.step, Doing::Remove),
+        Effect::Create(make) | Effect::Restart(make) => (&make.labels, make.step.step, StepKind::Make),
+        Effect::Await(order) => (&order.labels, order.step.step, StepKind::Await),
+        Effect::Stop(order) => (&order.labels, order.step.step, StepKind::Other),
+        Effect::Remove(order) => (&order.labels, order.step.step, StepKind::Remove),
         // The number of an unknown worker is never assigned again.
-        Effect::RemoveUnknown { labels, .. } => (labels, LAST, Doing::Remove),
+        Effect::RemoveUnknown { labels, .. } => (labels, LAST, StepKind::Remove),
         Effect::Reserve(_) | Effect::Check(_) | Effect::Release(_) | Effect::List { .. } => return None,
     };
     Some((WorkerKey::new(pool, labels), step, doing))

@@ -32,19 +32,19 @@ struct Known {
     ordered: Instant,
     /// Serialises runtime calls about the worker.
     turn: Arc<Mutex<()>>,
-    making: Option<UnderWay>,
-    awaiting: Option<UnderWay>,
+    making: Option<CancellableStep>,
+    awaiting: Option<CancellableStep>,
 }
 
 /// Work in progress that can be cancelled.
-struct UnderWay {
+struct CancellableStep {
     step: u32,
     end: CancellationToken,
 }
 
 /// The kind of a step: determines which later steps cancel it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum StepKind {
     /// A worker is made; its removal ends that.
     Make,
     /// A worker is awaited; its end and any later step end that.
@@ -57,7 +57,7 @@ pub enum Doing {
 
 impl Steps {
     /// Records an ordered step, and cancels what it supersedes.
-    pub fn ordered(&mut self, worker: &WorkerKey, step: u32, doing: Doing, now: Instant) {
+    pub fn ordered(&mut self, worker: &WorkerKey, step: u32, doing: StepKind, now: Instant) {
         self.sweep(now);
         let known = self.by_worker.entry(worker.clone()).or_insert_with(|| Known {
             highest: 0,
@@ -68,8 +68,8 @@ impl Steps {
         });
         known.highest = known.highest.max(step);
         known.ordered = now;
-        let earlier = |it: &&UnderWay| it.step < step;
-        let making = known.making.as_ref().filter(|_| doing == Doing::Remove);
+        let earlier = |it: &&CancellableStep| it.step < step;
+        let making = known.making.as_ref().filter(|_| doing == StepKind::Remove);
         making.filter(earlier).into_iter().for_each(|it| it.end.cancel());
         known.awaiting.as_ref().filter(earlier).into_iter().for_each(|it| it.end.cancel());
     }
@@ -80,14 +80,14 @@ impl Steps {
     }
 
     /// Begins a step, unless a later one was ordered. What is returned says when to give it up.
-    pub fn begin(&mut self, worker: &WorkerKey, step: u32, doing: Doing) -> Option<CancellationToken> {
+    pub fn begin(&mut self, worker: &WorkerKey, step: u32, doing: StepKind) -> Option<CancellationToken> {
         let known = self.by_worker.get_mut(worker).filter(|known| known.highest <= step)?;
         let end = CancellationToken::new();
-        let under_way = UnderWay { step, end: end.clone() };
+        let under_way = CancellableStep { step, end: end.clone() };
         match doing {
-            Doing::Make => known.making = Some(under_way),
-            Doing::Await => known.awaiting = Some(under_way),
-            Doing::Remove | Doing::Other => {}
+            StepKind::Make => known.making = Some(under_way),
+            StepKind::Await => known.awaiting = Some(under_way),
+            StepKind::Remove | StepKind::Other => {}
         }
         Some(end)
     }
@@ -130,34 +130,36 @@ mod tests {
     #[test]
     fn the_highest_step_is_kept_while_an_earlier_order_may_come_and_then_forgotten() {
         let (mut steps, start) = (Steps::default(), Instant::now());
-        steps.ordered(&key(1), 5, Doing::Remove, start);
-        steps.ordered(&key(1), 3, Doing::Make, start + KEPT / 2);
-        assert!(steps.begin(&key(1), 3, Doing::Make).is_none() && steps.begin(&key(1), 5, Doing::Remove).is_some());
+        steps.ordered(&key(1), 5, StepKind::Remove, start);
+        steps.ordered(&key(1), 3, StepKind::Make, start + KEPT / 2);
+        assert!(
+            steps.begin(&key(1), 3, StepKind::Make).is_none() && steps.begin(&key(1), 5, StepKind::Remove).is_some()
+        );
         let turn = steps.turn(&key(1)).unwrap();
-        steps.ordered(&key(2), 1, Doing::Other, start + 3 * KEPT);
+        steps.ordered(&key(2), 1, StepKind::Other, start + 3 * KEPT);
         assert!(steps.turn(&key(1)).is_some(), "somebody waits for its turn");
         drop(turn);
-        steps.ordered(&key(2), 1, Doing::Other, start + 5 * KEPT);
+        steps.ordered(&key(2), 1, StepKind::Other, start + 5 * KEPT);
         assert!(steps.turn(&key(1)).is_none() && steps.by_worker.len() == 1);
     }
 
     #[test]
     fn a_removal_ends_a_making_and_any_later_step_ends_an_await() {
         let (mut steps, now) = (Steps::default(), Instant::now());
-        for (later, ends_make) in [(Doing::Remove, true), (Doing::Other, false), (Doing::Make, false)] {
-            steps.ordered(&key(1), 1, Doing::Make, now);
-            let made = steps.begin(&key(1), 1, Doing::Make).unwrap();
-            let awaited = steps.begin(&key(1), 1, Doing::Await).unwrap();
+        for (later, ends_make) in [(StepKind::Remove, true), (StepKind::Other, false), (StepKind::Make, false)] {
+            steps.ordered(&key(1), 1, StepKind::Make, now);
+            let made = steps.begin(&key(1), 1, StepKind::Make).unwrap();
+            let awaited = steps.begin(&key(1), 1, StepKind::Await).unwrap();
             steps.ordered(&key(1), 1, later, now);
             assert!(!made.is_cancelled() && !awaited.is_cancelled(), "the same step, ordered again");
             steps.ordered(&key(1), 2, later, now);
             assert_eq!((made.is_cancelled(), awaited.is_cancelled()), (ends_make, true), "{later:?}");
             steps = Steps::default();
         }
-        steps.ordered(&key(1), 1, Doing::Make, now);
-        let made = steps.begin(&key(1), 1, Doing::Make).unwrap();
+        steps.ordered(&key(1), 1, StepKind::Make, now);
+        let made = steps.begin(&key(1), 1, StepKind::Make).unwrap();
         steps.end(&key(1), 1);
-        steps.ordered(&key(1), LAST, Doing::Remove, now);
+        steps.ordered(&key(1), LAST, StepKind::Remove, now);
         assert!(!made.is_cancelled(), "it was over");
     }
 }

@@ -1,21 +1,22 @@
 //! The output of workers that were removed: a worker that fails is removed at once, and its output says why.
 //!
 //! It is bounded by number and age here, and in bytes by whoever wrote it. What cannot be kept is not missed: nothing fails
-//! because of it.
+//! because of it. The folder is also the list of removed workers, which a pool forgets when its owner ends.
 
+use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use super::WorkerKey;
+use wayleave_core::matches::WorkerNo;
+use wayleave_core::names::PoolName;
 
-/// Removed workers of a pool whose output is kept.
-const PER_POOL_MAX: usize = 8;
-/// Removed workers whose output is kept, of all pools, also of those that are gone.
-const KEPT_MAX: usize = 128;
-/// How long it is kept.
-const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+use super::{Removed, WorkerKey, bounded, worker_folder};
+use crate::limits::{KEPT_FOR, KEPT_MAX, KEPT_PER_POOL_MAX};
+
+/// The file that says how a removed worker ended.
+const END_FILE: &str = "end";
 
 /// The output of removed workers, in a folder: one folder per pool, and one per worker in it.
 #[derive(Debug)]
@@ -37,28 +38,36 @@ impl Kept {
 
     /// Where the output of a removed worker is kept.
     pub fn of(&self, worker: &WorkerKey) -> PathBuf {
-        self.folder.join(&*worker.pool).join(format!("{:016x}-{}", worker.generation, worker.worker.0))
+        worker_folder(&self.folder, worker)
     }
 
-    /// Keeps files of a worker's folder.
-    pub fn keep_files(&self, worker: &WorkerKey, folder: &Path, files: &[&str], now: SystemTime) {
-        self.keep(worker, now, |kept| {
+    /// Keeps files of a worker's folder, and how it ended.
+    pub fn keep_files(&self, worker: &WorkerKey, folder: &Path, files: &[&str], end: &str, now: SystemTime) {
+        self.keep(worker, end, now, |kept| {
             files.iter().for_each(|file| _ = fs::rename(folder.join(file), kept.join(file)));
         });
     }
 
-    /// Keeps a text as a file.
-    pub fn keep_text(&self, worker: &WorkerKey, file: &str, text: &str, now: SystemTime) {
-        self.keep(worker, now, |kept| _ = fs::write(kept.join(file), text));
+    /// Keeps a text as a file, and how the worker ended.
+    pub fn keep_text(&self, worker: &WorkerKey, file: &str, text: &str, end: &str, now: SystemTime) {
+        self.keep(worker, end, now, |kept| _ = fs::write(kept.join(file), text));
     }
 
-    fn keep(&self, worker: &WorkerKey, now: SystemTime, fill: impl FnOnce(&Path)) {
+    fn keep(&self, worker: &WorkerKey, end: &str, now: SystemTime, fill: impl FnOnce(&Path)) {
         let _lock = self.lock();
         let kept = self.of(worker);
         if fs::create_dir_all(&kept).is_ok() {
             fill(&kept);
+            _ = fs::write(kept.join(END_FILE), end);
         }
         self.forget(now);
+    }
+
+    /// The removed workers of a pool whose output is kept, the last one first.
+    pub fn list(&self, pool: &PoolName) -> Vec<Removed> {
+        let mut found: Vec<_> = entries(&self.folder.join(&**pool)).filter_map(removed).collect();
+        found.sort_by_key(|removed| Reverse(removed.at));
+        found
     }
 
     /// Forgets output that is old, or more than is kept, and pools without any.
@@ -73,7 +82,7 @@ impl Kept {
         for pool in &pools {
             let mut workers: Vec<_> = entries(pool).collect();
             workers.sort();
-            let surplus = workers.len().saturating_sub(PER_POOL_MAX);
+            let surplus = workers.len().saturating_sub(KEPT_PER_POOL_MAX);
             workers.drain(..surplus).for_each(|(_, folder)| _ = fs::remove_dir_all(folder));
             rest.append(&mut workers);
         }
@@ -89,6 +98,17 @@ impl Kept {
     }
 }
 
+/// A removed worker, by the folder of its output; `None` if that is none of ours.
+fn removed((at, folder): (SystemTime, PathBuf)) -> Option<Removed> {
+    let (generation, worker) = folder.file_name()?.to_str()?.split_once('-')?;
+    let generation = u64::from_str_radix(generation, 16).ok()?;
+    let worker = WorkerNo(worker.parse().ok()?);
+    let end = fs::read(folder.join(END_FILE)).unwrap_or_default();
+    let end = bounded(&String::from_utf8_lossy(&end));
+    let reason = if end.is_empty() { "how it ended is not known".to_owned() } else { end };
+    Some(Removed { generation, worker, reason, at, folder })
+}
+
 /// What is in a folder, with the time of its last change.
 fn entries(folder: &Path) -> impl Iterator<Item = (SystemTime, PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -97,7 +117,7 @@ fn entries(folder: &Path) -> impl Iterator<Item = (SystemTime, PathBuf)> {
 
 #[cfg(test)]
 mod tests {
-    use wayleave_core::matches::WorkerNo;
+    use std::time::Duration;
 
     use super::*;
 
@@ -108,7 +128,7 @@ mod tests {
     /// As a runtime does that removes a worker of a pool.
     fn remove(kept: &Kept, pool: &str, no: u64, now: SystemTime) {
         let worker = key(pool, no);
-        kept.keep_text(&worker, "log", &format!("{pool} {no}"), now);
+        kept.keep_text(&worker, "log", &format!("{pool} {no}"), &format!("end {no}"), now);
         fs::File::open(kept.of(&worker)).unwrap().set_modified(now).unwrap();
     }
 
@@ -123,7 +143,15 @@ mod tests {
         let kept = Kept::new(state.path().join("ended"));
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         (1..=12).for_each(|no| remove(&kept, "busy", no, at(no)));
-        assert_eq!(count(&kept), (1, PER_POOL_MAX));
+        assert_eq!(count(&kept), (1, KEPT_PER_POOL_MAX));
+        let listed = kept.list(&"busy".into());
+        let told: Vec<_> = listed.iter().map(|gone| (gone.worker.0, gone.reason.as_str(), gone.at)).collect();
+        assert_eq!(
+            (told.len(), told[0], told[7]),
+            (8, (12, "end 12", at(12)), (5, "end 5", at(5))),
+            "the last one first"
+        );
+        assert!(kept.list(&"other".into()).is_empty());
         // Pools that come and go, with a worker each.
         (1..=200).for_each(|no| remove(&kept, &format!("pool-{no}"), 1, at(100 + no)));
         assert_eq!(count(&kept), (KEPT_MAX, KEPT_MAX), "the last ones, and no folders without any");

@@ -11,13 +11,17 @@ mod kept;
 pub mod process;
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use wayleave_core::matches::{Exit, Found, Instance, Labels, Make, RuntimeKind, WorkerNo};
 use wayleave_core::names::PoolName;
+
+use crate::limits::REASON_CHARS_MAX;
 
 /// Starts and ends workers.
 #[async_trait]
@@ -62,6 +66,12 @@ pub trait Runtime: Send + Sync + 'static {
     /// If there is no such worker, or its output is not kept any more.
     async fn logs(&self, worker: &WorkerKey, bytes_max: usize, deadline: Instant) -> Result<String, Failure>;
 
+    /// The last workers of a pool that were removed here and whose output is kept, the last one first. A pool's owner
+    /// forgets them when it ends; this list outlives the server.
+    async fn removed(&self, _pool: &PoolName) -> Vec<Removed> {
+        Vec::new()
+    }
+
     /// News of workers that have ended. Only a hint: it may be missing, late or repeated, and lists tell the truth.
     /// There is one receiver: the last that was asked for.
     fn events(&self) -> mpsc::Receiver<Ended>;
@@ -96,6 +106,27 @@ impl fmt::Display for WorkerKey {
     }
 }
 
+/// Where the files of a worker are, in a folder of all workers. The name of a pool is made of letters, digits, `.`, `_`
+/// and `-`, and starts with a letter or a digit, so it is the name of a folder; that of a worker ends as its name does.
+fn worker_folder(folder: &Path, worker: &WorkerKey) -> PathBuf {
+    folder.join(&*worker.pool).join(format!("{:x}-{}", worker.generation, worker.worker.0))
+}
+
+/// A worker that was removed, and whose output is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// The generation of its pool.
+    pub generation: u64,
+    /// Its number.
+    pub worker: WorkerNo,
+    /// How it ended.
+    pub reason: String,
+    /// When it was removed.
+    pub at: SystemTime,
+    /// Where its output is.
+    pub folder: PathBuf,
+}
+
 /// A worker has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -122,8 +153,7 @@ impl Failure {
 /// A reason as it may be stored and shown: one line of bounded length.
 #[must_use]
 pub fn bounded(reason: &str) -> String {
-    const CHARS_MAX: usize = 500;
     let plain = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let text: String = plain.take(CHARS_MAX).collect();
+    let text: String = plain.take(REASON_CHARS_MAX).collect();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -65,7 +65,7 @@ async fn a_container_is_created_asked_stopped_restarted_and_removed() {
     let listed = runtime.list(&"whole".into(), OWNER, soon()).await.unwrap();
     assert_eq!(listed[0].exit.as_ref(), Some(&ended.exit));
     let again = runtime.create(&key, &order, soon()).await.unwrap_err().to_string();
-    assert_eq!(again, "it ended at once, without an error", "what has ended is not started by a repeated order");
+    assert_eq!(again, "it ended by itself, with exit code 0", "what has ended is not started by a repeated order");
 
     order.last = Some(first.clone());
     let second = runtime.restart(&key, &order, soon()).await.unwrap();

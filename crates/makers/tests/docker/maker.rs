@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wayleave_core::matches::{Asker, Input, PoolWish};
+use wayleave_core::matches::{Asker, Input, PoolSpec};
 use wayleave_makers::runtime::docker::DockerRuntime;
 use wayleave_makers::{Maker, Runtime, Site};
 
@@ -18,7 +18,7 @@ fn start(runtime: &Arc<DockerRuntime>, pool: &Arc<Pool>) -> Maker {
 async fn clients_are_matched_though_makers_are_killed_and_no_container_is_left() {
     let engine = Engine::get().await;
     let runtime = Arc::new(engine.runtime().await);
-    let pool = Arc::new(Pool::new(PoolWish {
+    let pool = Arc::new(Pool::new(PoolSpec {
         runtime: Some("docker".into()),
         image: Some(IMAGE.into()),
         command: vec!["/worker".into()],
@@ -28,7 +28,7 @@ async fn clients_are_matched_though_makers_are_killed_and_no_container_is_left()
         max: Some(3),
         idle_ms: Some(100),
         pull: Some("never".into()),
-        ..PoolWish::default()
+        ..PoolSpec::default()
     }));
     let clients: Vec<String> = (0..30).map(|n| format!("client/{n}")).collect();
     clients.iter().for_each(|client| _ = pool.put(client));

@@ -23,7 +23,7 @@ fn kill(pid: &str) {
 }
 
 fn record(state: &Path) -> PathBuf {
-    state.join("workers").join(POOL).join(format!("{:016x}-1", 0xabc)).join("record.json")
+    state.join("workers").join(POOL).join(format!("{:x}-1", 0xabc)).join("record.json")
 }
 
 fn edit(state: &Path, change: impl FnOnce(&mut Value)) {
@@ -54,6 +54,27 @@ async fn a_second_runtime_adopts_what_the_first_one_has_started() {
         "{ended:?}"
     );
     second.remove(&key(1), soon()).await.unwrap();
+}
+
+/// A second server on a copy would end what the first one has started.
+#[tokio::test]
+async fn a_copy_of_the_folder_is_refused_while_a_server_uses_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let (state, copy) = (folder.path().join("state"), folder.path().join("copy"));
+    let first = open(&state).await;
+    let instance = first.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
+    let copied = Command::new("cp").arg("-r").args([&state, &copy]).status().unwrap();
+    assert!(copied.success());
+    let why = ProcessRuntime::open(Settings::new(copy.clone())).await.unwrap_err().to_string();
+    assert!(why.contains("is a copy of one that another server of this machine uses"), "{why}");
+    assert!(is_alive(&instance.id));
+    drop(first);
+    // As after a backup is put back: nobody else has the workers.
+    let second = open(&copy).await;
+    let listed = second.list(&POOL.into(), OWNER, soon()).await.unwrap();
+    assert_eq!(listed[0].instance.as_ref(), Some(&instance));
+    second.remove(&key(1), soon()).await.unwrap();
+    assert!(!is_alive(&instance.id));
 }
 
 /// A server that dies between start and record would leave a process that nobody knows.

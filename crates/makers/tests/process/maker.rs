@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use wayleave_core::matches::{PoolWish, Verdict};
+use wayleave_core::matches::{PoolSpec, Verdict};
 use wayleave_makers::runtime::process::ProcessRuntime;
 use wayleave_makers::{Calls, Maker, Runtime, Site};
 
@@ -11,16 +11,16 @@ use super::open;
 use super::support::pool::Pool;
 use super::support::{OWNER, POOL, about, eventually, is_alive, program, soon};
 
-fn wish(env: &[(&str, &str)], max: u64) -> PoolWish {
+fn spec(env: &[(&str, &str)], max: u64) -> PoolSpec {
     let env = [("SLOTS", "10")].iter().chain(env).map(|(name, value)| (name.to_string(), value.to_string())).collect();
-    PoolWish {
+    PoolSpec {
         runtime: Some("process".into()),
         command: vec![program().into()],
         env,
         slots: Some(10),
         max: Some(max),
         start_ms_max: Some(20_000),
-        ..PoolWish::default()
+        ..PoolSpec::default()
     }
 }
 
@@ -49,7 +49,7 @@ async fn clean_up(runtime: &ProcessRuntime) {
 async fn twenty_clients_at_once_get_the_slots_of_two_workers() {
     let state = tempfile::tempdir().unwrap();
     let runtime = Arc::new(open(state.path()).await);
-    let pool = Arc::new(Pool::new(wish(&[], 2)));
+    let pool = Arc::new(Pool::new(spec(&[], 2)));
     let maker = start(&runtime, &pool);
     let clients: Vec<String> = (0..20).map(|n| format!("client/{n}")).collect();
     clients.iter().for_each(|client| _ = pool.put(client));
@@ -74,7 +74,7 @@ async fn twenty_clients_at_once_get_the_slots_of_two_workers() {
 async fn a_stopped_maker_leaves_workers_running_and_the_next_one_goes_on_with_them() {
     let state = tempfile::tempdir().unwrap();
     let runtime = Arc::new(open(state.path()).await);
-    let pool = Arc::new(Pool::new(wish(&[], 1)));
+    let pool = Arc::new(Pool::new(spec(&[], 1)));
     let maker = start(&runtime, &pool);
     pool.put("anna");
     let anna = matched(&pool, "anna").await;
@@ -93,7 +93,7 @@ async fn a_stopped_maker_leaves_workers_running_and_the_next_one_goes_on_with_th
 async fn the_end_of_a_worker_is_told_and_its_client_gets_another_one() {
     let state = tempfile::tempdir().unwrap();
     let runtime = Arc::new(open(state.path()).await);
-    let pool = Arc::new(Pool::new(wish(&[], 2)));
+    let pool = Arc::new(Pool::new(spec(&[], 2)));
     let maker = start(&runtime, &pool);
     pool.put("anna");
     let first = matched(&pool, "anna").await;
@@ -121,10 +121,10 @@ async fn a_pool_whose_workers_cannot_be_made_knows_why() {
         (vec![("MISBEHAVE", "exit:3")], program(), "code 3"),
         (vec![("MISBEHAVE", "deaf")], program(), "does not listen"),
     ] {
-        let mut wish = wish(&env, 1);
-        wish.command = vec![command.into()];
-        wish.start_ms_max = Some(1_000);
-        let pool = Arc::new(Pool::new(wish));
+        let mut spec = spec(&env, 1);
+        spec.command = vec![command.into()];
+        spec.start_ms_max = Some(1_000);
+        let pool = Arc::new(Pool::new(spec));
         let maker = start(&runtime, &pool);
         pool.put("anna");
         eventually(want, || async { pool.why().contains(want).then_some(()) }).await;

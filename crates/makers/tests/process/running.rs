@@ -129,7 +129,7 @@ async fn the_log_of_a_worker_that_does_not_stop_talking_is_bounded_and_keeps_its
     let state = tempfile::tempdir().unwrap();
     let runtime = open(state.path()).await;
     runtime.create(&key(1), &worker(1, &[("MISBEHAVE", "chatter")]), soon()).await.unwrap();
-    let folder = state.path().join("workers").join(POOL).join(format!("{:016x}-1", 0xabc));
+    let folder = state.path().join("workers").join(POOL).join(format!("{:x}-1", 0xabc));
     eventually("the log is cut", || async { folder.join("log.before").exists().then_some(()) }).await;
     runtime.stop(&key(1), soon()).await.unwrap();
     let bytes = |file| std::fs::metadata(folder.join(file)).unwrap().len();

@@ -4,12 +4,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wayleave_core::matches::{Make, Recipe, RuntimeKind};
 use wayleave_makers::Runtime;
+use wayleave_makers::runtime::WorkerKey;
 use wayleave_makers::runtime::docker::DockerRuntime;
 
 use super::support::{eventually, key, make, recipe, soon};
@@ -19,12 +21,14 @@ struct Engine {
     calls: Mutex<Vec<String>>,
     may_create: Semaphore,
     created: Mutex<bool>,
+    /// It has the container of this worker, and says of each order to remove it that another one does.
+    stuck: Mutex<Option<WorkerKey>>,
 }
 
 impl Engine {
     fn start(socket: &Path) -> Arc<Self> {
-        let engine =
-            Arc::new(Self { calls: Mutex::default(), may_create: Semaphore::new(0), created: Mutex::new(false) });
+        let (may_create, created) = (Semaphore::new(0), Mutex::new(false));
+        let engine = Arc::new(Self { calls: Mutex::default(), may_create, created, stuck: Mutex::default() });
         let (listener, shared) = (UnixListener::bind(socket).unwrap(), engine.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -57,8 +61,26 @@ impl Engine {
         _ = stream.write_all(text.as_bytes()).await;
     }
 
-    async fn answer(&self, method: &str, path: &str) -> (&'static str, &'static str) {
+    fn count(&self, method: &str, part: &str) -> usize {
+        let calls = self.calls.lock().unwrap();
+        calls.iter().filter(|call| call.starts_with(method) && call.contains(part)).count()
+    }
+
+    async fn answer(&self, method: &str, path: &str) -> (&'static str, String) {
         self.calls.lock().unwrap().push(format!("{method} {path}"));
+        let stuck = self.stuck.lock().unwrap().clone();
+        if let Some(worker) = stuck.filter(|_| path.contains("/containers/")) {
+            return match method {
+                "DELETE" => ("409 Conflict", r#"{"message":"removal is already in progress"}"#.to_owned()),
+                _ if path.contains("/logs") => ("200 OK", String::new()),
+                _ => ("200 OK", inspected(&worker)),
+            };
+        }
+        let (status, body) = self.usual_answer(method, path).await;
+        (status, body.to_owned())
+    }
+
+    async fn usual_answer(&self, method: &str, path: &str) -> (&'static str, &'static str) {
         let none = ("404 Not Found", r#"{"message":"there is none"}"#);
         match (method, path) {
             (_, path) if path.contains("/containers/create") => {
@@ -75,6 +97,14 @@ impl Engine {
             _ => ("200 OK", r#"{"ApiVersion":"1.43"}"#),
         }
     }
+}
+
+fn inspected(worker: &WorkerKey) -> String {
+    let labels = json!({
+        "wayleave.owner": &*worker.owner, "wayleave.pool": &*worker.pool,
+        "wayleave.generation": format!("{:x}", worker.generation), "wayleave.worker": worker.worker.0.to_string(),
+    });
+    json!({"Id": "stuck", "Config": {"Labels": labels}, "State": {"Running": false}}).to_string()
 }
 
 fn container() -> Make {
@@ -99,6 +129,45 @@ async fn a_container_that_is_created_after_its_order_was_given_up_is_removed() {
         (deleted && !*engine.created.lock().unwrap()).then_some(())
     })
     .await;
+}
+
+/// A regression: each of the looks, every 20 ms, read and kept the whole output of the container.
+#[tokio::test]
+async fn a_container_that_another_order_removes_is_looked_at_ever_less_often_and_its_output_is_kept_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("docker.sock");
+    let engine = Engine::start(&socket);
+    *engine.stuck.lock().unwrap() = Some(key(1));
+    let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap().keeping_logs_in(folder.path().join("kept"));
+    let deadline = Instant::now() + Duration::from_millis(700);
+    runtime.remove(&key(1), deadline).await.unwrap_err();
+    let (deletes, logs) = (engine.count("DELETE", "stuck"), engine.count("GET", "/logs"));
+    assert_eq!(logs, 1, "{deletes} orders to remove it");
+    assert!((1..=7).contains(&deletes), "{deletes}");
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_answer_collects_a_bounded_number_of_orders() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("docker.sock");
+    let engine = Engine::start(&socket);
+    let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap();
+    let create = async |no| {
+        let given_up = Instant::now() + Duration::from_secs(2);
+        runtime.create(&key(no), &container(), given_up).await.unwrap_err().to_string()
+    };
+    let given_up = futures::future::join_all((0..80).map(create)).await;
+    let sent = engine.count("POST", "/containers/create");
+    assert_eq!(sent, 64, "{given_up:?}");
+    let says = "has not answered 64 earlier orders to create a container";
+    assert_eq!(given_up.iter().filter(|why| why.contains(says)).count(), 16, "{given_up:?}");
+    engine.may_create.add_permits(64);
+    eventually("the late containers are removed", || async {
+        (engine.count("DELETE", "/containers/late") == 64).then_some(())
+    })
+    .await;
+    create(99).await;
+    assert_eq!(engine.count("POST", "/containers/create"), 65, "there is room again");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use wayleave_core::ids::ShardId;
 use wayleave_core::matches::{
-    Answer, Asker, Decision, Effect, Input, MatchView, PoolWish, RuntimeKind, State, WorkerView,
+    Answer, Asker, Decision, Effect, Input, MatchView, PoolSpec, RuntimeKind, State, WorkerView,
 };
 use wayleave_core::names::{PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
@@ -34,8 +34,8 @@ struct Inner {
 }
 
 impl Pool {
-    pub fn new(wish: PoolWish) -> Self {
-        let settings = wish.check().unwrap();
+    pub fn new(spec: PoolSpec) -> Self {
+        let settings = spec.check().unwrap();
         let state = State::create(ShardId(0), POOL.into(), OWNER.into(), settings, 0xabc, clock());
         let inner = Inner { state, effects: Vec::new(), given: Vec::new(), wake_at: None };
         Self { inner: Mutex::new(inner), news: Notify::new(), batches: AtomicUsize::new(0), told: AtomicUsize::new(0) }

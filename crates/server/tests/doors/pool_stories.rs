@@ -104,6 +104,24 @@ async fn a_server_that_others_can_reach_takes_commands_only_if_it_was_allowed() 
     assert_eq!(Door::new().put("/v1/pools/p", body()).await.ok()["pool"], "p", "loopback");
 }
 
+#[tokio::test]
+async fn removed_workers_that_the_owner_has_forgotten_are_listed_by_what_is_kept_of_their_output() {
+    let door = door(Services { logs: Some(Arc::new(Logs)), ..services() });
+    let gone = door.get("/v1/pools/kept/workers").await;
+    assert_eq!(gone.problem(), (404, "unknown_pool".to_owned()));
+    let (detail, logs) = (gone.json()["detail"].clone(), gone.json()["logs"].clone());
+    let says = "this node keeps the output of its last workers in /kept/kept";
+    assert!(detail.as_str().is_some_and(|detail| detail.ends_with(says)) && logs == "/kept/kept", "{}", gone.text);
+    door.put("/v1/pools/kept", json!({"command": ["./w"]})).await.ok();
+    let listed = door.get("/v1/pools/kept/workers").await.ok();
+    let want = json!([{
+        "worker": "kept-7-9", "site": "here", "reason": "it exited with code 3", "removed_at": "1970-01-01T00:00:05.000Z",
+    }]);
+    assert_eq!((&listed["workers"], &listed["removed"]), (&json!([]), &want));
+    let log = door.get("/v1/pools/kept/workers/kept-7-9/log?bytes=7").await.ok();
+    assert_eq!(log["log"], "9: 7");
+}
+
 /// The first worker of a pool, once it has one.
 pub async fn first_worker(door: &Door, pool: &str) -> String {
     loop {

@@ -6,7 +6,7 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ShardId, Token};
-use wayleave_core::limits::{LISTING_LOOKS, MATCH_PARK_MAX, MATCH_WAIT_MAX, PAGE_SLICES_MAX};
+use wayleave_core::limits::{LISTING_LOOKS, MATCH_PARK_MAX, PAGE_SLICES_MAX, WAIT_MS_MAX};
 use wayleave_core::matches::view::PoolSummary;
 use wayleave_core::matches::{Asker, MatchView, PoolView, RemovedView, Settings, Stage, WorkerView};
 use wayleave_core::names::{ClientName, PoolName};
@@ -189,7 +189,7 @@ impl Matches {
         call: impl Fn(Millis, bool) -> MatchCall,
     ) -> CallResult<Option<MatchView>> {
         let queues = matches!(call(Millis(0), false), MatchCall::Put { .. });
-        let deadline = Instant::now() + Duration::from_millis(wait.min(MATCH_WAIT_MAX).0);
+        let deadline = Instant::now() + Duration::from_millis(wait.0.min(WAIT_MS_MAX));
         let (mut again, mut begun, mut interruptions) = (false, false, 0);
         loop {
             let asked = Instant::now();

@@ -1,77 +1,77 @@
 //! Bad input: every refusal names the field or the thing, and the remedy, and changes nothing.
 
 use wayleave_core::ids::Token;
-use wayleave_core::matches::{Answer, Asker, Input, PoolWish, Refusal, RuntimeKind, Secret, WorkerNo};
+use wayleave_core::matches::{Answer, Asker, Input, PoolSpec, Refusal, RuntimeKind, Secret, WorkerNo};
 
-use super::world::{World, asker, cancel, wish};
+use super::world::{World, asker, cancel, spec};
 
-fn refused(wish: PoolWish) -> String {
-    wish.check().unwrap_err().to_string()
+fn refused(spec: PoolSpec) -> String {
+    spec.check().unwrap_err().to_string()
 }
 
 #[test]
 fn settings_that_cannot_work_are_refused_by_field_with_the_remedy() {
-    let process = || PoolWish { runtime: Some("process".into()), command: vec!["run".into()], ..PoolWish::default() };
-    for (wish, want) in [
-        (PoolWish::default(), "`runtime` is missing: give \"process\" with a `command`, or \"docker\" with an `image`"),
-        (PoolWish { runtime: Some("podman".into()), ..wish() }, "`runtime` is 'podman': use \"process\" or \"docker\""),
-        (PoolWish { min: Some(3), ..wish() }, "`max` is 2, which is below `min` (3): raise `max` or lower `min`"),
-        (PoolWish { max: Some(0), ..wish() }, "`max` is 0: use 1 to 1000"),
-        (PoolWish { max: Some(u64::MAX), ..wish() }, "`max` is 18446744073709551615: use 1 to 1000"),
-        (PoolWish { slots: Some(0), ..wish() }, "`slots` is 0: use 1 to 1000"),
+    let process = || PoolSpec { runtime: Some("process".into()), command: vec!["run".into()], ..PoolSpec::default() };
+    for (spec, want) in [
+        (PoolSpec::default(), "`runtime` is missing: give \"process\" with a `command`, or \"docker\" with an `image`"),
+        (PoolSpec { runtime: Some("podman".into()), ..spec() }, "`runtime` is 'podman': use \"process\" or \"docker\""),
+        (PoolSpec { min: Some(3), ..spec() }, "`max` is 2, which is below `min` (3): raise `max` or lower `min`"),
+        (PoolSpec { max: Some(0), ..spec() }, "`max` is 0: use 1 to 1000"),
+        (PoolSpec { max: Some(u64::MAX), ..spec() }, "`max` is 18446744073709551615: use 1 to 1000"),
+        (PoolSpec { slots: Some(0), ..spec() }, "`slots` is 0: use 1 to 1000"),
         (
-            PoolWish { buffer: Some(5), ..wish() },
+            PoolSpec { buffer: Some(5), ..spec() },
             "`buffer` is 5, but 2 workers of 2 slots have only 4: lower `buffer`, or raise `max` or `slots`",
         ),
         (
-            PoolWish { buffer: Some(5), max: Some(1), slots: Some(1), ..wish() },
+            PoolSpec { buffer: Some(5), max: Some(1), slots: Some(1), ..spec() },
             "`buffer` is 5, but 1 worker of 1 slot has only 1: lower `buffer`, or raise `max` or `slots`",
         ),
         (
-            PoolWish { uses_max: Some(0), ..wish() },
+            PoolSpec { uses_max: Some(0), ..spec() },
             "`uses_max` is 0: leave it out if uses do not matter, or give at least 1",
         ),
-        (PoolWish { start_ms_max: Some(1), ..wish() }, "`start_ms_max` is 1: use 100 to 31536000000 milliseconds"),
-        (PoolWish { queue_max: Some(0), ..wish() }, "`queue_max` is 0: use 1 to 100000"),
-        (PoolWish { makers_max: Some(0), ..wish() }, "`makers_max` is 0: use 1 to 1000"),
-        (PoolWish { image: None, ..wish() }, "`image` is missing: name the image that workers are started from"),
+        (PoolSpec { start_ms_max: Some(1), ..spec() }, "`start_ms_max` is 1: use 100 to 31536000000 milliseconds"),
+        (PoolSpec { queue_max: Some(0), ..spec() }, "`queue_max` is 0: use 1 to 100000"),
+        (PoolSpec { makers_max: Some(0), ..spec() }, "`makers_max` is 0: use 1 to 1000"),
+        (PoolSpec { image: None, ..spec() }, "`image` is missing: name the image that workers are started from"),
         (
-            PoolWish { image: Some(" ".into()), ..wish() },
+            PoolSpec { image: Some(" ".into()), ..spec() },
             "`image` is empty: name the image that workers are started from",
         ),
-        (PoolWish { port: None, ..wish() }, "`port` is missing: give the port that the container listens on"),
-        (PoolWish { port: Some(70_000), ..wish() }, "`port` is 70000: use 0 to 65535"),
+        (PoolSpec { port: None, ..spec() }, "`port` is missing: give the port that the container listens on"),
+        (PoolSpec { port: Some(70_000), ..spec() }, "`port` is 70000: use 0 to 65535"),
         (
-            PoolWish { command: vec![], ..process() },
+            PoolSpec { command: vec![], ..process() },
             "`command` is missing: give the program and its arguments as a list",
         ),
-        (PoolWish { command: vec!["a\0".into()], ..process() }, "`command` has a NUL character: remove it"),
+        (PoolSpec { command: vec!["a\0".into()], ..process() }, "`command` has a NUL character: remove it"),
         (
-            PoolWish { image: Some("x".into()), ..process() },
+            PoolSpec { image: Some("x".into()), ..process() },
             "`image` is given for a process: leave it out, or set `runtime` to \"docker\"",
         ),
         (
-            PoolWish { port: Some(80), max: Some(2), ..process() },
+            PoolSpec { port: Some(80), max: Some(2), ..process() },
             "`port` is fixed, so only one worker can listen on it: leave `port` out, and let workers listen on $PORT; or set `max` to 1",
         ),
         (
-            PoolWish { env: [("PORT".into(), "1".into())].into(), ..process() },
+            PoolSpec { env: [("PORT".into(), "1".into())].into(), ..process() },
             "`env` sets PORT: leave it out: workers are given it by Wayleave",
         ),
         (
-            PoolWish { env: [("A=B".into(), "1".into())].into(), ..process() },
+            PoolSpec { env: [("A=B".into(), "1".into())].into(), ..process() },
             "`env` has a variable called 'A=B': use names without '='",
         ),
     ] {
-        assert_eq!(refused(wish), want);
+        assert_eq!(refused(spec), want);
     }
-    let many = PoolWish { command: vec!["x".into(); 300], ..process() };
+    let many = PoolSpec { command: vec!["x".into(); 300], ..process() };
     assert!(refused(many).starts_with("`command` has 300 entries"));
 }
 
 #[test]
 fn what_is_left_out_has_its_default() {
-    let settings = PoolWish { command: vec!["run".into()], ..PoolWish::default() }.check().unwrap();
+    let settings = PoolSpec { command: vec!["run".into()], ..PoolSpec::default() }.check().unwrap();
     let found = (settings.recipe.runtime, settings.min, settings.max, settings.recipe.slots, settings.buffer);
     assert_eq!(found, (RuntimeKind::Process, 0, 1, 1, 0));
     let times = [settings.idle, settings.start_max, settings.match_max, settings.reservation].map(|span| span.0);
@@ -81,13 +81,13 @@ fn what_is_left_out_has_its_default() {
         (10_000, 64, None, None)
     );
     // Without `max`, as many as `min`.
-    let settings = PoolWish { min: Some(4), command: vec!["run".into()], ..PoolWish::default() }.check().unwrap();
+    let settings = PoolSpec { min: Some(4), command: vec!["run".into()], ..PoolSpec::default() }.check().unwrap();
     assert_eq!(settings.max, 4);
 }
 
 #[test]
 fn a_full_queue_refuses_and_those_in_it_are_not_refused() {
-    let mut world = World::new(PoolWish { queue_max: Some(2), ..wish() }.check().unwrap());
+    let mut world = World::new(PoolSpec { queue_max: Some(2), ..spec() }.check().unwrap());
     for client in ["a", "b"] {
         assert!(matches!(world.put(client), Answer::Match(_)));
     }
@@ -100,7 +100,7 @@ fn a_full_queue_refuses_and_those_in_it_are_not_refused() {
 
 #[test]
 fn another_caller_neither_sees_nor_ends_a_clients_match() {
-    let mut world = World::new(wish().check().unwrap());
+    let mut world = World::new(spec().check().unwrap());
     let by = |who: &str| Asker { client: "a".into(), principal: Some(who.into()) };
     world.apply(Input::Put(by("anna")));
     let before = world.store.clone();
@@ -116,7 +116,7 @@ fn another_caller_neither_sees_nor_ends_a_clients_match() {
 
 #[test]
 fn a_report_of_an_unknown_worker_or_with_a_bad_address_is_refused() {
-    let mut world = World::new(wish().check().unwrap());
+    let mut world = World::new(spec().check().unwrap());
     let secret = Secret(Token([0; 16]));
     let report =
         |no, address: &str| Input::Report { worker: WorkerNo(no), run: 1, secret, address: address.into(), free: 1 };
@@ -129,7 +129,7 @@ fn a_report_of_an_unknown_worker_or_with_a_bad_address_is_refused() {
 
 #[test]
 fn nothing_is_known_of_a_client_that_never_asked() {
-    let mut world = World::new(wish().check().unwrap());
+    let mut world = World::new(spec().check().unwrap());
     assert_eq!(world.apply(Input::Look(asker("x"))), Answer::NoMatch);
     assert_eq!(world.apply(cancel("x")), Answer::NoMatch);
     assert!(world.store.matches.is_empty());
@@ -137,10 +137,10 @@ fn nothing_is_known_of_a_client_that_never_asked() {
 
 #[test]
 fn a_pool_that_is_being_deleted_takes_no_clients_and_no_settings() {
-    let mut world = World::new(PoolWish { min: Some(1), ..wish() }.check().unwrap());
+    let mut world = World::new(PoolSpec { min: Some(1), ..spec() }.check().unwrap());
     world.deliver();
     world.apply(Input::Delete);
     let closing = Answer::Refused(Refusal::Closing("games".into()));
     assert_eq!(world.put("a"), closing);
-    assert_eq!(world.apply(Input::Set(Box::new(wish().check().unwrap()))), closing);
+    assert_eq!(world.apply(Input::Set(Box::new(spec().check().unwrap()))), closing);
 }

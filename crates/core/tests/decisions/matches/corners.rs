@@ -2,18 +2,18 @@
 
 use wayleave_core::limits::{ASK_TIME, BREAKER_FAILURES, ORDER_RESENT, WORKER_MISSES_MAX};
 use wayleave_core::matches::{
-    Answer, Effect, Exit, Found, Input, Instance, MatchWhy, Phase, PoolWhy, PoolWish, Setback, Stage, StepId, Verdict,
+    Answer, Effect, Exit, Found, Input, Instance, MatchWhy, Phase, PoolSpec, PoolWhy, Setback, Stage, StepId, Verdict,
     WorkerNo,
 };
 use wayleave_core::time::Millis;
 
 use super::runtime::{Call, Mood, address};
 use super::setup::{exit, phases, report, tick_at, verified, with, world};
-use super::world::{World, asker, cancel, wish};
+use super::world::{World, asker, cancel, spec};
 
 #[test]
 fn demand_is_counted_in_slots_so_ten_clients_start_one_worker_of_ten() {
-    let mut world = world(PoolWish { slots: Some(10), max: Some(5), ..wish() });
+    let mut world = world(PoolSpec { slots: Some(10), max: Some(5), ..spec() });
     let names: Vec<String> = (0..11).map(|i| format!("c{i}")).collect();
     for name in &names[..10] {
         world.put(name);
@@ -25,7 +25,7 @@ fn demand_is_counted_in_slots_so_ten_clients_start_one_worker_of_ten() {
 
 #[test]
 fn an_unclear_answer_keeps_the_match_and_a_plain_no_queues_it_again() {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     world.now = world.now.after(Millis(5_000));
     let token = world.store.matches["a"].booking().unwrap().token;
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
@@ -43,7 +43,7 @@ fn an_unclear_answer_keeps_the_match_and_a_plain_no_queues_it_again() {
 
 #[test]
 fn a_worker_that_says_yes_extends_the_match_and_one_that_is_silent_does_not() {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     let expires = |world: &World| world.state.view(&"a".into()).unwrap().matched.unwrap().expires_at;
     let first = expires(&world);
     world.now = world.now.after(Millis(15_000));
@@ -62,7 +62,7 @@ fn a_worker_that_says_yes_extends_the_match_and_one_that_is_silent_does_not() {
 
 #[test]
 fn a_call_that_is_verified_a_moment_ago_asks_no_worker() {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     assert!(matches!(world.apply(Input::Put(asker("a"))), Answer::Match(_)));
     world.now = world.now.after(Millis(1_000));
     assert!(matches!(world.apply(Input::Put(asker("a"))), Answer::Verify(_)));
@@ -70,7 +70,7 @@ fn a_call_that_is_verified_a_moment_ago_asks_no_worker() {
 
 #[test]
 fn a_slot_that_is_given_back_while_it_is_asked_for_stays_booked_until_no_call_can_arrive() {
-    let mut world = with(PoolWish { slots: Some(1), max: Some(1), ..wish() }, &["b"]);
+    let mut world = with(PoolSpec { slots: Some(1), max: Some(1), ..spec() }, &["b"]);
     world.apply(cancel("b"));
     world.deliver();
     world.put("a");
@@ -97,7 +97,7 @@ fn a_slot_that_is_given_back_while_it_is_asked_for_stays_booked_until_no_call_ca
 
 #[test]
 fn a_hung_worker_does_not_hold_its_clients_up_if_another_has_room() {
-    let mut world = with(PoolWish { slots: Some(1), min: Some(2), max: Some(3), ..wish() }, &[]);
+    let mut world = with(PoolSpec { slots: Some(1), min: Some(2), max: Some(3), ..spec() }, &[]);
     assert_eq!(phases(&world), [Phase::Running, Phase::Running]);
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
     for client in ["a", "b"] {
@@ -111,7 +111,7 @@ fn a_hung_worker_does_not_hold_its_clients_up_if_another_has_room() {
 
 #[test]
 fn a_worker_that_answers_nothing_gets_no_more_clients_and_is_replaced() {
-    let mut world = with(PoolWish { slots: Some(2), max: Some(2), ..wish() }, &["x"]);
+    let mut world = with(PoolSpec { slots: Some(2), max: Some(2), ..spec() }, &["x"]);
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
     world.pass(1_000 * 5 * u64::from(WORKER_MISSES_MAX), &["a"]);
     assert_eq!(world.stage("a"), Some(Stage::Matched));
@@ -122,7 +122,7 @@ fn a_worker_that_answers_nothing_gets_no_more_clients_and_is_replaced() {
 
 #[test]
 fn an_idle_worker_stops_when_its_time_is_over_and_not_before() {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     world.apply(cancel("a"));
     world.deliver();
     let idle = world.now;
@@ -139,20 +139,20 @@ fn an_idle_worker_stops_when_its_time_is_over_and_not_before() {
 
 #[test]
 fn min_and_buffer_stay_when_nobody_asks() {
-    let mut world = with(PoolWish { min: Some(1), max: Some(4), buffer: Some(3), ..wish() }, &["a"]);
+    let mut world = with(PoolSpec { min: Some(1), max: Some(4), buffer: Some(3), ..spec() }, &["a"]);
     world.pass(60_000, &[]);
     // Three free slots need two workers of two: neither is stopped only to be made again.
     assert_eq!(phases(&world), [Phase::Running, Phase::Running]);
     assert_eq!(world.runtime.created, world.store.pool.as_ref().unwrap().next_worker as usize - 1);
     assert!(world.runtime.created <= 3, "{} were created", world.runtime.created);
-    world.apply(Input::Set(Box::new(PoolWish { min: Some(1), ..wish() }.check().unwrap())));
+    world.apply(Input::Set(Box::new(PoolSpec { min: Some(1), ..spec() }.check().unwrap())));
     world.pass(60_000, &[]);
     assert_eq!(phases(&world), [Phase::Running]);
 }
 
 #[test]
 fn a_busy_worker_is_never_stopped_however_old_or_used_it_is() {
-    let old = PoolWish { age_ms_max: Some(5_000), uses_max: Some(1), ..wish() };
+    let old = PoolSpec { age_ms_max: Some(5_000), uses_max: Some(1), ..spec() };
     let mut world = with(old, &["a"]);
     world.pass(120_000, &["a"]);
     assert_eq!(world.store.workers[&WorkerNo(1)].phase, Phase::Draining);
@@ -164,7 +164,7 @@ fn a_busy_worker_is_never_stopped_however_old_or_used_it_is() {
 
 #[test]
 fn clients_that_come_at_once_do_not_use_a_worker_more_often_than_it_may_be_used() {
-    let once = PoolWish { uses_max: Some(1), slots: Some(2), max: Some(2), ..wish() };
+    let once = PoolSpec { uses_max: Some(1), slots: Some(2), max: Some(2), ..spec() };
     let mut world = with(once, &["a", "b"]);
     let uses: Vec<u64> = world.store.workers.values().map(|row| row.uses).collect();
     assert_eq!(uses, [1, 1]);
@@ -174,7 +174,7 @@ fn clients_that_come_at_once_do_not_use_a_worker_more_often_than_it_may_be_used(
 
 #[test]
 fn a_worker_whose_report_says_that_others_use_it_is_not_stopped_and_not_asked() {
-    let mut world = with(PoolWish { max: Some(1), ..wish() }, &["a"]);
+    let mut world = with(PoolSpec { max: Some(1), ..spec() }, &["a"]);
     world.apply(cancel("a"));
     world.deliver();
     for _ in 0..4 {
@@ -191,7 +191,7 @@ fn a_worker_whose_report_says_that_others_use_it_is_not_stopped_and_not_asked() 
 
 #[test]
 fn a_worker_that_exited_cleanly_is_restarted_and_one_that_failed_is_replaced() {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     exit(&mut world, 1, Exit::Clean);
     assert_eq!(phases(&world), [Phase::Exited], "nobody asks yet");
     world.put("a");
@@ -221,7 +221,7 @@ fn a_worker_that_exited_cleanly_is_restarted_and_one_that_failed_is_replaced() {
 
 #[test]
 fn a_worker_that_exited_and_is_not_needed_again_is_removed() {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     exit(&mut world, 1, Exit::Clean);
     world.pass(11_000, &[]);
     assert!(world.store.workers.is_empty() && world.runtime.containers.is_empty());
@@ -229,7 +229,7 @@ fn a_worker_that_exited_and_is_not_needed_again_is_removed() {
 
 #[test]
 fn failures_back_off_then_open_the_breaker_and_fail_those_that_wait_with_the_reason() {
-    let mut world = world(wish());
+    let mut world = world(spec());
     world.runtime.broken = Some("no such image: game".into());
     world.put("a");
     world.deliver();
@@ -264,7 +264,7 @@ fn failures_back_off_then_open_the_breaker_and_fail_those_that_wait_with_the_rea
 
 #[test]
 fn an_old_worker_does_not_prove_that_new_ones_can_be_made() {
-    let mut world = with(PoolWish { slots: Some(1), max: Some(2), ..wish() }, &["a"]);
+    let mut world = with(PoolSpec { slots: Some(1), max: Some(2), ..spec() }, &["a"]);
     world.runtime.broken = Some("no such image".into());
     world.pass(30_000, &["a", "b"]);
     let failures = world.store.pool.as_ref().unwrap().trouble.as_ref().unwrap().failures;
@@ -274,7 +274,7 @@ fn an_old_worker_does_not_prove_that_new_ones_can_be_made() {
 
 #[test]
 fn a_new_worker_that_refuses_its_first_client_counts_as_a_failure_of_its_image() {
-    let mut world = world(wish());
+    let mut world = world(spec());
     world.runtime.mood = Mood::Refusing;
     world.put("a");
     world.deliver();
@@ -287,7 +287,7 @@ fn a_new_worker_that_refuses_its_first_client_counts_as_a_failure_of_its_image()
 
 #[test]
 fn a_runtime_that_hangs_holds_a_maker_only_until_the_deadline_and_its_late_worker_is_removed() {
-    let mut world = world(PoolWish { makers_max: Some(1), ..wish() });
+    let mut world = world(PoolSpec { makers_max: Some(1), ..spec() });
     world.put("a");
     let hung = world.effects.remove(0);
     assert!(matches!(hung, Effect::Create(_)));
@@ -311,7 +311,7 @@ fn a_runtime_that_hangs_holds_a_maker_only_until_the_deadline_and_its_late_worke
 
 #[test]
 fn an_order_that_was_lost_is_sent_again_long_before_its_deadline() {
-    let mut world = world(wish());
+    let mut world = world(spec());
     world.put("a");
     let lost = std::mem::take(&mut world.effects);
     let again = world.now.after(ORDER_RESENT);
@@ -321,7 +321,7 @@ fn an_order_that_was_lost_is_sent_again_long_before_its_deadline() {
 
 #[test]
 fn after_a_kill_living_workers_are_adopted_with_their_reservations_and_unknown_ones_ended() {
-    let mut world = with(wish(), &["a", "b"]);
+    let mut world = with(spec(), &["a", "b"]);
     let before = world.store.clone();
     let stranger = world.runtime.containers[&WorkerNo(1)].clone();
     world.runtime.containers.insert(WorkerNo(40), stranger.clone());
@@ -341,7 +341,7 @@ fn after_a_kill_living_workers_are_adopted_with_their_reservations_and_unknown_o
 
 #[test]
 fn a_worker_that_was_made_while_the_server_was_dead_is_adopted_and_not_made_twice() {
-    let mut world = world(wish());
+    let mut world = world(spec());
     world.put("a");
     let create = world.effects.remove(0);
     world.run(&create);
@@ -355,7 +355,7 @@ fn a_worker_that_was_made_while_the_server_was_dead_is_adopted_and_not_made_twic
 
 #[test]
 fn a_list_says_nothing_about_what_was_started_after_it() {
-    let mut world = world(wish());
+    let mut world = world(spec());
     world.put("a");
     let old = Input::Listed { site: "site-1".into(), since: world.now, found: Vec::new() };
     world.deliver();
@@ -372,7 +372,7 @@ fn a_list_says_nothing_about_what_was_started_after_it() {
 
 #[test]
 fn another_process_under_the_same_id_is_not_the_worker() {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     world.now = world.now.after(Millis(1));
     let instance = Instance { id: "c1".into(), started: 99, address: address(WorkerNo(1)) };
     let found = vec![Found { worker: WorkerNo(1), generation: 77, instance: Some(instance), exit: None }];
@@ -383,7 +383,7 @@ fn another_process_under_the_same_id_is_not_the_worker() {
 
 #[test]
 fn workers_of_a_site_that_is_lost_are_replaced_and_ended_when_it_comes_back() {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     world.alive = ["site-2".into()].into();
     // The machine is unreachable, and so are its workers.
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
@@ -402,7 +402,7 @@ fn workers_of_a_site_that_is_lost_are_replaced_and_ended_when_it_comes_back() {
 
 #[test]
 fn without_a_site_the_reason_says_so() {
-    let mut world = World::new(wish().check().unwrap());
+    let mut world = World::new(spec().check().unwrap());
     world.alive.clear();
     world.now = world.now.after(Millis(20_000));
     let Answer::Match(view) = world.put("a") else { panic!() };
@@ -412,11 +412,11 @@ fn without_a_site_the_reason_says_so() {
 
 #[test]
 fn a_request_fails_at_its_deadline_with_the_reason_and_the_next_call_but_one_queues_it_anew() {
-    let mut world = with(PoolWish { slots: Some(1), max: Some(1), ..wish() }, &["a"]);
+    let mut world = with(PoolSpec { slots: Some(1), max: Some(1), ..spec() }, &["a"]);
     world.pass(121_000, &["a"]);
     world.put("b");
     let Answer::Match(view) = world.put("b") else { panic!() };
-    assert_eq!(view.why, MatchWhy::Full { workers: 1, max: 1, ahead: 0, setback: Setback(None) });
+    assert_eq!(view.why, MatchWhy::Full { workers: 1, max: 1, ahead: 0, setback: Setback(None), held: None });
     assert_eq!(view.position, Some(1));
     let queued = world.now;
     while world.now < queued.after(Millis(120_000)) {
@@ -431,8 +431,8 @@ fn a_request_fails_at_its_deadline_with_the_reason_and_the_next_call_but_one_que
 
 #[test]
 fn other_settings_replace_idle_workers_at_once_and_busy_ones_when_they_are_free() {
-    let mut world = with(wish(), &["a"]);
-    let newer = PoolWish { image: Some("game:2".into()), ..wish() };
+    let mut world = with(spec(), &["a"]);
+    let newer = PoolSpec { image: Some("game:2".into()), ..spec() };
     world.apply(Input::Set(Box::new(newer.check().unwrap())));
     assert_eq!(phases(&world), [Phase::Draining]);
     world.pass(5_000, &["a", "b"]);
@@ -445,7 +445,7 @@ fn other_settings_replace_idle_workers_at_once_and_busy_ones_when_they_are_free(
 
 #[test]
 fn two_hundred_clients_at_once_on_five_workers_with_ten_slots_and_three_kills() {
-    let big = PoolWish { slots: Some(10), max: Some(5), match_ms_max: Some(30_000), ..wish() };
+    let big = PoolSpec { slots: Some(10), max: Some(5), match_ms_max: Some(30_000), ..spec() };
     let mut world = world(big);
     world.values = 65;
     let names: Vec<String> = (0..200).map(|i| format!("client {i}")).collect();

@@ -8,10 +8,10 @@
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use wayleave_core::matches::{Answer, Exit, Input, PoolWish, Stage, WorkerNo};
+use wayleave_core::matches::{Answer, Exit, Input, PoolSpec, Stage, WorkerNo};
 use wayleave_core::time::Millis;
 
-use super::world::{World, wish};
+use super::world::{World, spec};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Budget {
@@ -154,7 +154,7 @@ impl Node {
 }
 
 /// Explores everything; the number of states.
-fn explore(settings: PoolWish, clients: &[&str], left: Budget) -> usize {
+fn explore(settings: PoolSpec, clients: &[&str], left: Budget) -> usize {
     let mut world = World::new(settings.check().unwrap());
     world.values = 3;
     world.deliver();
@@ -171,12 +171,12 @@ fn explore(settings: PoolWish, clients: &[&str], left: Budget) -> usize {
     seen.len()
 }
 
-fn small() -> PoolWish {
-    PoolWish { slots: Some(1), max: Some(1), idle_ms: Some(60_000), ..wish() }
+fn small() -> PoolSpec {
+    PoolSpec { slots: Some(1), max: Some(1), idle_ms: Some(60_000), ..spec() }
 }
 
 /// Explores, and sees that the search is not empty.
-fn never_stranded(settings: PoolWish, clients: &[&str], left: Budget) {
+fn never_stranded(settings: PoolSpec, clients: &[&str], left: Budget) {
     let states = explore(settings, clients, left);
     println!("{states} states");
     assert!(states > 1_000, "{states} states are too few to mean anything");
@@ -206,5 +206,5 @@ fn one_client_is_never_stranded_if_it_looks_and_cancels_while_its_worker_is_chec
 #[test]
 fn two_clients_and_two_workers_are_never_stranded() {
     let left = Budget { crashes: 1, puts: 2, ticks: 0, exits: 0, cancels: 0, looks: 0 };
-    never_stranded(PoolWish { max: Some(2), ..small() }, &["a", "b"], left);
+    never_stranded(PoolSpec { max: Some(2), ..small() }, &["a", "b"], left);
 }

@@ -1,13 +1,13 @@
 //! Failures: which are counted, against what, and for how long workers, sites and pools are left alone after them.
 
-use wayleave_core::matches::{Exit, MatchWhy, Phase, PoolWish, Setback, Stage, Verdict, WorkerNo};
+use wayleave_core::matches::{Exit, MatchWhy, Phase, PoolSpec, Setback, Stage, Verdict, WorkerNo};
 
 use super::runtime::Mood;
 use super::setup::{exit, later, phases, report, set, take_asks, trouble, with, world};
-use super::world::wish;
+use super::world::spec;
 
-fn one() -> PoolWish {
-    PoolWish { slots: Some(5), max: Some(1), ..wish() }
+fn one() -> PoolSpec {
+    PoolSpec { slots: Some(5), max: Some(1), ..spec() }
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn calls_that_time_out_together_because_a_worker_paused_once_are_one_miss() {
 
 #[test]
 fn a_worker_that_refuses_and_reports_is_given_up_because_a_report_is_no_yes() {
-    let mut world = with(PoolWish { idle_ms: Some(600_000), ..one() }, &["x"]);
+    let mut world = with(PoolSpec { idle_ms: Some(600_000), ..one() }, &["x"]);
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Refusing;
     for _ in 0..15 {
         world.pass(1_000, &["a"]);
@@ -42,7 +42,7 @@ fn a_worker_that_refuses_and_reports_is_given_up_because_a_report_is_no_yes() {
 
 #[test]
 fn a_worker_that_refuses_and_releases_is_given_up_because_a_release_is_no_yes() {
-    let mut world = with(PoolWish { idle_ms: Some(600_000), ..one() }, &["w", "x", "y", "z"]);
+    let mut world = with(PoolSpec { idle_ms: Some(600_000), ..one() }, &["w", "x", "y", "z"]);
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Refusing;
     for client in ["w", "x", "y"] {
         world.put("a");
@@ -56,7 +56,7 @@ fn a_worker_that_refuses_and_releases_is_given_up_because_a_release_is_no_yes() 
 
 #[test]
 fn the_death_of_a_worker_that_served_is_no_failure_to_make_one() {
-    let mut world = world(wish());
+    let mut world = world(spec());
     for no in 1..5 {
         world.put("a");
         world.deliver();
@@ -69,14 +69,14 @@ fn the_death_of_a_worker_that_served_is_no_failure_to_make_one() {
 
 #[test]
 fn a_worker_that_dies_before_it_served_anybody_is_a_failure_to_make_one() {
-    let mut world = with(PoolWish { min: Some(1), ..wish() }, &[]);
+    let mut world = with(PoolSpec { min: Some(1), ..spec() }, &[]);
     exit(&mut world, 1, Exit::Error("code 1".into()));
     assert_eq!(trouble(&world).unwrap().failures, 1);
 }
 
 #[test]
 fn workers_that_fail_at_the_same_time_are_one_failure() {
-    let mut world = world(PoolWish { slots: Some(1), max: Some(5), ..wish() });
+    let mut world = world(PoolSpec { slots: Some(1), max: Some(5), ..spec() });
     world.runtime.broken = Some("no such image".into());
     for client in ["a", "b", "c", "d", "e"] {
         world.put(client);
@@ -89,10 +89,10 @@ fn workers_that_fail_at_the_same_time_are_one_failure() {
 
 #[test]
 fn a_worker_of_an_old_recipe_says_nothing_about_the_new_one() {
-    let mut world = with(PoolWish { min: Some(1), ..wish() }, &[]);
+    let mut world = with(PoolSpec { min: Some(1), ..spec() }, &[]);
     // Others use it, so it is drained and not stopped.
     report(&mut world, 1, 1);
-    set(&mut world, PoolWish { image: Some("game:2".into()), ..wish() });
+    set(&mut world, PoolSpec { image: Some("game:2".into()), ..spec() });
     assert_eq!(phases(&world), [Phase::Draining]);
     exit(&mut world, 1, Exit::Error("code 1".into()));
     assert_eq!(trouble(&world), None);
@@ -100,7 +100,7 @@ fn a_worker_of_an_old_recipe_says_nothing_about_the_new_one() {
 
 #[test]
 fn a_worker_that_exits_cleanly_right_after_its_start_is_started_again_later_and_later() {
-    let mut world = with(PoolWish { min: Some(1), max: Some(1), idle_ms: Some(600_000), ..wish() }, &[]);
+    let mut world = with(PoolSpec { min: Some(1), max: Some(1), idle_ms: Some(600_000), ..spec() }, &[]);
     let mut starts = 0;
     for _ in 0..120 {
         let running = |(no, container): (&WorkerNo, &super::runtime::Container)| container.running.then_some(no.0);
@@ -115,7 +115,7 @@ fn a_worker_that_exits_cleanly_right_after_its_start_is_started_again_later_and_
 
 #[test]
 fn a_site_that_fails_is_left_alone_while_another_one_works() {
-    let mut world = world(PoolWish { slots: Some(1), max: Some(4), ..wish() });
+    let mut world = world(PoolSpec { slots: Some(1), max: Some(4), ..spec() });
     world.alive = ["site-1".into(), "site-2".into()].into();
     world.announce();
     world.deliver();
@@ -144,7 +144,7 @@ fn a_site_that_fails_is_left_alone_while_another_one_works() {
 
 #[test]
 fn a_worker_that_exited_on_a_site_that_is_silent_does_not_count_against_max() {
-    let mut world = with(PoolWish { max: Some(1), idle_ms: Some(600_000), ..wish() }, &["a"]);
+    let mut world = with(PoolSpec { max: Some(1), idle_ms: Some(600_000), ..spec() }, &["a"]);
     exit(&mut world, 1, Exit::Clean);
     world.alive = ["site-2".into()].into();
     world.announce();
@@ -159,18 +159,18 @@ fn a_worker_that_exited_on_a_site_that_is_silent_does_not_count_against_max() {
 
 #[test]
 fn a_pool_whose_workers_are_ending_does_not_say_that_their_slots_are_taken() {
-    let mut world = with(PoolWish { max: Some(1), ..wish() }, &["a"]);
-    set(&mut world, PoolWish { max: Some(1), image: Some("game:2".into()), ..wish() });
+    let mut world = with(PoolSpec { max: Some(1), ..spec() }, &["a"]);
+    set(&mut world, PoolSpec { max: Some(1), image: Some("game:2".into()), ..spec() });
     assert_eq!(phases(&world), [Phase::Draining]);
     world.put("b");
     let why = world.state.view(&"b".into()).unwrap().why;
-    assert_eq!(why, MatchWhy::Ending { workers: 1, max: 1, ahead: 0, setback: Setback(None) });
+    assert_eq!(why, MatchWhy::Ending { workers: 1, max: 1, ahead: 0, setback: Setback(None), held: None });
     assert!(why.to_string().starts_with("1 worker is ending"), "{why}");
 }
 
 #[test]
 fn a_worker_that_exits_is_noticed_at_once_if_nothing_may_be_idle() {
-    let mut world = with(PoolWish { idle_ms: Some(0), ..wish() }, &["a"]);
+    let mut world = with(PoolSpec { idle_ms: Some(0), ..spec() }, &["a"]);
     exit(&mut world, 1, Exit::Clean);
     let wake = world.last.as_ref().unwrap().wake_at.unwrap();
     assert!(wake.since(world.now).0 <= 1, "it wakes in {:?}", wake.since(world.now));

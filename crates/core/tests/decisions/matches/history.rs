@@ -3,11 +3,11 @@
 //! must end with a worker, or with a reason; and when all have left, nothing may be left over.
 
 use proptest::prelude::*;
-use wayleave_core::matches::{Effect, Exit, Input, PoolWish, Stage, WorkerNo};
+use wayleave_core::matches::{Effect, Exit, Input, PoolSpec, Stage, WorkerNo};
 use wayleave_core::time::Millis;
 
 use super::runtime::Mood;
-use super::world::{World, asker, cancel, wish};
+use super::world::{World, asker, cancel, spec};
 
 const CLIENTS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -71,12 +71,12 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Settings that an operator changes between. Those of the first are in force at the end.
-fn settings(which: usize) -> PoolWish {
+fn settings(which: usize) -> PoolSpec {
     match which {
-        0 => wish(),
-        1 => PoolWish { max: Some(3), buffer: Some(1), min: Some(1), ..wish() },
-        2 => PoolWish { slots: Some(1), uses_max: Some(2), ..wish() },
-        _ => PoolWish { max: Some(1), age_ms_max: Some(20_000), ..wish() },
+        0 => spec(),
+        1 => PoolSpec { max: Some(3), buffer: Some(1), min: Some(1), ..spec() },
+        2 => PoolSpec { slots: Some(1), uses_max: Some(2), ..spec() },
+        _ => PoolSpec { max: Some(1), age_ms_max: Some(20_000), ..spec() },
     }
 }
 
@@ -187,7 +187,7 @@ fn calm(world: &mut World) {
         world.alive.insert("site-2".into());
     }
     // Workers of an earlier recipe keep their clients and count: with room for one more each, everybody has a slot.
-    world.apply(Input::Set(Box::new(PoolWish { max: Some(8), ..settings(1) }.check().unwrap())));
+    world.apply(Input::Set(Box::new(PoolSpec { max: Some(8), ..settings(1) }.check().unwrap())));
     world.announce();
 }
 
@@ -219,7 +219,7 @@ fn nothing_is_left(world: &mut World) -> Result<(), TestCaseError> {
     for client in CLIENTS {
         world.apply(cancel(client));
     }
-    world.apply(Input::Set(Box::new(wish().check().unwrap())));
+    world.apply(Input::Set(Box::new(spec().check().unwrap())));
     world.pass(200_000, &[]);
     prop_assert!(world.runtime.containers.is_empty(), "left over: {:?}", world.runtime.containers);
     prop_assert!(world.store.workers.is_empty(), "left over: {:?}", world.store.workers);
@@ -234,7 +234,7 @@ proptest! {
     fn everybody_ends_with_a_worker_whatever_happens_before(
         steps in prop::collection::vec(step(), 1..120), makers in 1..4u64, values in 1..4usize, shared: bool
     ) {
-        let mut world = World::new(PoolWish { makers_max: Some(makers), ..settings(0) }.check().unwrap());
+        let mut world = World::new(PoolSpec { makers_max: Some(makers), ..settings(0) }.check().unwrap());
         (world.values, world.runtime.shared) = (values, shared);
         for step in steps {
             // The number of Makers may only be checked while it does not change.

@@ -6,15 +6,15 @@
 //! (check)(settings)(cancel).
 
 use wayleave_core::limits::{ASK_TIME, RELEASE_RESENT};
-use wayleave_core::matches::{Answer, Effect, Exit, Input, MatchWhy, Phase, PoolWish, Stage, Verdict, WorkerNo};
+use wayleave_core::matches::{Answer, Effect, Exit, Input, MatchWhy, Phase, PoolSpec, Stage, Verdict, WorkerNo};
 use wayleave_core::time::Millis;
 
 use super::runtime::Mood;
 use super::setup::{exit, later, phases, set, take_asks, tick_at, with, world};
-use super::world::{World, asker, cancel, wish};
+use super::world::{World, asker, cancel, spec};
 
-fn single() -> PoolWish {
-    PoolWish { slots: Some(1), max: Some(1), ..wish() }
+fn single() -> PoolSpec {
+    PoolSpec { slots: Some(1), max: Some(1), ..spec() }
 }
 
 fn expires(world: &World, client: &str) -> u64 {
@@ -59,7 +59,7 @@ fn the_answer_to_an_older_question_does_not_shorten_a_match() {
 #[test]
 fn a_shorter_reservation_time_holds_for_new_reservations_only() {
     let mut world = with(single(), &["a"]);
-    set(&mut world, PoolWish { reservation_ms: Some(1_000), ..single() });
+    set(&mut world, PoolSpec { reservation_ms: Some(1_000), ..single() });
     later(&mut world, 2_000);
     let Answer::Verify(ask) = world.apply(Input::Put(asker("a"))) else { panic!() };
     assert_eq!(ask.reservation, Millis(20_000));
@@ -71,7 +71,7 @@ fn a_shorter_reservation_time_holds_for_new_reservations_only() {
 
 #[test]
 fn a_worker_is_not_started_again_while_a_call_to_its_last_run_may_arrive() {
-    let mut world = with(PoolWish { idle_ms: Some(600_000), ..single() }, &["x"]);
+    let mut world = with(PoolSpec { idle_ms: Some(600_000), ..single() }, &["x"]);
     world.cancel("x");
     world.deliver();
     world.put("a");
@@ -95,7 +95,7 @@ fn a_worker_is_not_started_again_while_a_call_to_its_last_run_may_arrive() {
 
 #[test]
 fn the_answer_to_one_call_does_not_free_a_slot_that_another_call_may_take() {
-    let two = PoolWish { slots: Some(1), min: Some(2), max: Some(2), ..wish() };
+    let two = PoolSpec { slots: Some(1), min: Some(2), max: Some(2), ..spec() };
     let mut world = with(two, &[]);
     world.put("a");
     let first = take_asks(&mut world).remove(0);
@@ -118,7 +118,7 @@ fn the_answer_to_one_call_does_not_free_a_slot_that_another_call_may_take() {
 
 #[test]
 fn a_client_is_not_booked_again_on_a_worker_while_a_release_may_arrive_there() {
-    let mut world = with(PoolWish { slots: Some(2), max: Some(1), ..wish() }, &["a"]);
+    let mut world = with(PoolSpec { slots: Some(2), max: Some(1), ..spec() }, &["a"]);
     world.cancel("a");
     let first = world.effects.remove(0);
     let Effect::Release(first) = first else { panic!("{first:?}") };
@@ -193,7 +193,7 @@ fn a_cancel_of_an_earlier_match_does_not_end_the_present_one() {
 
 #[test]
 fn clients_that_wait_for_an_earlier_slot_do_not_hold_up_those_behind_them() {
-    let many = PoolWish { slots: Some(400), max: Some(1), makers_max: Some(1_000), ..wish() };
+    let many = PoolSpec { slots: Some(400), max: Some(1), makers_max: Some(1_000), ..spec() };
     let mut world = world(many);
     world.values = 410;
     let names: Vec<String> = (0..300).map(|i| format!("c{i}")).collect();

@@ -6,14 +6,14 @@
 //! unknown); (ask)(no answer)(the Maker's unknown), which counts.
 
 use wayleave_core::limits::{MATCH_ATTEMPTS_MAX, WORKER_MISSES_MAX};
-use wayleave_core::matches::{Answer, Input, Phase, PoolWish, Stage, Verdict};
+use wayleave_core::matches::{Answer, Input, Phase, PoolSpec, Stage, Verdict};
 
 use super::setup::{later, phases, take_asks, tick_at, with};
-use super::world::{asker, wish};
+use super::world::{asker, spec};
 
 #[test]
 fn a_worker_is_not_given_up_because_its_maker_was_away() {
-    let mut world = with(PoolWish { slots: Some(20), max: Some(1), idle_ms: Some(600_000), ..wish() }, &["x"]);
+    let mut world = with(PoolSpec { slots: Some(20), max: Some(1), idle_ms: Some(600_000), ..spec() }, &["x"]);
     let clients: Vec<String> = (0..3 * WORKER_MISSES_MAX).map(|n| format!("c{n}")).collect();
     for client in &clients {
         world.put(client);
@@ -35,7 +35,7 @@ fn a_worker_is_not_given_up_because_its_maker_was_away() {
 
 #[test]
 fn a_client_does_not_fail_because_orders_were_lost() {
-    let two = PoolWish { slots: Some(20), min: Some(2), max: Some(2), match_ms_max: Some(3_600_000), ..wish() };
+    let two = PoolSpec { slots: Some(20), min: Some(2), max: Some(2), match_ms_max: Some(3_600_000), ..spec() };
     let mut world = with(two, &[]);
     world.put("a");
     let mut asked = 0;
@@ -54,7 +54,7 @@ fn a_client_does_not_fail_because_orders_were_lost() {
 #[test]
 fn a_check_that_was_lost_says_nothing_of_the_worker_and_one_that_was_not_answered_does() {
     for lost in [true, false] {
-        let mut world = with(PoolWish { reservation_ms: Some(60_000), ..wish() }, &["a"]);
+        let mut world = with(PoolSpec { reservation_ms: Some(60_000), ..spec() }, &["a"]);
         for _ in 0..WORKER_MISSES_MAX {
             later(&mut world, 2_000);
             let Answer::Verify(ask) = world.apply(Input::Put(asker("a"))) else { panic!() };

@@ -2,16 +2,16 @@
 
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::matches::{
-    Answer, Effect, Exit, Found, Input, Phase, PoolWish, Refusal, RuntimeKind, Secret, Stage, State, WorkerNo,
+    Answer, Effect, Exit, Found, Input, Phase, PoolSpec, Refusal, RuntimeKind, Secret, Stage, State, WorkerNo,
 };
 use wayleave_core::time::Time;
 
 use super::setup::{exit, later, phases, report, set, with};
-use super::world::{World, wish};
+use super::world::{World, spec};
 
 /// A deleted pool whose only site is away and still runs a worker.
 fn deleted_while_away() -> World {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     world.cancel("a");
     world.deliver();
     world.alive.clear();
@@ -44,7 +44,7 @@ fn a_deleted_pool_does_not_wait_for_ever_for_a_site_that_never_comes_back() {
 fn a_name_can_be_used_again_while_a_site_owes_the_pool_that_was_deleted() {
     let mut world = deleted_while_away();
     let before = world.state.worker_name(WorkerNo(1));
-    assert!(matches!(set(&mut world, wish()), Answer::Pool(_)));
+    assert!(matches!(set(&mut world, spec()), Answer::Pool(_)));
     assert_ne!(world.state.worker_name(WorkerNo(1)), before);
     world.alive = ["site-1".into()].into();
     world.pass(20_000, &["b"]);
@@ -56,7 +56,7 @@ fn a_name_can_be_used_again_while_a_site_owes_the_pool_that_was_deleted() {
 #[test]
 fn names_of_workers_differ_between_pools_of_the_same_name() {
     let state =
-        |generation| State::create(ShardId(0), "p".into(), "o".into(), wish().check().unwrap(), generation, Time(1));
+        |generation| State::create(ShardId(0), "p".into(), "o".into(), spec().check().unwrap(), generation, Time(1));
     assert_ne!(state(1).worker_name(WorkerNo(1)), state(2).worker_name(WorkerNo(1)));
     assert_eq!(state(26).worker_no("p-1a-7"), Some(WorkerNo(7)));
     for name in ["p-1b-7", "q-1a-7", "p-1a-07", "p-7", "p-1a-", ""] {
@@ -66,7 +66,7 @@ fn names_of_workers_differ_between_pools_of_the_same_name() {
 
 #[test]
 fn an_unknown_worker_is_removed_after_a_write_and_the_site_is_listed_again_to_see_that_it_is_gone() {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     let mut stranger = world.runtime.containers[&WorkerNo(1)].clone();
     stranger.held.clear();
     world.runtime.containers.insert(WorkerNo(40), stranger);
@@ -88,7 +88,7 @@ fn an_unknown_worker_is_removed_after_a_write_and_the_site_is_listed_again_to_se
 
 #[test]
 fn slots_that_others_use_are_known_after_a_crash_as_well() {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     world.cancel("a");
     world.deliver();
     report(&mut world, 1, 0);
@@ -101,7 +101,7 @@ fn slots_that_others_use_are_known_after_a_crash_as_well() {
 
 #[test]
 fn repeated_reports_of_the_same_are_not_written() {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     report(&mut world, 1, 0);
     assert!(!world.last.as_ref().unwrap().writes.is_empty());
     later(&mut world, 5_000);
@@ -111,7 +111,7 @@ fn repeated_reports_of_the_same_are_not_written() {
 
 #[test]
 fn a_report_counts_only_with_the_secret_and_the_run_of_the_worker() {
-    let mut world = with(wish(), &["a"]);
+    let mut world = with(spec(), &["a"]);
     let Input::Report { worker, run, secret, address, free } =
         world.runtime.containers[&WorkerNo(1)].report(WorkerNo(1), 0)
     else {
@@ -131,13 +131,13 @@ fn a_report_counts_only_with_the_secret_and_the_run_of_the_worker() {
 
 #[test]
 fn a_process_that_was_replaced_by_a_restart_cannot_report() {
-    let process = PoolWish {
+    let process = PoolSpec {
         runtime: Some("process".into()),
         command: vec!["game".into()],
         image: None,
         port: None,
         idle_ms: Some(600_000),
-        ..wish()
+        ..spec()
     };
     let mut world = World::new(process.check().unwrap());
     world.deliver();
@@ -159,7 +159,7 @@ fn a_process_that_was_replaced_by_a_restart_cannot_report() {
 
 #[test]
 fn a_container_that_was_created_and_not_started_is_neither_running_nor_gone() {
-    let mut world = World::new(wish().check().unwrap());
+    let mut world = World::new(spec().check().unwrap());
     world.deliver();
     world.put("a");
     later(&mut world, 1);

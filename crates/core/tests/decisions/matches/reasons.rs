@@ -1,14 +1,14 @@
 //! Reasons: what went wrong is told at once, to clients and operators, by the name of the worker, and not forgotten.
 
-use wayleave_core::matches::{Exit, Lack, PoolWish, RuntimeKind, Stage};
+use wayleave_core::matches::{Exit, Lack, PoolSpec, RuntimeKind, Stage};
 use wayleave_core::time::Millis;
 
 use super::runtime::Mood;
 use super::setup::{exit, later, tick_at, with, world};
-use super::world::{World, wish};
+use super::world::{World, spec};
 
-fn single() -> PoolWish {
-    PoolWish { slots: Some(1), max: Some(1), ..wish() }
+fn single() -> PoolSpec {
+    PoolSpec { slots: Some(1), max: Some(1), ..spec() }
 }
 
 fn of(world: &World, client: &str) -> String {
@@ -46,7 +46,7 @@ fn a_worker_that_answers_500_is_named_with_its_answer_at_once_and_until_it_is_go
 
 #[test]
 fn a_proven_worker_that_hangs_is_named_to_those_that_wait_and_forgiven_when_it_answers() {
-    let mut world = with(PoolWish { slots: Some(2), max: Some(1), ..wish() }, &["x"]);
+    let mut world = with(PoolSpec { slots: Some(2), max: Some(1), ..spec() }, &["x"]);
     let set = |world: &mut World, mood| world.runtime.containers.values_mut().for_each(|worker| worker.mood = mood);
     set(&mut world, Mood::Mute);
     world.put("a");
@@ -61,7 +61,7 @@ fn a_proven_worker_that_hangs_is_named_to_those_that_wait_and_forgiven_when_it_a
 
 #[test]
 fn a_match_that_fails_at_its_deadline_names_the_worker_once() {
-    let mut world = world(PoolWish { match_ms_max: Some(4_000), ..single() });
+    let mut world = world(PoolSpec { match_ms_max: Some(4_000), ..single() });
     world.runtime.mood = Mood::Mute;
     world.put("a");
     world.pass(10_000, &[]);
@@ -72,7 +72,7 @@ fn a_match_that_fails_at_its_deadline_names_the_worker_once() {
 
 #[test]
 fn a_pool_at_rest_remembers_its_last_failure_and_promises_no_start_after_it() {
-    let mut world = world(PoolWish { match_ms_max: Some(2_000), ..single() });
+    let mut world = world(PoolSpec { match_ms_max: Some(2_000), ..single() });
     world.runtime.broken = Some("no such image: game".into());
     world.put("a");
     world.pass(600_000, &[]);
@@ -87,7 +87,7 @@ fn a_pool_at_rest_remembers_its_last_failure_and_promises_no_start_after_it() {
 
 #[test]
 fn a_start_that_takes_longer_than_usual_is_not_estimated_as_done() {
-    let mut world = world(PoolWish { start_ms_max: Some(60_000), ..single() });
+    let mut world = world(PoolSpec { start_ms_max: Some(60_000), ..single() });
     world.put("a");
     assert_eq!(world.state.view(&"a".into()).unwrap().estimate, Some(Millis(5_000)));
     world.effects.clear();
@@ -141,12 +141,12 @@ fn a_worker_that_ends_before_it_listens_is_named_once() {
     world.apply(made);
     exit(&mut world, 1, Exit::Error("code 3".into()));
     let why = pool(&world);
-    assert!(why.contains("worker games-4d-1: it ended before it listened: it failed: code 3"), "{why}");
+    assert!(why.contains("worker games-4d-1: it ended before it listened: code 3"), "{why}");
 }
 
 #[test]
 fn a_node_that_lacks_the_runtime_of_a_pool_says_why() {
-    let mut world = world(wish());
+    let mut world = world(spec());
     world.now = world.now.after(Millis(20_000));
     let why = "the Docker engine at /var/run/docker.sock does not answer";
     world.lack = Some(Lack { runtime: RuntimeKind::Docker, why: why.into() });
@@ -158,4 +158,76 @@ fn a_node_that_lacks_the_runtime_of_a_pool_says_why() {
     let want = format!("no node can start workers of runtime 'docker': {why}");
     assert_eq!(of(&world, "a"), want);
     assert_eq!(pool(&world), format!("1 client is waiting, and {want}"));
+}
+
+/// A regression: the worker was said to be ending, while it could not be ended for the time of the reservation.
+#[test]
+fn a_worker_that_may_still_hold_a_reservation_is_told_with_whose_it_is_and_for_how_long() {
+    let mut world = world(single());
+    world.runtime.mood = Mood::Mute;
+    world.put("a");
+    world.deliver();
+    world.put("b");
+    world.pass(5_000, &[]);
+    let hold = "may still hold the reservation of client 'a', for ";
+    for why in [of(&world, "b"), pool(&world)] {
+        assert!(
+            why.starts_with(&format!("worker games-4d-1: 500; it {hold}")) || why.contains(&format!(": it {hold}")),
+            "{why}"
+        );
+        assert!(!why.contains("ending"), "{why}");
+    }
+    let worker = world.state.workers().remove(0);
+    assert!(worker.state == "draining" && worker.reason.starts_with(&format!("500; it {hold}")), "{worker:?}");
+    // Reservations last 20 s, a call that asks for one 5 s, and a worker's clock may be 1 s off.
+    world.pass(22_000, &[]);
+    let after = world.state.workers();
+    assert!(after.iter().all(|worker| !worker.reason.contains(hold)), "{after:?}");
+}
+
+#[test]
+fn a_client_whose_worker_does_not_give_up_an_earlier_reservation_is_not_told_that_a_slot_is_free() {
+    let mut world = with(PoolSpec { slots: Some(2), max: Some(1), ..spec() }, &["a"]);
+    world.runtime.containers.values_mut().for_each(|worker| worker.mood = Mood::Mute);
+    world.apply(super::world::cancel("a"));
+    world.put("a");
+    world.pass(1_500, &[]);
+    let view = world.state.view(&"a".into()).unwrap();
+    let why = view.why.to_string();
+    if why.contains("has not given up an earlier reservation of this client, which ends in ") {
+        assert!(view.estimate.is_none_or(|estimate| estimate > Millis(10_000)), "{why}: {:?}", view.estimate);
+    } else {
+        panic!("{why}");
+    }
+}
+
+#[test]
+fn a_full_worker_is_not_said_to_take_clients_and_one_that_gave_no_clear_answer_says_so() {
+    let mut world = with(PoolSpec { slots: Some(1), max: Some(1), ..spec() }, &["a"]);
+    let reason = |world: &World| world.state.workers()[0].reason.to_string();
+    assert_eq!(reason(&world), "it has no free slot");
+    assert_eq!(of(&world, "a"), "worker games-4d-1 has reserved a slot");
+    world.runtime.containers.values_mut().for_each(|worker| worker.mood = Mood::Mute);
+    later(&mut world, 2_000);
+    world.put("a");
+    world.deliver();
+    assert!(
+        reason(&world).starts_with("it is left alone for ") && reason(&world).ends_with(": 500"),
+        "{}",
+        reason(&world)
+    );
+    let doubt = "worker games-4d-1 has reserved a slot; whether it still holds it is not known: 500";
+    assert_eq!(of(&world, "a"), doubt);
+}
+
+#[test]
+fn the_age_of_a_failure_is_that_of_the_call_and_not_of_the_last_decision() {
+    let mut world = world(PoolSpec { match_ms_max: Some(2_000), ..single() });
+    world.runtime.broken = Some("no such image: game".into());
+    world.put("a");
+    world.pass(120_000, &[]);
+    let before = pool(&world);
+    world.state.look_at(world.now.after(Millis(60_000)));
+    let after = pool(&world);
+    assert!(before.contains(" ago: no such image: game") && after != before, "{before}\n{after}");
 }

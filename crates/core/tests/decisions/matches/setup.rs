@@ -1,19 +1,19 @@
 //! Worlds to start from, and what the tests look at.
 
-use wayleave_core::matches::{Answer, Ask, Effect, Exit, Input, Phase, PoolWish, Stage, Trouble, WorkerNo};
+use wayleave_core::matches::{Answer, Ask, Effect, Exit, Input, Phase, PoolSpec, Stage, Trouble, WorkerNo};
 use wayleave_core::time::{Millis, Time};
 
 use super::world::World;
 
-pub fn world(wish: PoolWish) -> World {
-    let mut world = World::new(wish.check().unwrap());
+pub fn world(spec: PoolSpec) -> World {
+    let mut world = World::new(spec.check().unwrap());
     world.deliver();
     world
 }
 
 /// A world in which these clients are matched.
-pub fn with(wish: PoolWish, clients: &[&str]) -> World {
-    let mut world = world(wish);
+pub fn with(spec: PoolSpec, clients: &[&str]) -> World {
+    let mut world = world(spec);
     for client in clients {
         world.put(client);
     }
@@ -70,8 +70,8 @@ pub fn later(world: &mut World, ms: u64) {
     tick_at(world, at);
 }
 
-pub fn set(world: &mut World, wish: PoolWish) -> Answer {
-    world.apply(Input::Set(Box::new(wish.check().unwrap())))
+pub fn set(world: &mut World, spec: PoolSpec) -> Answer {
+    world.apply(Input::Set(Box::new(spec.check().unwrap())))
 }
 
 pub fn trouble(world: &World) -> Option<&Trouble> {

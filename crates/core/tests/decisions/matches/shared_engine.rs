@@ -3,13 +3,13 @@
 //! Interleavings: (list of the other site)(list of the own one); (the own site falls silent)(list of the other site);
 //! (the own site comes back); (list of the other site while the worker is being made).
 
-use wayleave_core::matches::{Effect, Input, Phase, PoolWish, Stage, WorkerNo};
+use wayleave_core::matches::{Effect, Input, Phase, PoolSpec, Stage, WorkerNo};
 
 use super::setup::{later, phases, verified, with, world};
-use super::world::{World, wish};
+use super::world::{World, spec};
 
-fn long() -> PoolWish {
-    PoolWish { reservation_ms: Some(60_000), ..wish() }
+fn long() -> PoolSpec {
+    PoolSpec { reservation_ms: Some(60_000), ..spec() }
 }
 
 fn listed(world: &World, site: &str) -> Input {
@@ -66,7 +66,7 @@ fn a_worker_of_a_site_that_is_silent_moves_to_the_site_that_lists_it() {
 
 #[test]
 fn a_worker_that_is_being_made_is_made_once_though_its_site_changes_its_name() {
-    let mut world = world(PoolWish { start_ms_max: Some(60_000), ..long() });
+    let mut world = world(PoolSpec { start_ms_max: Some(60_000), ..long() });
     world.runtime.shared = true;
     world.put("a");
     // It is made, and nobody hears of it.

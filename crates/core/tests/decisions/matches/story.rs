@@ -7,17 +7,17 @@
 
 use std::fmt::Write as _;
 
-use wayleave_core::matches::{Answer, Effect, Exit, Input, MatchState, PoolWish, WorkerNo, Write};
+use wayleave_core::matches::{Answer, Effect, Exit, Input, MatchState, PoolSpec, WorkerNo, Write};
 use wayleave_core::time::Millis;
 
 use super::runtime::Mood;
-use super::world::{World, asker, wish};
+use super::world::{World, asker, spec};
 
 stories! { "matches", tell: cold_start, warm_match, crash, breaker }
 
 fn tell(text: &str) -> String {
-    let wish = PoolWish { slots: Some(1), ..wish() };
-    let mut world = World::new(wish.check().unwrap());
+    let spec = PoolSpec { slots: Some(1), ..spec() };
+    let mut world = World::new(spec.check().unwrap());
     world.deliver();
     let mut out = String::new();
     for line in text.lines().filter(|line| !line.starts_with(' ')) {

@@ -5,14 +5,14 @@
 //! without it)(created); (create)(failed at its deadline)(removed: there was nothing)(created); (restart)(delete)(list
 //! without it).
 
-use wayleave_core::matches::{Effect, Exit, Input, Make, Phase, PoolWish, WorkerNo};
+use wayleave_core::matches::{Effect, Exit, Input, Make, Phase, PoolSpec, WorkerNo};
 use wayleave_core::time::Millis;
 
 use super::setup::{exit, later, phases, with, world};
-use super::world::{World, wish};
+use super::world::{World, spec};
 
-fn slow() -> PoolWish {
-    PoolWish { start_ms_max: Some(300_000), idle_ms: Some(600_000), ..wish() }
+fn slow() -> PoolSpec {
+    PoolSpec { start_ms_max: Some(300_000), idle_ms: Some(600_000), ..spec() }
 }
 
 /// A world in which a worker is being made, and the order for it, which its Maker has begun.

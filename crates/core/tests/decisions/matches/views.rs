@@ -3,17 +3,17 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wayleave_core::matches::{
-    Answer, Effect, Exit, Input, PoolSummary, PoolView, PoolWish, Settings, Stage, WorkerView,
+    Answer, Effect, Exit, Input, PoolSpec, PoolSummary, PoolView, Settings, Stage, WorkerView,
 };
 use wayleave_core::time::Millis;
 
 use super::setup::{exit, later, phases, with, world};
-use super::world::wish;
+use super::world::spec;
 
 #[test]
 fn lists_and_pools_show_neither_tokens_nor_values_of_the_environment() {
     let env = [("API_KEY".to_owned(), "hunter2".to_owned())].into();
-    let mut world = with(PoolWish { env, ..wish() }, &["a"]);
+    let mut world = with(PoolSpec { env, ..spec() }, &["a"]);
     let listed = world.state.matches(None, 10);
     assert_eq!(listed[0].1.matched.as_ref().unwrap().token, None);
     let Answer::Match(own) = world.put("a") else { panic!() };
@@ -30,7 +30,7 @@ fn lists_and_pools_show_neither_tokens_nor_values_of_the_environment() {
 
 #[test]
 fn slots_that_are_coming_count_only_as_often_as_a_worker_may_be_used() {
-    let mut world = world(PoolWish { slots: Some(10), uses_max: Some(1), max: Some(3), ..wish() });
+    let mut world = world(PoolSpec { slots: Some(10), uses_max: Some(1), max: Some(3), ..spec() });
     for client in ["a", "b", "c"] {
         world.put(client);
     }
@@ -40,7 +40,7 @@ fn slots_that_are_coming_count_only_as_often_as_a_worker_may_be_used() {
 
 #[test]
 fn an_estimate_counts_from_when_the_worker_began_to_be_made() {
-    let mut world = with(PoolWish { idle_ms: Some(600_000), ..wish() }, &["a"]);
+    let mut world = with(PoolSpec { idle_ms: Some(600_000), ..spec() }, &["a"]);
     exit(&mut world, 1, Exit::Clean);
     world.pass(100_000, &[]);
     world.put("a");
@@ -56,7 +56,7 @@ fn an_estimate_counts_from_when_the_worker_began_to_be_made() {
 
 #[test]
 fn a_failed_client_is_not_told_to_come_back_at_once() {
-    let mut world = with(PoolWish { slots: Some(1), max: Some(1), match_ms_max: Some(2_000), ..wish() }, &["a"]);
+    let mut world = with(PoolSpec { slots: Some(1), max: Some(1), match_ms_max: Some(2_000), ..spec() }, &["a"]);
     world.put("b");
     later(&mut world, 2_000);
     let Answer::Match(view) = world.put("b") else { panic!() };
@@ -79,9 +79,9 @@ fn everything_that_travels_between_nodes_can_be_encoded() {
 #[test]
 fn debug_output_names_variables_of_the_environment_without_their_values() {
     let env = [("API_KEY".to_owned(), "hunter2".to_owned())].into();
-    let wish = PoolWish { env, ..wish() };
-    let settings = wish.clone().check().unwrap();
-    for shown in [format!("{wish:?}"), format!("{settings:?}"), format!("{:?}", Input::Set(Box::new(settings)))] {
+    let spec = PoolSpec { env, ..spec() };
+    let settings = spec.clone().check().unwrap();
+    for shown in [format!("{spec:?}"), format!("{settings:?}"), format!("{:?}", Input::Set(Box::new(settings)))] {
         assert!(shown.contains("API_KEY") && !shown.contains("hunter2"), "{shown}");
     }
 }

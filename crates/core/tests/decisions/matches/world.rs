@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::matches::{
-    Answer, Asker, Decision, Effect, Input, Lack, MatchRow, MatchState, MatchView, Phase, PoolRow, PoolWish,
+    Answer, Asker, Decision, Effect, Input, Lack, MatchRow, MatchState, MatchView, Phase, PoolRow, PoolSpec,
     RuntimeKind, Settings, Stage, State, Verdict, WorkerNo, WorkerRow, Write,
 };
 use wayleave_core::names::{ClientName, SiteName};
@@ -59,8 +59,8 @@ pub struct World {
     entropy: u128,
 }
 
-pub fn wish() -> PoolWish {
-    PoolWish {
+pub fn spec() -> PoolSpec {
+    PoolSpec {
         runtime: Some("docker".into()),
         image: Some("game".into()),
         port: Some(80),
@@ -70,7 +70,7 @@ pub fn wish() -> PoolWish {
         start_ms_max: Some(8_000),
         match_ms_max: Some(120_000),
         reservation_ms: Some(20_000),
-        ..PoolWish::default()
+        ..PoolSpec::default()
     }
 }
 

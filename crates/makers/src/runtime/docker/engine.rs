@@ -40,6 +40,15 @@ pub fn silent(address: &str, why: &str) -> Failure {
     Failure::new(format!("the Docker engine at {address} does not answer: {why}; {remedy}"))
 }
 
+/// An address as it may be shown: `DOCKER_HOST` may hold a name and a password.
+pub fn without_credentials(address: &str) -> String {
+    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    // The path of a socket may hold anything, and an authority ends at the last @.
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
+}
+
 /// No answer came, so that the call failed on its way.
 const fn is_silence(error: &Error) -> bool {
     matches!(
@@ -87,4 +96,22 @@ pub fn is_conflict(error: &Error) -> bool {
 /// It is so already.
 pub fn is_unchanged(error: &Error) -> bool {
     status(error) == Some(304)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_credentials() {
+        for (address, shown) in [
+            ("tcp://anna:s3cret@engine:2375", "tcp://engine:2375"),
+            ("https://a:b@c@engine/path@x", "https://engine/path@x"),
+            ("tcp://[::1]:2375", "tcp://[::1]:2375"),
+            ("unix:///run/d@cker.sock", "unix:///run/d@cker.sock"),
+            ("/run/d@cker.sock", "/run/d@cker.sock"),
+        ] {
+            assert_eq!(without_credentials(address), shown);
+        }
+    }
 }

@@ -21,29 +21,25 @@ use bollard::query_parameters::{
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures::{StreamExt, TryStreamExt};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use wayleave_core::matches::{Exit, Found, Instance, Make, RuntimeKind};
 use wayleave_core::names::PoolName;
 
 use self::engine::{Engine, by, is_conflict, is_missing, is_unchanged};
 use self::state::ContainerView;
 use super::kept::Kept;
-use super::{Ended, Failure, Runtime, WorkerKey};
+use super::{Ended, Failure, Removed, Runtime, WorkerKey};
+use crate::limits::{CREATES_MAX, EVENTS_MAX, LOOKS_AT_ONCE_MAX, OUTPUT_BYTES_MAX, STOP_GRACE};
 
 /// Deadline of the first contact.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Deadline that the client puts on single calls; ours are shorter or longer, as the order says.
 const CALL_SECS: u64 = 3_600;
-/// A worker gets this long to end by itself, at most; then Docker kills it.
-const GRACE: Duration = Duration::from_secs(25);
-/// Containers that are looked at side by side.
-const LOOKS_AT_ONCE: usize = 8;
-/// Pause between looks at something that takes a moment.
-const LOOK: Duration = Duration::from_millis(20);
-/// News that nobody has taken yet.
-const EVENTS_MAX: usize = 1_024;
+/// Pause between looks at something that takes a moment; it doubles.
+const LOOK_MIN: Duration = Duration::from_millis(20);
+const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Lines of output that are asked for: more than the bound on the log holds of usual ones.
 const LOG_LINES: &str = "5000";
 
@@ -51,9 +47,7 @@ const LOG_LINES: &str = "5000";
 pub const SOCKET: &str = "/var/run/docker.sock";
 /// Reading the output of a container must not hold up its removal for longer.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
-/// Bytes of output that are kept of a removed container.
-const LAST_OUTPUT_BYTES: usize = 256 * 1024;
-/// The file that they are kept in.
+/// The file that the output of a removed container is kept in.
 const LOG_FILE: &str = "log";
 
 /// Workers as containers. When it is dropped they go on.
@@ -62,6 +56,8 @@ pub struct DockerRuntime {
     engine: Engine,
     /// The output of removed containers, which the engine forgets.
     kept: Option<Arc<Kept>>,
+    /// Containers that the engine may be asked to create: a permit is back when it has answered.
+    creates: Arc<Semaphore>,
 }
 
 impl DockerRuntime {
@@ -70,18 +66,22 @@ impl DockerRuntime {
     /// # Errors
     /// If no engine answers.
     pub async fn connect(socket: Option<&str>) -> Result<Self, Failure> {
-        let named = || std::env::var("DOCKER_HOST").unwrap_or_else(|_| SOCKET.to_owned());
-        let address: Arc<str> = socket.map_or_else(named, str::to_owned).into();
+        let of_environment = || std::env::var("DOCKER_HOST").unwrap_or_else(|_| SOCKET.to_owned());
+        let named = socket.map_or_else(of_environment, str::to_owned);
+        let address: Arc<str> = engine::without_credentials(&named).into();
         let docker = match socket {
             Some(path) => Docker::connect_with_unix(path, CALL_SECS, API_DEFAULT_VERSION),
             None => Docker::connect_with_defaults().map(|docker| docker.with_timeout(Duration::from_secs(CALL_SECS))),
         };
-        let unreached = |error: bollard::errors::Error| engine::silent(&address, &engine::reason(&error));
+        // An address that cannot be used is part of the reason.
+        let reason = |error: &bollard::errors::Error| engine::reason(error).replace(&named, &address);
+        let unreached = |error: bollard::errors::Error| engine::silent(&address, &reason(&error));
         let docker = docker.map_err(unreached)?;
         let docker = timeout(CONNECT, docker.negotiate_version()).await;
         let docker = docker.map_err(|_| engine::silent(&address, &format!("nothing came within {CONNECT:?}")))?;
         let docker = docker.map_err(unreached)?;
-        Ok(Self { engine: Engine { docker, address }, kept: None })
+        let creates = Arc::new(Semaphore::new(CREATES_MAX));
+        Ok(Self { engine: Engine { docker, address }, kept: None, creates })
     }
 
     /// The same, and the output of containers that it removes is kept in a folder, within bounds.
@@ -123,12 +123,23 @@ impl DockerRuntime {
     /// (the worker is removed: there is nothing yet)(the engine creates it): so a task waits for the engine in any case,
     /// and removes a container that nobody wants any more. If it was created just before the order was given up, the order
     /// to remove the worker, which waits for its turn until then, finds it.
+    ///
+    /// Such tasks are bounded: the task holds a permit until the engine has answered. An order that is given up while it
+    /// waits for one has sent nothing.
     async fn create_container(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<bool, Failure> {
         let options = CreateContainerOptionsBuilder::default().name(&worker.to_string()).build();
         let (engine, key, body) = (self.engine.clone(), worker.clone(), container::body(worker, make)?);
+        let permit = Arc::clone(&self.creates).acquire_owned();
+        let Ok(Ok(permit)) = timeout_at(deadline, permit).await else {
+            let address = &self.engine.address;
+            return Err(Failure::new(format!(
+                "the Docker engine at {address} has not answered {CREATES_MAX} earlier orders to create a container"
+            )));
+        };
         let wanted = Arc::new(());
         let is_wanted = Arc::downgrade(&wanted);
         let created = tokio::spawn(async move {
+            let _permit = permit;
             let created = engine.docker.create_container(Some(options), body).await;
             if let (Ok(created), 0) = (&created, is_wanted.strong_count()) {
                 // Not by force: another node that shares the engine may have found and started it by now.
@@ -168,12 +179,14 @@ impl DockerRuntime {
     }
 
     /// Keeps the output of a container that is about to be removed. What cannot be read is not missed.
-    async fn keep_output(&self, worker: &WorkerKey, id: &str, deadline: Instant) {
+    async fn keep_output(&self, seen: &ContainerView, deadline: Instant) {
         let Some(kept) = self.kept.clone() else { return };
         let soon = deadline.min(Instant::now() + LAST_OUTPUT);
-        let Ok(text) = self.output(id, LAST_OUTPUT_BYTES, soon).await else { return };
-        let worker = worker.clone();
-        _ = spawn_blocking(move || kept.keep_text(&worker, LOG_FILE, &text, SystemTime::now())).await;
+        let bytes = usize::try_from(OUTPUT_BYTES_MAX).unwrap_or(usize::MAX);
+        let Ok(text) = self.output(&seen.id, bytes, soon).await else { return };
+        let worker = seen.worker.clone();
+        let end = seen.exit.as_ref().map_or_else(|| "it was removed while it ran".to_owned(), Exit::to_string);
+        _ = spawn_blocking(move || kept.keep_text(&worker, LOG_FILE, &text, &end, SystemTime::now())).await;
     }
 
     /// The output of a container that was removed.
@@ -190,7 +203,7 @@ impl DockerRuntime {
         if !seen.runs {
             let is_last = |instance: &Instance| make.last.as_ref().is_some_and(|last| last.is_run(instance));
             if let (Some(exit), Some(_)) = (&seen.exit, seen.instance.as_ref().filter(|run| !is_last(run))) {
-                return Err(ended(exit));
+                return Err(Failure::new(exit));
             }
             let start = self.engine.docker.start_container(&seen.id, None::<StartContainerOptions>);
             match by(deadline, "start the container", start).await? {
@@ -202,21 +215,28 @@ impl DockerRuntime {
             let seen = self.look(worker, deadline).await?.ok_or_else(|| Failure::new("its container is gone"))?;
             match (seen.runs, seen.instance, seen.port, &seen.exit) {
                 (true, Some(instance), Some(_), _) => return Ok(instance),
-                (false, _, _, Some(exit)) => return Err(ended(exit)),
+                (false, _, _, Some(exit)) => return Err(Failure::new(exit)),
                 _ if Instant::now() >= deadline => {
                     return Err(Failure::new("Docker started the container and published no port"));
                 }
-                _ => sleep(LOOK).await,
+                _ => sleep(LOOK_MIN).await,
             }
         }
     }
 }
 
-fn ended(exit: &Exit) -> Failure {
-    Failure::new(match exit {
-        Exit::Clean => "it ended at once, without an error",
-        Exit::Error(why) => why,
-    })
+/// Pauses between looks at something that another order is doing: the engine is not asked ever again without a rest.
+struct Pauses(Duration);
+
+impl Pauses {
+    const fn new() -> Self {
+        Self(LOOK_MIN)
+    }
+
+    async fn next(&mut self) {
+        sleep(self.0).await;
+        self.0 = (self.0 * 2).min(LOOK_MAX);
+    }
 }
 
 #[async_trait]
@@ -228,10 +248,11 @@ impl Runtime for DockerRuntime {
     async fn create(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<Instance, Failure> {
         if self.look(worker, deadline).await?.is_none() {
             image::ensure(&self.engine, make, deadline).await?;
+            let mut pauses = Pauses::new();
             // Docker takes a name before it shows the container: that of an order at the same time is waited for.
             while !self.create_container(worker, make, deadline).await? && self.look(worker, deadline).await?.is_none()
             {
-                sleep(LOOK).await;
+                pauses.next().await;
             }
         }
         self.start(worker, make, deadline).await
@@ -244,7 +265,7 @@ impl Runtime for DockerRuntime {
     async fn stop(&self, worker: &WorkerKey, deadline: Instant) -> Result<(), Failure> {
         let Some(seen) = self.look(worker, deadline).await?.filter(|seen| seen.runs) else { return Ok(()) };
         let left = deadline.saturating_duration_since(Instant::now());
-        let grace = left.saturating_sub(Duration::from_secs(2)).min(GRACE).as_secs();
+        let grace = left.saturating_sub(Duration::from_secs(2)).min(STOP_GRACE).as_secs();
         let options = StopContainerOptionsBuilder::default().t(i32::try_from(grace).unwrap_or(10)).build();
         match by(deadline, "stop the container", self.engine.docker.stop_container(&seen.id, Some(options))).await? {
             Err(error) if !is_missing(&error) && !is_unchanged(&error) => {
@@ -255,9 +276,14 @@ impl Runtime for DockerRuntime {
     }
 
     async fn remove(&self, worker: &WorkerKey, deadline: Instant) -> Result<(), Failure> {
+        let (mut kept, mut pauses) = (None, Pauses::new());
         loop {
             let Some(seen) = self.look(worker, deadline).await? else { return Ok(()) };
-            self.keep_output(worker, &seen.id, deadline).await;
+            // Once, however often the engine says that another order is removing it.
+            if kept.as_ref() != Some(&seen.id) {
+                self.keep_output(&seen, deadline).await;
+                kept = Some(seen.id.clone());
+            }
             let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
             match by(deadline, "remove the container", self.engine.docker.remove_container(&seen.id, Some(options)))
                 .await?
@@ -265,7 +291,7 @@ impl Runtime for DockerRuntime {
                 Ok(()) => {}
                 Err(error) if is_missing(&error) => return Ok(()),
                 // It is being removed by another order.
-                Err(error) if is_conflict(&error) && Instant::now() < deadline => sleep(LOOK).await,
+                Err(error) if is_conflict(&error) && Instant::now() < deadline => pauses.next().await,
                 Err(error) => return Err(self.engine.told("remove the container", &error)),
             }
         }
@@ -286,7 +312,7 @@ impl Runtime for DockerRuntime {
                 Err(error) => Err(self.engine.told("look at a container", &error)),
             }
         });
-        let found = futures::stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE);
+        let found = futures::stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE_MAX);
         found.try_filter_map(|found| std::future::ready(Ok(found))).try_collect().await
     }
 
@@ -298,6 +324,12 @@ impl Runtime for DockerRuntime {
                 kept.ok_or_else(|| Failure::new(format!("there is no worker {worker} here")))
             }
         }
+    }
+
+    async fn removed(&self, pool: &PoolName) -> Vec<Removed> {
+        let Some(kept) = self.kept.clone() else { return Vec::new() };
+        let pool = pool.clone();
+        spawn_blocking(move || kept.list(&pool)).await.unwrap_or_default()
     }
 
     fn events(&self) -> mpsc::Receiver<Ended> {

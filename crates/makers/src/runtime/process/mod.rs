@@ -1,7 +1,7 @@
 //! The process runtime: workers are processes of this machine. The embedded default.
 //!
 //! Processes outlive the server. What it has started it finds again by *records*, one file per worker in a state folder
-//! that one server at a time uses. In the order in which a server may die:
+//! that one server at a time uses, also among copies of it (see `claim`). In the order in which a server may die:
 //!
 //! | it dies | found by the next server |
 //! |---|---|
@@ -17,6 +17,7 @@
 //! server that is itself the first process of a container does not: give such a container an init (`docker run --init`),
 //! or what its workers leave behind stays in the process table.
 
+mod claim;
 mod ending;
 mod output;
 mod ports;
@@ -27,7 +28,7 @@ mod watch;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
@@ -45,12 +46,14 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use wayleave_core::matches::{Found, Instance, Make, RuntimeKind};
 use wayleave_core::names::PoolName;
 
+use self::claim::Claim;
 pub(crate) use self::ending::signal_name;
 use self::record::Record;
 use self::watch::Watch;
 use self::worker::{Making, Worker};
 use super::kept::Kept;
-use super::{Ended, Failure, Runtime, WorkerKey};
+use super::{Ended, Failure, Removed, Runtime, WorkerKey};
+use crate::limits::{EVENTS_MAX, STOP_GRACE};
 
 /// How often logs are looked at.
 const LOGS_BOUND_EVERY: Duration = Duration::from_millis(250);
@@ -58,10 +61,6 @@ const LOGS_BOUND_EVERY: Duration = Duration::from_millis(250);
 const OLD_FORGOTTEN_EVERY: Duration = Duration::from_secs(60 * 60);
 /// How often a killed process is looked at: those of others tell nobody when they end.
 const ENDING_LOOK: Duration = Duration::from_millis(20);
-/// The file of the state folder that a server has locked.
-const LOCK: &str = "lock";
-/// News that nobody has taken yet. Beyond that they are dropped, and lists tell the same.
-const EVENTS_MAX: usize = 1_024;
 
 /// How the process runtime works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,8 +121,7 @@ struct Shared {
     /// The output of removed workers.
     kept: Kept,
     handle: Handle,
-    /// Locked while the runtime exists.
-    _lock: File,
+    _claim: Claim,
 }
 
 impl ProcessRuntime {
@@ -205,7 +203,9 @@ impl Runtime for ProcessRuntime {
     async fn stop(&self, worker: &WorkerKey, deadline: Instant) -> Result<(), Failure> {
         let Some(worker) = self.shared.known(worker) else { return Ok(()) };
         self.signal(&worker, Signal::TERM).await?;
-        self.ended(&worker, deadline).await.map_err(|why| Failure::new(format!("{why} after SIGTERM")))
+        self.ended(&worker, deadline.min(Instant::now() + STOP_GRACE))
+            .await
+            .map_err(|why| Failure::new(format!("{why} after SIGTERM")))
     }
 
     async fn remove(&self, worker: &WorkerKey, deadline: Instant) -> Result<(), Failure> {
@@ -247,6 +247,11 @@ impl Runtime for ProcessRuntime {
         timeout_at(deadline, read).await.unwrap_or_else(|_| Err(Failure::new("the disk did not answer in time")))
     }
 
+    async fn removed(&self, pool: &PoolName) -> Vec<Removed> {
+        let (shared, pool) = (Arc::clone(&self.shared), pool.clone());
+        spawn_blocking(move || shared.kept.list(&pool)).await.unwrap_or_default()
+    }
+
     fn events(&self) -> mpsc::Receiver<Ended> {
         let (sender, receiver) = mpsc::channel(EVENTS_MAX);
         *self.shared.events.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
@@ -259,11 +264,7 @@ impl Shared {
         let state = settings.state.display().to_string();
         let unusable = |error: io::Error| Failure::new(format!("the state folder {state} cannot be used: {error}"));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&settings.state).map_err(unusable)?;
-        let lock = File::create(settings.state.join(LOCK)).map_err(unusable)?;
-        if lock.try_lock().is_err() {
-            let remedy = "stop it, or give this one another folder";
-            return Err(Failure::new(format!("another server uses the state folder {state}: {remedy}")));
-        }
+        let claim = Claim::take(&settings.state)?;
         let shared = Arc::new(Self {
             boot: system::boot_id().map_err(unusable)?,
             ports: ports::Ports::default(),
@@ -272,7 +273,7 @@ impl Shared {
             watch: Watch::start().map_err(unusable)?,
             kept: Kept::new(settings.state.join("ended")),
             handle,
-            _lock: lock,
+            _claim: claim,
             settings,
         });
         for folder in record::folders(&shared.settings.state).map_err(unusable)? {
@@ -309,9 +310,9 @@ impl Shared {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
-    fn keep_output(&self, worker: &WorkerKey, folder: &Path) {
+    fn keep_output(&self, worker: &WorkerKey, folder: &Path, end: &str) {
         _ = output::bound(folder);
-        self.kept.keep_files(worker, folder, &[output::FILE, output::BEFORE], SystemTime::now());
+        self.kept.keep_files(worker, folder, &[output::FILE, output::BEFORE], end, SystemTime::now());
     }
 
     /// Only a hint: if nobody listens, lists tell it.

@@ -9,10 +9,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use crate::limits::OUTPUT_BYTES_MAX;
+
 pub const FILE: &str = "log";
 pub const BEFORE: &str = "log.before";
-/// The bound of each of the two files.
-pub const BYTES_MAX: u64 = 256 * 1024;
+
 /// Opens the file for a worker to write to.
 pub fn open(folder: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(folder.join(FILE))
@@ -21,10 +22,10 @@ pub fn open(folder: &Path) -> io::Result<File> {
 /// Cuts the file if it is above its bound.
 pub fn bound(folder: &Path) -> io::Result<()> {
     let path = folder.join(FILE);
-    if fs::metadata(&path)?.len() <= BYTES_MAX {
+    if fs::metadata(&path)?.len() <= OUTPUT_BYTES_MAX {
         return Ok(());
     }
-    let tail = tail(&path, BYTES_MAX)?;
+    let tail = tail(&path, OUTPUT_BYTES_MAX)?;
     let new = folder.join("log.new");
     fs::write(&new, tail)?;
     fs::rename(&new, folder.join(BEFORE))?;
@@ -75,13 +76,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut worker = open(folder.path()).unwrap();
         let line = |n: u64| format!("{n:015}\n");
-        let lines = 3 * BYTES_MAX / 16;
+        let lines = 3 * OUTPUT_BYTES_MAX / 16;
         (0..lines).for_each(|n| worker.write_all(line(n).as_bytes()).unwrap());
         bound(folder.path()).unwrap();
         worker.write_all(b"after\n").unwrap();
         assert_eq!(fs::read_to_string(folder.path().join(FILE)).unwrap(), "after\n");
         let text = read(folder.path(), usize::MAX).unwrap();
-        assert_eq!(text.len() as u64, BYTES_MAX + 6);
+        assert_eq!(text.len() as u64, OUTPUT_BYTES_MAX + 6);
         assert!(text.ends_with(&format!("{}after\n", line(lines - 1))), "the tail is kept");
         assert_eq!(last_line(folder.path()).as_deref(), Some("after"));
         bound(folder.path()).unwrap();

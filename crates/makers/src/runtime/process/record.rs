@@ -14,7 +14,7 @@ use wayleave_core::matches::{Exit, Instance, WorkerNo};
 use wayleave_core::names;
 
 use super::system;
-use crate::runtime::WorkerKey;
+use crate::runtime::{WorkerKey, worker_folder};
 
 const FILE: &str = "record.json";
 const VERSION: u32 = 1;
@@ -124,10 +124,9 @@ impl Record {
     }
 }
 
-/// Where a worker's files are. A pool's name is made of letters, digits, `.`, `_` and `-`, and starts with a letter or a
-/// digit, so it is the name of a folder.
+/// Where a worker's files are.
 pub fn folder(state: &Path, worker: &WorkerKey) -> PathBuf {
-    state.join("workers").join(&*worker.pool).join(format!("{:016x}-{}", worker.generation, worker.worker.0))
+    worker_folder(&state.join("workers"), worker)
 }
 
 /// The folders of all workers. Pools without any are forgotten, which nobody else may do: a worker may be about to get

@@ -19,7 +19,7 @@ const INHERITED: &[&str] = &["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TM
 
 /// What a worker is told besides its recipe.
 #[derive(Debug)]
-pub struct Told<'a> {
+pub struct RunEnvironment<'a> {
     /// Where to listen.
     pub host: IpAddr,
     /// On which port.
@@ -30,7 +30,7 @@ pub struct Told<'a> {
 
 /// Starts it, as the leader of a process group of its own: what it starts ends with it, and an interrupt of the server's
 /// terminal does not reach it.
-pub fn spawn(make: &Make, told: &Told<'_>, output: File) -> Result<Process, Failure> {
+pub fn spawn(make: &Make, told: &RunEnvironment<'_>, output: File) -> Result<Process, Failure> {
     let Some((program, arguments)) = make.recipe.command.split_first() else {
         return Err(Failure::new("the pool has no command: give the program and its arguments"));
     };

@@ -30,16 +30,17 @@ pub struct Stat {
 impl Stat {
     /// Of a process; `None` if there is none.
     pub fn of(pid: i32) -> io::Result<Option<Self>> {
-        match unless_gone(std::fs::read_to_string(format!("/proc/{pid}/stat")))? {
+        match unless_gone(std::fs::read(format!("/proc/{pid}/stat")))? {
             None => Ok(None),
             Some(line) => Self::parse(&line).map(Some).ok_or_else(|| io::Error::other("/proc tells it in another way")),
         }
     }
 
-    /// The name, in parentheses, may hold anything, also parentheses and blanks: fields are counted after its end.
-    fn parse(line: &str) -> Option<Self> {
-        let (_, rest) = line.rsplit_once(')')?;
-        let mut fields = rest.split_ascii_whitespace();
+    /// The name, in parentheses, may hold any bytes, also parentheses, blanks and what is not UTF-8: fields are counted
+    /// after its end.
+    fn parse(line: &[u8]) -> Option<Self> {
+        let end = line.iter().rposition(|byte| *byte == b')')?;
+        let mut fields = std::str::from_utf8(line.get(end + 1..)?).ok()?.split_ascii_whitespace();
         let ended = matches!(fields.next()?, "Z" | "X" | "x");
         let group = fields.nth(1)?.parse().ok()?;
         let started = fields.nth(16)?.parse().ok()?;
@@ -68,7 +69,7 @@ pub fn runs(pid: i32, started: u64) -> bool {
     }
 }
 
-/// Every process that carries a run's mark and has not ended, without those that may not be looked at.
+/// Every process that carries a run's mark and has not ended, without those that may not be looked at, or end meanwhile.
 ///
 /// # Errors
 /// If that cannot be told of some process.
@@ -76,7 +77,12 @@ pub fn marked(mark: &str) -> io::Result<Vec<i32>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        if Stat::of(pid)?.is_some_and(|stat| !stat.ended) && is_marked(pid, mark)? {
+        // What may not be looked at is of another user, and carries none that matters.
+        let stat = match Stat::of(pid) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => continue,
+            other => other?,
+        };
+        if stat.is_some_and(|stat| !stat.ended) && is_marked(pid, mark)? {
             found.push(pid);
         }
     }
@@ -111,10 +117,26 @@ mod tests {
         let rest = "S 1 77 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
         let want = Stat { ended: false, group: 77, started: 4242 };
         for name in ["sh", "a b", "x) Z 9 (y", ")"] {
-            assert_eq!(Stat::parse(&format!("123 ({name}) {rest}")), Some(want), "{name}");
+            assert_eq!(Stat::parse(format!("123 ({name}) {rest}").as_bytes()), Some(want), "{name}");
         }
-        assert!(Stat::parse(&format!("1 (a) {}", rest.replacen('S', "Z", 1))).is_some_and(|stat| stat.ended));
-        assert_eq!(Stat::parse("1 (a) S 1"), None);
+        assert!(Stat::parse(format!("1 (a) {}", rest.replacen('S', "Z", 1)).as_bytes()).is_some_and(|stat| stat.ended));
+        assert_eq!(Stat::parse(b"1 (a) S 1"), None);
+    }
+
+    /// Any user may run a program of such a name.
+    #[test]
+    fn a_process_whose_name_is_not_utf_8_hides_no_other() {
+        use std::os::unix::ffi::OsStrExt;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(std::ffi::OsStr::from_bytes(b"odd \xff)"));
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        let mut odd = std::process::Command::new(&program).arg("1000").env(MARK, "odd-name").spawn().unwrap();
+        let pid = odd.id() as i32;
+        let (stat, marked) = (Stat::of(pid), marked("odd-name"));
+        odd.kill().unwrap();
+        odd.wait().unwrap();
+        assert!(stat.is_ok_and(|stat| stat.is_some_and(|stat| !stat.ended)));
+        assert_eq!(marked.unwrap(), [pid]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use wayleave_core::matches::{Exit, Found, Instance, Make};
 
 use super::ports::Port;
 use super::record::{self, Process, Record};
-use super::spawn::{Told, spawn};
+use super::spawn::{RunEnvironment, spawn};
 use super::{Shared, ending, output, system};
 use crate::runtime::{Ended, Failure, WorkerKey};
 
@@ -34,6 +34,8 @@ struct State {
     port: Option<Port>,
     /// Where its process is watched. Its end is recorded from there, so until then the process counts as running.
     watched: Option<u64>,
+    /// The last signal that it was sent by an order, if its run has not ended by itself before.
+    told_to_end: Option<Signal>,
     /// Its files are removed: callers that still have this object look again.
     gone: bool,
 }
@@ -79,10 +81,7 @@ impl Worker {
             match &record.exit {
                 None => return Ok(Making::Done(instance)),
                 Some(exit) if make.last.as_ref().is_none_or(|last| !last.is_run(&instance)) => {
-                    return Err(Failure::new(match exit {
-                        Exit::Clean => "it ended at once, without an error",
-                        Exit::Error(why) => why,
-                    }));
+                    return Err(Failure::new(exit));
                 }
                 Some(_) => {
                     let left = |error| Failure::new(format!("what is left of its last run cannot be told: {error}"));
@@ -104,7 +103,7 @@ impl Worker {
         let address = format!("{reached_at}:{}", port.number);
         let mut record = Record::new(&self.key, &shared.boot, super::random_mark()?, address, port.number);
         record.write(&self.folder).map_err(|error| unwritten(&error))?;
-        let told = Told { host, port: port.number, mark: &record.mark };
+        let told = RunEnvironment { host, port: port.number, mark: &record.mark };
         let log =
             output::open(&self.folder).map_err(|error| Failure::new(format!("its log cannot be opened: {error}")));
         let process = match log.and_then(|log| spawn(make, &told, log)) {
@@ -120,7 +119,7 @@ impl Worker {
         let written = record.write(&self.folder);
         let instance = record.instance().ok_or_else(|| Failure::new("it has no process"));
         state.record = Some(record);
-        state.port = Some(port);
+        (state.port, state.told_to_end) = (Some(port), None);
         self.watch(state, shared, pidfd);
         if let Err(error) = written {
             ending::signal_group(process, Signal::KILL);
@@ -218,15 +217,16 @@ impl Worker {
 
     /// Signals the processes of a run that has not ended.
     pub fn signal(&self, shared: &Shared, signal: Signal) {
-        let state = self.lock();
+        let mut state = self.lock();
         if let Some(record) = state.record.as_ref().filter(|record| record.runs(&shared.boot))
             && let Some(process) = record.process
         {
             ending::signal_group(process, signal);
+            state.told_to_end = Some(signal);
         }
     }
 
-    /// Told whenever a run ends.
+    /// RunEnvironment whenever a run ends.
     pub fn ends(&self) -> watch::Receiver<()> {
         self.ended.subscribe()
     }
@@ -246,7 +246,13 @@ impl Worker {
         {
             return Ok(false);
         }
-        shared.keep_output(&self.key, &self.folder);
+        let exit = state.record.as_ref().and_then(|record| record.exit.as_ref());
+        let end = match (state.told_to_end, exit) {
+            (Some(Signal::KILL), _) => "it was removed while it ran".to_owned(),
+            (Some(_), _) => "it was stopped".to_owned(),
+            (None, exit) => exit.map_or_else(String::new, Exit::to_string),
+        };
+        shared.keep_output(&self.key, &self.folder, &end);
         record::erase(&self.folder).map_err(|error| Failure::new(format!("its files cannot be removed: {error}")))?;
         *state = State { gone: true, ..State::default() };
         shared.forget(&self.key);

@@ -13,15 +13,17 @@ use wayleave_api::pools::{
     CheckedReport, GetWorkerLogQuery, GetWorkerLogResponse, ListPoolsResponse, ListWorkersResponse, Pool, PoolSummary,
     RemovedWorker, ReportWorkerRequest, SetPoolRequest, Worker,
 };
-use wayleave_api::{Code, Problem};
+use wayleave_api::{Code, Problem, Timestamp};
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::names;
+use wayleave_core::limits::REMOVED_WORKERS_SHOWN;
+use wayleave_core::matches::{RemovedView, WorkerView};
+use wayleave_core::names::{self, PoolName};
 use wayleave_shard::matches::WorkerReport;
 
 use crate::http::app::App;
 use crate::http::extract::{JsonBody, PoolInPath, QueryOf, WorkerInPath};
 use crate::http::refused::Refused;
-use crate::worker_logs::LogOf;
+use crate::worker_logs::{KeptLog, LogOf};
 
 /// All calls under `/v1/pools`.
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -103,13 +105,56 @@ pub async fn list_workers(
     State(app): State<App>,
     PoolInPath(pool): PoolInPath,
 ) -> Result<Json<ListWorkersResponse>, Refused> {
-    // In this order, no worker that is removed meanwhile is missed.
-    let workers = app.matches.workers(pool.clone()).await?;
-    let removed = app.matches.removed(pool).await?;
-    Ok(Json(ListWorkersResponse {
-        workers: workers.into_iter().map(Worker::from).collect(),
-        removed: removed.into_iter().map(RemovedWorker::from).collect(),
-    }))
+    let PoolWorkers { workers, removed, kept } = PoolWorkers::of(&app, &pool).await?;
+    let mut removed: Vec<RemovedWorker> = removed.into_iter().map(RemovedWorker::from).collect();
+    removed.extend(kept.into_iter().map(|kept| RemovedWorker {
+        worker: kept.worker,
+        site: kept.site.to_string(),
+        reason: kept.reason,
+        removed_at: Timestamp(kept.removed_at),
+    }));
+    removed.truncate(REMOVED_WORKERS_SHOWN);
+    Ok(Json(ListWorkersResponse { workers: workers.into_iter().map(Worker::from).collect(), removed }))
+}
+
+/// The workers that a pool has or has had.
+struct PoolWorkers {
+    workers: Vec<WorkerView>,
+    /// Those that the pool's owner remembers.
+    removed: Vec<RemovedView>,
+    /// Others whose output this node keeps: the owner forgets them when it ends, and this node when a week is over.
+    kept: Vec<KeptLog>,
+}
+
+impl PoolWorkers {
+    /// In this order, no worker that is removed meanwhile is missed, and those that are found twice are told once.
+    async fn of(app: &App, pool: &PoolName) -> Result<Self, Refused> {
+        let workers = app.matches.workers(pool.clone()).await;
+        let removed = app.matches.removed(pool.clone()).await;
+        let mut kept = match &app.logs {
+            Some(logs) => logs.kept(pool.clone()).await,
+            None => Vec::new(),
+        };
+        let (workers, removed) = match (workers, removed) {
+            (Ok(workers), Ok(removed)) => (workers, removed),
+            (Err(refusal), _) | (_, Err(refusal)) => return Err(with_place(refusal.into(), &kept).into()),
+        };
+        let told = |name: &str| {
+            workers.iter().any(|known| known.worker == name) || removed.iter().any(|gone| gone.worker == name)
+        };
+        kept.retain(|kept| !told(&kept.worker));
+        Ok(Self { workers, removed, kept })
+    }
+}
+
+/// A pool that is gone has no workers to list; where their output is can still be said.
+fn with_place(mut problem: Problem, kept: &[KeptLog]) -> Problem {
+    let place = kept.first().and_then(|kept| kept.folder.parent()).map(|place| place.display().to_string());
+    if let Some(place) = place.filter(|_| problem.code() == Some(Code::UnknownPool)) {
+        problem.detail = format!("{}; this node keeps the output of its last workers in {place}", problem.detail);
+        return problem.with("logs", place);
+    }
+    problem
 }
 
 /// Takes the report of a worker: where it is reached, and how many more clients it takes.
@@ -156,11 +201,11 @@ pub async fn get_worker_log(
     QueryOf(query): QueryOf<GetWorkerLogQuery>,
 ) -> Result<Json<GetWorkerLogResponse>, Refused> {
     let bytes = query.bytes()?;
-    let workers = app.matches.workers(pool.clone()).await?;
-    let removed = app.matches.removed(pool.clone()).await?;
+    let PoolWorkers { workers, removed, kept } = PoolWorkers::of(&app, &pool).await?;
     let known = workers.into_iter().map(|known| (known.worker, known.labels, known.site));
     let gone = removed.into_iter().map(|gone| (gone.worker, gone.labels, gone.site));
-    let found = known.chain(gone).find(|(name, ..)| *name == worker);
+    let kept = kept.into_iter().map(|kept| (kept.worker, kept.labels, kept.site));
+    let found = known.chain(gone).chain(kept).find(|(name, ..)| *name == worker);
     let (_, labels, site) = found.ok_or_else(|| {
         let problem = Problem::new(Code::UnknownWorker, format!("pool '{pool}' has no worker '{worker}'"));
         problem.with("pool", &*pool).with("worker", worker.as_str())

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
-use wayleave_core::matches::{Effect, Found, Input, Instance, Make, RuntimeKind, Verdict};
+use wayleave_core::matches::{Effect, Found, Input, Instance, Labels, Make, RuntimeKind, Verdict, WorkerNo};
 use wayleave_core::names::PoolName;
-use wayleave_core::time::Millis;
-use wayleave_server::{LogOf, WorkerLogs};
+use wayleave_core::time::{Millis, Time};
+use wayleave_server::{KeptLog, LogOf, WorkerLogs};
 use wayleave_shard::matches::Matches;
 
 /// What its workers answer.
@@ -111,6 +111,20 @@ impl Workers {
 pub struct Logs;
 
 impl WorkerLogs for Logs {
+    /// As after a restart: of pools whose names begin so there are files.
+    fn kept(&self, pool: PoolName) -> BoxFuture<'static, Vec<KeptLog>> {
+        let labels = Labels { owner: "".into(), generation: 7, worker: WorkerNo(9) };
+        let kept = KeptLog {
+            worker: format!("{pool}-7-9"),
+            labels,
+            site: NAME.into(),
+            reason: "it exited with code 3".into(),
+            removed_at: Time(5_000),
+            folder: format!("/kept/{pool}/7-9").into(),
+        };
+        async move { if pool.starts_with("kept") { vec![kept] } else { Vec::new() } }.boxed()
+    }
+
     fn log(&self, of: LogOf, bytes_max: usize) -> BoxFuture<'static, Option<Result<String, String>>> {
         let text = format!("{}: {bytes_max}", of.labels.worker.0);
         async move { (&*of.site == NAME).then_some(Ok(text)) }.boxed()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::ShardId;
-use wayleave_core::matches::{Effect, PoolWish, RuntimeKind, Stage};
+use wayleave_core::matches::{Effect, PoolSpec, RuntimeKind, Stage};
 use wayleave_engine::memory::LostAnswer;
 use wayleave_engine::{Error, Memory};
 use wayleave_shard::Frontier;
@@ -46,7 +46,7 @@ fn poll(matches: &Matches, site: &Site, wait: u64) -> tokio::task::JoinHandle<wa
 /// A pool, and a site that is known to it and has listed that it has nothing.
 async fn introduce(engine: &Memory, matches: &Matches, site: &Site) {
     let set = matches.clone();
-    settle(engine, async move { set.set_pool(pool(), settings(wish())).await.unwrap() }).await;
+    settle(engine, async move { set.set_pool(pool(), settings(spec())).await.unwrap() }).await;
     for _ in 0..2 {
         let (matches, site) = (matches.clone(), site.clone());
         settle(engine, async move {
@@ -137,7 +137,7 @@ async fn a_crash_before_the_commit_leaves_no_order_behind() {
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_fails_is_told_to_its_callers_and_the_pool_is_loaded_again() {
     let unavailable = || Error::Unavailable("on purpose".to_owned());
-    let (world, matches) = world(1, wish()).await;
+    let (world, matches) = world(1, spec()).await;
     put(&matches, "before", NOW).await.unwrap();
     let parked = tokio::spawn({
         let matches = matches.clone();
@@ -164,7 +164,7 @@ async fn a_commit_that_fails_is_told_to_its_callers_and_the_pool_is_loaded_again
 async fn whatever_commit_fails_every_client_ends_with_one_slot() {
     for fault in 0..3 {
         for after in 0..12 {
-            let (world, matches) = world(1, PoolWish { slots: Some(1), max: Some(6), ..wish() }).await;
+            let (world, matches) = world(1, PoolSpec { slots: Some(1), max: Some(6), ..spec() }).await;
             let site = Site::new("s");
             let _maker = site.serve(&matches);
             let puts: Vec<_> = (0..5)
@@ -206,7 +206,7 @@ async fn whatever_commit_fails_every_client_ends_with_one_slot() {
 async fn while_the_store_refuses_changes_matches_are_shown_and_nothing_is_ordered() {
     let engine = crate::faulty::Faulty::new();
     let matches = Matches::new(engine.open(1).await);
-    matches.set_pool(pool(), settings(wish())).await.unwrap();
+    matches.set_pool(pool(), settings(spec())).await.unwrap();
     let site = Site::new("s");
     let maker = site.serve(&matches);
     let view = put(&matches, "a", LONG).await.unwrap().unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use wayleave_core::matches::{PoolWish, Stage};
+use wayleave_core::matches::{PoolSpec, Stage};
 use wayleave_engine_fjall::{Fjall, Options};
 use wayleave_shard::{Config, Frontier};
 
@@ -25,8 +25,8 @@ async fn a_crowd_is_matched_and_found_again_on_the_embedded_store() {
         let (engine, frontier) = open_at(folder.path()).await;
         let matches = Matches::new(frontier.clone());
         if round == 0 {
-            let wish = PoolWish { slots: Some(10), max: Some(10), makers_max: Some(100), ..wish() };
-            matches.set_pool(pool(), settings(wish)).await.unwrap();
+            let spec = PoolSpec { slots: Some(10), max: Some(10), makers_max: Some(100), ..spec() };
+            matches.set_pool(pool(), settings(spec)).await.unwrap();
         }
         let (page, _) = matches.matches(&pool(), Some(Stage::Matched), None, 200).await.unwrap();
         let found: Vec<_> = page.into_iter().map(|(client, view)| (client, view.version, view.matched)).collect();

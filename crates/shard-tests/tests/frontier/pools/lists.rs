@@ -1,7 +1,7 @@
 //! Listings of pools and matches, and what bounds them.
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::matches::{self, PoolWish, Stage};
+use wayleave_core::matches::{self, PoolSpec, Stage};
 use wayleave_core::names::{ClientName, PoolName};
 use wayleave_shard::matches::WorkerReport;
 
@@ -13,7 +13,7 @@ async fn pools_of_all_shards_are_listed_by_name_and_page_by_page() {
     let matches = Matches::new(world.frontier.clone());
     let names: Vec<PoolName> = (0..23).map(|n| format!("pool{n:02}").as_str().into()).collect();
     for name in names.iter().rev() {
-        matches.set_pool(name.clone(), settings(wish())).await.unwrap();
+        matches.set_pool(name.clone(), settings(spec())).await.unwrap();
     }
     for most in [1, 5, 22, 23, 24, 200] {
         let (mut found, mut after) = (Vec::new(), None);
@@ -32,7 +32,7 @@ async fn pools_of_all_shards_are_listed_by_name_and_page_by_page() {
 
 #[tokio::test(start_paused = true)]
 async fn matches_are_listed_by_client_page_by_page_and_by_stage() {
-    let (_world, matches) = world(2, PoolWish { slots: Some(10), max: Some(1), ..wish() }).await;
+    let (_world, matches) = world(2, PoolSpec { slots: Some(10), max: Some(1), ..spec() }).await;
     let site = Site::new("s");
     let maker = site.serve(&matches);
     let names: Vec<ClientName> = (0..10).map(|n| format!("client {n}/x").as_str().into()).collect();
@@ -69,7 +69,7 @@ async fn matches_are_listed_by_client_page_by_page_and_by_stage() {
 
 #[tokio::test(start_paused = true)]
 async fn what_does_not_exist_is_named() {
-    let (_world, matches) = world(2, wish()).await;
+    let (_world, matches) = world(2, spec()).await;
     let unknown = |name: &str| Refusal::Match(matches::Refusal::UnknownPool(name.into()));
     let other = || PoolName::from("other");
     assert_eq!(matches.put(other(), asker("a"), LONG).await, Err(unknown("other")));
@@ -90,7 +90,7 @@ async fn what_does_not_exist_is_named() {
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_is_known_by_name_keeps_its_client() {
-    let (_world, matches) = world(2, wish()).await;
+    let (_world, matches) = world(2, spec()).await;
     let by = |who: &str| by(who, "a");
     matches.put(pool(), by("alice"), NOW).await.unwrap();
     let anothers = |refused| assert!(matches!(refused, Refusal::Match(matches::Refusal::AnothersClient(_))));

@@ -9,7 +9,7 @@ pub mod site;
 mod waiting;
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::matches::{Asker, MatchView, PoolWish, Settings, Stage};
+use wayleave_core::matches::{Asker, MatchView, PoolSpec, Settings, Stage};
 use wayleave_core::names::PoolName;
 use wayleave_core::time::Millis;
 use wayleave_shard::matches::Matches;
@@ -21,19 +21,19 @@ pub const NOW: Millis = Millis(0);
 /// Long enough for everything that is not stuck.
 pub const LONG: Millis = Millis(60_000);
 
-pub fn wish() -> PoolWish {
-    PoolWish {
+pub fn spec() -> PoolSpec {
+    PoolSpec {
         command: vec!["worker".into()],
         slots: Some(2),
         max: Some(3),
         idle_ms: Some(60_000),
         reservation_ms: Some(600_000),
-        ..PoolWish::default()
+        ..PoolSpec::default()
     }
 }
 
-pub fn settings(wish: PoolWish) -> Settings {
-    wish.check().unwrap()
+pub fn settings(spec: PoolSpec) -> Settings {
+    spec.check().unwrap()
 }
 
 pub fn asker(client: &str) -> Asker {
@@ -69,10 +69,10 @@ pub async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) 
     panic!("never: {what}");
 }
 
-pub async fn world(shards: u16, wish: PoolWish) -> (World, Matches) {
+pub async fn world(shards: u16, spec: PoolSpec) -> (World, Matches) {
     let world = World::new(shards).await;
     let matches = Matches::new(world.frontier.clone());
-    matches.set_pool(pool(), settings(wish)).await.unwrap();
+    matches.set_pool(pool(), settings(spec)).await.unwrap();
     (world, matches)
 }
 
@@ -98,8 +98,8 @@ async fn clients_that_come_at_once_share_turns_and_all_get_a_worker() {
     let engine = super::faulty::Faulty::new();
     let frontier = engine.open(4).await;
     let matches = Matches::new(frontier.clone());
-    let wish = PoolWish { slots: Some(10), max: Some(20), makers_max: Some(200), ..wish() };
-    matches.set_pool(pool(), settings(wish)).await.unwrap();
+    let spec = PoolSpec { slots: Some(10), max: Some(20), makers_max: Some(200), ..spec() };
+    matches.set_pool(pool(), settings(spec)).await.unwrap();
     let site = Site::new("s");
     let _maker = site.serve(&matches);
     crowd(&matches, &site, 200).await;
@@ -114,7 +114,7 @@ async fn clients_that_come_at_once_share_turns_and_all_get_a_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_that_is_deleted_drains_first_and_may_come_again() {
-    let (_world, matches) = world(2, wish()).await;
+    let (_world, matches) = world(2, spec()).await;
     let site = Site::new("s");
     let _maker = site.serve(&matches);
     assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);
@@ -128,14 +128,14 @@ async fn a_pool_that_is_deleted_drains_first_and_may_come_again() {
     let unknown = put(&matches, "a", NOW).await;
     let named = Refusal::Match(wayleave_core::matches::Refusal::RemovedPool("p".into()));
     assert_eq!(unknown, Err(named));
-    matches.set_pool(pool(), settings(wish())).await.unwrap();
+    matches.set_pool(pool(), settings(spec())).await.unwrap();
     assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_site_gets_the_orders_for_its_own_workers_and_pools_of_a_shard_share_its_polls() {
-    let (_world, matches) = world(1, PoolWish { slots: Some(1), max: Some(6), ..wish() }).await;
-    matches.set_pool("q".into(), settings(wish())).await.unwrap();
+    let (_world, matches) = world(1, PoolSpec { slots: Some(1), max: Some(6), ..spec() }).await;
+    matches.set_pool("q".into(), settings(spec())).await.unwrap();
     let sites = [Site::new("s"), Site::new("t")];
     let _makers: Vec<_> = sites.iter().map(|site| site.serve(&matches)).collect();
     for n in 0..6 {
@@ -152,10 +152,10 @@ async fn every_site_gets_the_orders_for_its_own_workers_and_pools_of_a_shard_sha
 #[tokio::test(start_paused = true)]
 async fn a_maker_cannot_speak_for_clients_and_operators() {
     use wayleave_core::matches::Input;
-    let (_world, matches) = world(1, wish()).await;
+    let (_world, matches) = world(1, spec()).await;
     put(&matches, "a", NOW).await.unwrap();
     let cancel = Input::Cancel { asker: asker("a"), token: None };
-    let told = [Input::Delete, cancel, Input::Put(asker("b")), Input::Set(Box::new(settings(wish())))];
+    let told = [Input::Delete, cancel, Input::Put(asker("b")), Input::Set(Box::new(settings(spec())))];
     matches.tell(told.into_iter().map(|input| (pool(), input)).collect()).await.unwrap();
     matches.tell(vec![("unknown".into(), Input::Tick)]).await.unwrap();
     assert!(!matches.pool(pool()).await.unwrap().closing);

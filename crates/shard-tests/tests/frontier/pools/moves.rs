@@ -85,7 +85,7 @@ impl Cluster {
 #[tokio::test(start_paused = true)]
 async fn any_node_takes_any_call() {
     let cluster = Cluster::new();
-    cluster.at(1).set_pool(pool(), settings(wish())).await.unwrap();
+    cluster.at(1).set_pool(pool(), settings(spec())).await.unwrap();
     let site = Site::new("s");
     let _maker = site.serve(&cluster.at(1));
     super::crowd(&cluster.at(1), &site, 5).await;
@@ -109,7 +109,7 @@ async fn calls_that_are_parked_when_the_shard_moves_go_on_at_its_next_owner() {
     for asked_at in 0..2 {
         let cluster = Cluster::new();
         let matches = cluster.at(asked_at);
-        matches.set_pool(pool(), settings(wish())).await.unwrap();
+        matches.set_pool(pool(), settings(spec())).await.unwrap();
         let calls: Vec<_> = (0..20)
             .map(|n| {
                 let matches = matches.clone();
@@ -136,7 +136,7 @@ async fn calls_that_are_parked_when_the_shard_moves_go_on_at_its_next_owner() {
         assert!(calls.iter().all(|call| !call.is_finished()), "they go on waiting");
         assert_eq!(matches.pool(pool()).await.unwrap().waiting, 20, "nobody is queued twice");
         cluster.move_to(0).await;
-        let six = PoolWish { slots: Some(10), ..wish() };
+        let six = PoolSpec { slots: Some(10), ..spec() };
         matches.set_pool(pool(), settings(six)).await.unwrap();
         let site = Site::new("s");
         let _maker = site.serve(&matches);
@@ -154,7 +154,7 @@ async fn calls_that_are_parked_when_the_shard_moves_go_on_at_its_next_owner() {
 async fn an_owner_that_was_replaced_hands_out_nothing() {
     let cluster = Cluster::new();
     let (old, new) = (cluster.at(0), cluster.at(1));
-    old.set_pool(pool(), settings(wish())).await.unwrap();
+    old.set_pool(pool(), settings(spec())).await.unwrap();
     let poll = |matches: &Matches| {
         let matches = matches.clone();
         tokio::spawn(async move { matches.orders(SHARD, "s".into(), RuntimeKind::Process, Millis(4_000)).await })

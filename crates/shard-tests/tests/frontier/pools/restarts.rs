@@ -1,6 +1,6 @@
 //! Restarts: requests in every state survive one, and each goes on.
 
-use wayleave_core::matches::{PoolWish, Stage};
+use wayleave_core::matches::{PoolSpec, Stage};
 
 use super::*;
 
@@ -39,8 +39,8 @@ async fn portrait(matches: &Matches) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn requests_in_every_state_survive_a_restart_and_go_on() {
-    let wish = PoolWish { slots: Some(3), max: Some(2), match_ms_max: Some(30_000), ..wish() };
-    let (mut world, mut matches) = world(2, wish).await;
+    let spec = PoolSpec { slots: Some(3), max: Some(2), match_ms_max: Some(30_000), ..spec() };
+    let (mut world, mut matches) = world(2, spec).await;
     let site = Site::new("s");
     every_state(&matches, &site).await;
     for _ in 0..2 {
@@ -66,7 +66,7 @@ async fn requests_in_every_state_survive_a_restart_and_go_on() {
 #[tokio::test(start_paused = true)]
 async fn restarts_at_any_moment_strand_nobody_and_leak_nothing() {
     for after in [1, 3, 10, 40, 400] {
-        let (mut world, mut matches) = world(2, PoolWish { slots: Some(4), max: Some(5), ..wish() }).await;
+        let (mut world, mut matches) = world(2, PoolSpec { slots: Some(4), max: Some(5), ..spec() }).await;
         let site = Site::new("s");
         for _ in 0..4 {
             let maker = site.serve(&matches);
@@ -95,7 +95,7 @@ async fn restarts_at_any_moment_strand_nobody_and_leak_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_label_of_what_is_started_stays_the_same_for_ever() {
-    let (mut world, matches) = world(1, wish()).await;
+    let (mut world, matches) = world(1, spec()).await;
     let site = Site::new("s");
     let maker = site.serve(&matches);
     put(&matches, "a", LONG).await.unwrap();
@@ -107,7 +107,7 @@ async fn the_label_of_what_is_started_stays_the_same_for_ever() {
     let _maker = site.serve(&matches);
     matches.delete_pool(pool()).await.unwrap();
     until("the pool is gone", || async { matches.pool(pool()).await.is_err() }).await;
-    matches.set_pool(pool(), settings(wish())).await.unwrap();
+    matches.set_pool(pool(), settings(spec())).await.unwrap();
     put(&matches, "a", LONG).await.unwrap();
     assert_eq!(label(&site), Some(first));
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use wayleave_core::limits::{MATCH_PARK_MAX, PARKED_MATCHES_MAX};
-use wayleave_core::matches::{PoolWish, Stage};
+use wayleave_core::matches::{PoolSpec, Stage};
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_put_waits_as_long_as_it_said_and_is_then_told_where_it_is() {
-    let (_world, matches) = world(2, wish()).await;
+    let (_world, matches) = world(2, spec()).await;
     for wait in [0, 100, MATCH_PARK_MAX.0, 3 * MATCH_PARK_MAX.0 + 7] {
         let begun = Instant::now();
         let view = put(&matches, "a", Millis(wait)).await.unwrap().unwrap();
@@ -24,7 +24,7 @@ async fn a_put_waits_as_long_as_it_said_and_is_then_told_where_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_put_that_waits_is_answered_as_soon_as_there_is_a_worker() {
-    let (_world, matches) = world(2, wish()).await;
+    let (_world, matches) = world(2, spec()).await;
     let waiting = tokio::spawn({
         let matches = matches.clone();
         async move { put(&matches, "a", LONG).await }
@@ -56,7 +56,7 @@ async fn a_new_pool_knows_the_sites_whose_makers_wait() {
     let _maker = site.serve(&matches);
     pass(7_000).await;
     let begun = Instant::now();
-    matches.set_pool(pool(), settings(wish())).await.unwrap();
+    matches.set_pool(pool(), settings(spec())).await.unwrap();
     assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
 }
@@ -65,7 +65,7 @@ async fn a_new_pool_knows_the_sites_whose_makers_wait() {
 #[tokio::test(start_paused = true)]
 async fn a_put_that_waits_for_the_word_of_a_worker_does_not_queue_a_client_that_has_cancelled() {
     for leaves in [false, true] {
-        let (_world, matches) = world(2, wish()).await;
+        let (_world, matches) = world(2, spec()).await;
         let site = Site::new("s");
         let _maker = site.serve(&matches);
         assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);
@@ -93,7 +93,7 @@ async fn a_put_that_waits_for_the_word_of_a_worker_does_not_queue_a_client_that_
 #[tokio::test(start_paused = true)]
 async fn a_put_whose_request_is_cancelled_is_told_and_does_not_queue_it_again() {
     for after in [100, 3 * MATCH_PARK_MAX.0] {
-        let (_world, matches) = world(2, wish()).await;
+        let (_world, matches) = world(2, spec()).await;
         let waiting = tokio::spawn({
             let matches = matches.clone();
             async move { put(&matches, "a", LONG).await }
@@ -109,7 +109,7 @@ async fn a_put_whose_request_is_cancelled_is_told_and_does_not_queue_it_again() 
 
 #[tokio::test(start_paused = true)]
 async fn a_put_that_waits_when_its_worker_dies_gets_another_one() {
-    let (_world, matches) = world(2, PoolWish { slots: Some(1), max: Some(1), ..wish() }).await;
+    let (_world, matches) = world(2, PoolSpec { slots: Some(1), max: Some(1), ..spec() }).await;
     let site = Site::new("s");
     let _maker = site.serve(&matches);
     put(&matches, "a", LONG).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_put_that_waits_when_its_worker_dies_gets_another_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_matched_client_is_confirmed_by_its_worker_or_shown_unverified_in_time() {
-    let (_world, matches) = world(2, wish()).await;
+    let (_world, matches) = world(2, spec()).await;
     let site = Site::new("s");
     let _maker = site.serve(&matches);
     let first = put(&matches, "a", LONG).await.unwrap().unwrap();
@@ -158,7 +158,7 @@ async fn a_matched_client_is_confirmed_by_its_worker_or_shown_unverified_in_time
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_told_once_to_all_who_wait_for_it() {
-    let (_world, matches) = world(2, PoolWish { match_ms_max: Some(2_000), ..wish() }).await;
+    let (_world, matches) = world(2, PoolSpec { match_ms_max: Some(2_000), ..spec() }).await;
     let waiting: Vec<_> = (0..3)
         .map(|_| {
             let matches = matches.clone();
@@ -175,8 +175,8 @@ async fn a_failure_is_told_once_to_all_who_wait_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn past_the_bound_of_parked_calls_a_call_is_answered_as_things_are() {
-    let wish = PoolWish { queue_max: Some(100_000), match_ms_max: Some(3_600_000), ..wish() };
-    let (_world, matches) = world(1, wish).await;
+    let spec = PoolSpec { queue_max: Some(100_000), match_ms_max: Some(3_600_000), ..spec() };
+    let (_world, matches) = world(1, spec).await;
     let waiting: Vec<_> = (0..PARKED_MATCHES_MAX)
         .map(|n| {
             let matches = matches.clone();

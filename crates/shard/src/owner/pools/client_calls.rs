@@ -7,7 +7,7 @@ use wayleave_core::names::PoolName;
 use wayleave_core::time::Time;
 
 use super::decide::{Pools, removed};
-use super::parked::{ClientCall, For};
+use super::parked::{ClientCall, WaitsFor};
 use crate::matches::call::Waited;
 use crate::message::MatchReply;
 use crate::routing::router::CallResult;
@@ -43,11 +43,11 @@ impl Pools {
     fn conclude(&mut self, call: ClientCall, answer: Answer, now: Time) {
         let told: CallResult<Waited> = match answer {
             Answer::Match(view) if is_waiting(&view) && call.wait_until > now && self.has_room(now) => {
-                return self.parked.park(call, For::News);
+                return self.parked.park(call, WaitsFor::News);
             }
             Answer::Match(view) => Ok(Waited::Now(Some(Box::new(view)))),
             Answer::Verify(ask) if self.has_room(now) => {
-                let what = For::Check { token: ask.token, sent_at: ask.sent_at, until: ask.until };
+                let what = WaitsFor::Check { token: ask.token, sent_at: ask.sent_at, until: ask.until };
                 return self.parked.park(call, what);
             }
             // It cannot wait for the worker, so nobody has confirmed the match.
@@ -117,13 +117,13 @@ impl Pools {
     /// Answers parked calls that have expired, a bounded number per turn: thousands may expire together.
     pub(super) fn calls_over(&mut self, now: Time) {
         for _ in 0..CALLS_OVER_AT_ONCE {
-            let Some((call, what)) = self.parked.take_over(now) else { return };
+            let Some((call, what)) = self.parked.take_expired(now) else { return };
             match what {
-                For::News => {
+                WaitsFor::News => {
                     let view = self.states.get(&call.pool).and_then(|state| state.view(&call.asker.client));
                     self.turn.answer(call.reply, Ok(Waited::Now(view.map(Box::new))));
                 }
-                For::Check { token, sent_at, .. } => {
+                WaitsFor::Check { token, sent_at, .. } => {
                     let why = format!("no answer within {}", ASK_TIME.told());
                     let (asker, purpose) = (call.asker.clone(), call.present_purpose());
                     let verdict = Verdict::Unknown(why.into());

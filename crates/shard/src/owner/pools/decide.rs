@@ -144,7 +144,7 @@ impl Pools {
         for (reply, orders) in self.sites.hand_out(now, MatchReply::is_closed) {
             self.turn.answer(reply, Ok(orders));
         }
-        for reply in self.sites.over(now) {
+        for reply in self.sites.take_expired_polls(now) {
             self.turn.answer(reply, Ok(Orders::new()));
         }
     }
@@ -152,7 +152,7 @@ impl Pools {
     /// When there is work that no message brings.
     pub fn next_due(&self) -> Option<Time> {
         let wake = self.wakes.order.first().map(|(at, _)| *at);
-        wake.into_iter().chain(self.parked.next_over()).chain(self.sites.next_over()).min()
+        wake.into_iter().chain(self.parked.next_expiry()).chain(self.sites.next_expiry()).min()
     }
 
     /// Ends what waits, because the owner ends.

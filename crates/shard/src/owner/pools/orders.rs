@@ -61,12 +61,18 @@ impl<R> Default for Sites<R> {
 }
 
 impl<R> Sites<R> {
-    /// A site polls. Returns whether pools must be told that it is there.
+    /// Whether a site of this name polls with another runtime.
+    pub fn is_other(&self, site: &SiteName, runtime: RuntimeKind, now: Time) -> bool {
+        let known = self.0.get(site).filter(|site| now < site.heard.after(SITE_SILENT_AFTER));
+        known.and_then(|site| site.runtime).is_some_and(|known| known != runtime)
+    }
+
+    /// A site polls. Returns whether pools must be told that it is there. What its node lacks is told with that: nodes that
+    /// share a site may lack different things, and pools are not told at each poll.
     pub fn heard(&mut self, site: &SiteName, runtime: RuntimeKind, lack: Option<&Lack>, now: Time) -> bool {
         self.forget_lost(now);
         let Some(site) = self.entry(site, now) else { return true };
-        let changed = site.runtime != Some(runtime) || site.lack.as_ref() != lack;
-        let due = changed || now >= site.told.after(TOLD_EVERY);
+        let due = site.runtime != Some(runtime) || now >= site.told.after(TOLD_EVERY);
         (site.runtime, site.lack, site.heard) = (Some(runtime), lack.cloned(), now);
         if due {
             site.told = now;
@@ -129,7 +135,7 @@ impl<R> Sites<R> {
     }
 
     /// Polls whose time is over.
-    pub fn over(&mut self, now: Time) -> Vec<R> {
+    pub fn take_expired_polls(&mut self, now: Time) -> Vec<R> {
         let mut over = Vec::new();
         for site in self.0.values_mut() {
             while site.polls.front().is_some_and(|(until, _)| *until <= now) {
@@ -140,7 +146,7 @@ impl<R> Sites<R> {
     }
 
     /// When the time of the next poll is over.
-    pub fn next_over(&self) -> Option<Time> {
+    pub fn next_expiry(&self) -> Option<Time> {
         self.0.values().filter_map(|site| site.polls.front()).map(|(until, _)| *until).min()
     }
 

@@ -73,10 +73,10 @@ fn each_poll_gets_a_bounded_part_and_one_whose_caller_left_gets_nothing() {
     let parts = sites.hand_out(NOW, |poll| *poll == 1);
     let sizes: Vec<_> = parts.iter().map(|(poll, orders)| (*poll, orders.len())).collect();
     assert_eq!(sizes, [(0, ORDERS_AT_ONCE_MAX), (2, 1)]);
-    assert_eq!(sites.next_over(), Some(NOW.after(Millis(5))));
-    assert!(sites.over(NOW).is_empty());
-    assert_eq!(sites.over(NOW.after(Millis(5))), [3]);
-    assert_eq!(sites.next_over(), None);
+    assert_eq!(sites.next_expiry(), Some(NOW.after(Millis(5))));
+    assert!(sites.take_expired_polls(NOW).is_empty());
+    assert_eq!(sites.take_expired_polls(NOW.after(Millis(5))), [3]);
+    assert_eq!(sites.next_expiry(), None);
 }
 
 #[test]
@@ -110,4 +110,19 @@ fn pools_are_told_of_a_site_now_and_then_and_at_once_when_it_changes() {
     assert!(alive(&sites, 2_001 + SITE_SILENT_AFTER.0).is_empty());
     sites.order(&"p".into(), list("unheard", 1), NOW);
     assert_eq!(alive(&sites, 2_002).len(), 1, "an order alone is no sign of life");
+}
+
+#[test]
+fn nodes_that_share_a_site_are_one_site_if_their_runtime_is_the_same() {
+    let mut sites = sites();
+    let (site, lack) = (SiteName::from("s"), Lack { runtime: RuntimeKind::Docker, why: "no engine".into() });
+    // Both poll in turn, and only one of them lacks something.
+    for turn in 0..10 {
+        let lack = Some(&lack).filter(|_| turn % 2 == 0);
+        assert!(!sites.heard(&site, RuntimeKind::Process, lack, NOW.after(Millis(turn))), "no news: {turn}");
+    }
+    assert!(!sites.is_other(&site, RuntimeKind::Process, NOW));
+    assert!(sites.is_other(&site, RuntimeKind::Docker, NOW));
+    assert!(!sites.is_other(&site, RuntimeKind::Docker, NOW.after(Millis(9 + SITE_SILENT_AFTER.0))), "it has gone");
+    assert!(!sites.is_other(&"new".into(), RuntimeKind::Docker, NOW));
 }

@@ -30,7 +30,7 @@ impl ClientCall {
 
 /// What a parked call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum For {
+pub(super) enum WaitsFor {
     /// News of its client.
     News,
     /// What the worker says about this reservation.
@@ -41,7 +41,7 @@ pub(super) enum For {
 #[derive(Default)]
 pub(super) struct Parked {
     next: u64,
-    calls: BTreeMap<u64, (ClientCall, For)>,
+    calls: BTreeMap<u64, (ClientCall, WaitsFor)>,
     by_client: BTreeMap<(PoolName, ClientName), BTreeSet<u64>>,
     by_time: BTreeSet<(Time, u64)>,
     /// When closed calls were last looked for.
@@ -56,7 +56,7 @@ impl Parked {
         self.calls.len() >= PARKED_MATCHES_MAX
     }
 
-    pub fn park(&mut self, call: ClientCall, what: For) {
+    pub fn park(&mut self, call: ClientCall, what: WaitsFor) {
         let id = self.next;
         self.next += 1;
         self.by_time.insert((due(&call, what), id));
@@ -71,7 +71,7 @@ impl Parked {
 
     /// Takes the calls that wait for news of a client.
     pub fn take_news(&mut self, pool: &PoolName, client: &ClientName) -> Vec<ClientCall> {
-        self.take(pool, client, |what| *what == For::News)
+        self.take(pool, client, |what| *what == WaitsFor::News)
     }
 
     /// Takes all calls of a client.
@@ -82,12 +82,13 @@ impl Parked {
     /// Takes the calls that wait for what a worker says about a reservation, asked at this time. Those that came later have
     /// it asked again: the answer may be older than they are.
     pub fn take_checks(&mut self, pool: &PoolName, client: &ClientName, (of, at): (Token, Time)) -> Vec<ClientCall> {
-        let fits = |what: &For| matches!(what, For::Check { token, sent_at, .. } if *token == of && *sent_at <= at);
+        let fits =
+            |what: &WaitsFor| matches!(what, WaitsFor::Check { token, sent_at, .. } if *token == of && *sent_at <= at);
         self.take(pool, client, fits)
     }
 
     /// Takes a call whose time is over.
-    pub fn take_over(&mut self, now: Time) -> Option<(ClientCall, For)> {
+    pub fn take_expired(&mut self, now: Time) -> Option<(ClientCall, WaitsFor)> {
         let (_, id) = self.by_time.first().filter(|(at, _)| *at <= now).copied()?;
         self.remove(id)
     }
@@ -107,7 +108,7 @@ impl Parked {
     }
 
     /// When the next call's time is over.
-    pub fn next_over(&self) -> Option<Time> {
+    pub fn next_expiry(&self) -> Option<Time> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
@@ -122,14 +123,14 @@ impl Parked {
         closed.into_iter().for_each(|id| drop(self.remove(id)));
     }
 
-    fn take(&mut self, pool: &PoolName, client: &ClientName, which: impl Fn(&For) -> bool) -> Vec<ClientCall> {
+    fn take(&mut self, pool: &PoolName, client: &ClientName, which: impl Fn(&WaitsFor) -> bool) -> Vec<ClientCall> {
         let Some(ids) = self.by_client.get(&(pool.clone(), client.clone())) else { return Vec::new() };
         let fits = |id: &&u64| self.calls.get(id).is_some_and(|(_, what)| which(what));
         let ids: Vec<u64> = ids.iter().filter(fits).copied().collect();
         ids.into_iter().filter_map(|id| self.remove(id)).map(|(call, _)| call).collect()
     }
 
-    fn remove(&mut self, id: u64) -> Option<(ClientCall, For)> {
+    fn remove(&mut self, id: u64) -> Option<(ClientCall, WaitsFor)> {
         let (call, what) = self.calls.remove(&id)?;
         self.by_time.remove(&(due(&call, what), id));
         let key = (call.pool.clone(), call.asker.client.clone());
@@ -143,9 +144,9 @@ impl Parked {
     }
 }
 
-const fn due(call: &ClientCall, what: For) -> Time {
+const fn due(call: &ClientCall, what: WaitsFor) -> Time {
     match what {
-        For::News => call.wait_until,
-        For::Check { until, .. } => until,
+        WaitsFor::News => call.wait_until,
+        WaitsFor::Check { until, .. } => until,
     }
 }

@@ -1,5 +1,6 @@
 //! Calls of operators, workers and Makers, and the dispatch of all calls about pools.
 
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::limits::{LISTING_LOOKS, ORDERS_WAIT_MAX, POOLS_MAX, TELL_MAX};
 use wayleave_core::matches::{self, Answer, Asker, Call, Input, Lack, RuntimeKind, Settings, Stage, State};
 use wayleave_core::names::{ClientName, PoolName, SiteName};
@@ -24,7 +25,10 @@ impl Owner {
         if let Some(why) = self.refusal() {
             match call {
                 // A match can be shown, but not confirmed.
-                MatchCall::Look { pool, asker, .. } => return self.pools.show(&pool, &asker, reply),
+                MatchCall::Look { pool, asker, .. } => {
+                    let now = self.engine.now();
+                    return self.pools.show(&pool, &asker, reply, now);
+                }
                 call if call.only_looks() && !matches!(call, MatchCall::Orders { .. }) => {
                     return self.pools.handle(call, reply, self.engine.now());
                 }
@@ -66,6 +70,9 @@ impl Pools {
                 let told = self.report(&pool, report, now);
                 self.turn.answer(reply, told);
             }
+            MatchCall::Orders { site, runtime, .. } if self.sites.is_other(&site, runtime, now) => {
+                self.turn.answer(reply, Err::<Orders, _>(shared_name(&site, runtime)));
+            }
             MatchCall::Orders { site, runtime, lack, wait } => {
                 self.site_alive(&site, runtime, lack.as_ref(), now);
                 self.park_poll(&site, wait, reply, now);
@@ -75,15 +82,16 @@ impl Pools {
                 self.turn.answer(reply, Ok(()));
             }
             looks => {
-                let answer = self.answer_look(looks);
+                let answer = self.answer_look(looks, now);
                 self.turn.answer(reply, answer);
             }
         }
         self.take_news(now);
     }
 
-    /// Calls that change nothing.
-    fn answer_look(&self, call: MatchCall) -> CallResult<MatchResponse> {
+    /// Calls that change nothing. Ages and remaining times are told as of now, not as of the last decision.
+    fn answer_look(&mut self, call: MatchCall, now: Time) -> CallResult<MatchResponse> {
+        self.states.values_mut().for_each(|state| state.look_at(now));
         let known = |pool: &PoolName| self.states.get(pool).ok_or_else(|| self.unknown(pool));
         Ok(match call {
             MatchCall::Why { pool, client } => {
@@ -116,7 +124,8 @@ impl Pools {
     }
 
     /// Shows a match while the store refuses changes.
-    fn show(&mut self, pool: &PoolName, asker: &Asker, reply: MatchReply) {
+    fn show(&mut self, pool: &PoolName, asker: &Asker, reply: MatchReply, now: Time) {
+        self.states.get_mut(pool).into_iter().for_each(|state| state.look_at(now));
         let known = self.states.get(pool).ok_or_else(|| self.unknown(pool));
         let view = known.and_then(|state| Ok(state.show(asker)?));
         self.turn.answer(reply, view.map(|view| Waited::Now(view.map(Box::new))));
@@ -200,6 +209,15 @@ impl Pools {
             self.take_news(now);
         }
     }
+}
+
+/// Two nodes announce one site with different runtimes: orders for one would go to the other.
+fn shared_name(site: &SiteName, runtime: RuntimeKind) -> Refusal {
+    let runtime = runtime.name();
+    Refusal::Contradiction(format!(
+        "site {site} is announced by another node with another runtime than '{runtime}': give each node a folder of its own \
+         (`serve --makers`), and remove the file `site` of the one that was copied"
+    ))
 }
 
 fn pool_told(answer: Answer) -> CallResult<Box<matches::PoolView>> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 use wayleave_core::ids::ShardId;
 use wayleave_core::limits::ASK_TIME;
-use wayleave_core::matches::{Ask, Asker, Effect, Input, Instance, PoolWish, RuntimeKind, Stage, Verdict};
+use wayleave_core::matches::{Ask, Asker, Effect, Input, Instance, PoolSpec, RuntimeKind, Stage, Verdict};
 use wayleave_core::names::PoolName;
 use wayleave_core::time::{Millis, Time};
 
@@ -44,8 +44,8 @@ impl Desk {
     }
 
     fn set_pool(&mut self, pool: PoolName) {
-        let wish = PoolWish { command: vec!["worker".into()], ..PoolWish::default() };
-        let settings = Box::new(wish.check().expect("valid settings"));
+        let spec = PoolSpec { command: vec!["worker".into()], ..PoolSpec::default() };
+        let settings = Box::new(spec.check().expect("valid settings"));
         self.ask(MatchCall::SetPool { pool, settings });
     }
 

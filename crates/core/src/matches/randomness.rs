@@ -5,13 +5,13 @@ use crate::ids::{ShardId, Token};
 use crate::time::Millis;
 
 /// Random values that are used up.
-pub(super) struct Chance<'a> {
+pub(super) struct Randomness<'a> {
     shard: ShardId,
     tokens: &'a [u128],
     jitter: u64,
 }
 
-impl<'a> Chance<'a> {
+impl<'a> Randomness<'a> {
     pub fn new(shard: ShardId, values: &'a [u128]) -> Self {
         // Jitter is visible to everybody, so its bits must not be those of a token.
         let (jitter, tokens) = values.split_last().map_or((0, values), |(last, rest)| (*last as u64, rest));

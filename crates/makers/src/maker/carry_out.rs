@@ -8,9 +8,10 @@ use wayleave_core::limits::STOP_TIME;
 use wayleave_core::matches::{Ask, Effect, Input, Make, Order, Verdict, WorkerNo};
 use wayleave_core::time::{Millis, Time};
 
-use super::permits::{AskKind, CALLS_PER_WORKER_MAX, Late};
+use super::permits::{AskKind, Late};
 use super::shared::Accepted;
-use super::steps::{Doing, LAST};
+use super::steps::{LAST, StepKind};
+use crate::limits::CALLS_PER_WORKER_MAX;
 use crate::listening::await_listening;
 use crate::runtime::{Failure, WorkerKey};
 
@@ -53,20 +54,20 @@ impl Accepted {
             Effect::Stop(order) => {
                 let worker = WorkerKey::new(&self.pool, &order.labels);
                 let stop = |deadline| runtime.stop(&worker, deadline);
-                let result = self.in_turn(&worker, (order.step.step, Doing::Other), order.until, stop).await?;
+                let result = self.in_turn(&worker, (order.step.step, StepKind::Other), order.until, stop).await?;
                 Some(Input::Stopped { step: order.step, result: result.map_err(|why| why.0) })
             }
             Effect::Remove(order) => {
                 let worker = WorkerKey::new(&self.pool, &order.labels);
                 let remove = |deadline| runtime.remove(&worker, deadline);
-                let result = self.in_turn(&worker, (order.step.step, Doing::Remove), order.until, remove).await?;
+                let result = self.in_turn(&worker, (order.step.step, StepKind::Remove), order.until, remove).await?;
                 Some(Input::Removed { step: order.step, result: result.map_err(|why| why.0) })
             }
             Effect::RemoveUnknown { labels, .. } => {
                 let worker = WorkerKey::new(&self.pool, &labels);
                 let until = shared.pools.now().after(STOP_TIME);
                 let remove = |deadline| runtime.remove(&worker, deadline);
-                match self.in_turn(&worker, (LAST, Doing::Remove), until, remove).await? {
+                match self.in_turn(&worker, (LAST, StepKind::Remove), until, remove).await? {
                     Ok(()) => tracing::info!(%worker, "removed a worker that its pool does not know"),
                     Err(why) => tracing::warn!(%worker, %why, "cannot remove a worker that its pool does not know"),
                 }
@@ -92,14 +93,14 @@ impl Accepted {
             true => runtime.create(&worker, make, deadline).await,
             false => runtime.restart(&worker, make, deadline).await,
         };
-        let result = self.in_turn(&worker, (make.step.step, Doing::Make), make.until, start).await?;
+        let result = self.in_turn(&worker, (make.step.step, StepKind::Make), make.until, start).await?;
         Some(Input::Made { step: make.step, result: result.map_err(|why| why.0) })
     }
 
     async fn await_worker(&self, order: &Order) -> Option<Input> {
         let address = &order.instance.as_ref()?.address;
         let worker = WorkerKey::new(&self.pool, &order.labels);
-        let step = self.shared.begin(&worker, order.step.step, Doing::Await)?;
+        let step = self.shared.begin(&worker, order.step.step, StepKind::Await)?;
         let deadline = self.deadline(order.until)?;
         let result = tokio::select! {
             result = await_listening(&self.shared.calls, address, deadline) => result,
@@ -139,7 +140,7 @@ impl Accepted {
     async fn in_turn<T, F>(
         &self,
         worker: &WorkerKey,
-        (step, doing): (u32, Doing),
+        (step, doing): (u32, StepKind),
         until: Time,
         order: impl FnOnce(Instant) -> F,
     ) -> Option<Result<T, Failure>>

@@ -1,0 +1,52 @@
+//! Every bound of this crate: queues, calls at a time, output that is kept, and the time that things may take. Deadlines of
+//! single orders come with the orders.
+
+use std::time::Duration;
+
+use wayleave_core::limits::STOP_TIME;
+
+/// A worker gets this long to end by itself after SIGTERM, at most; then it is killed. Shorter than the deadline of an order
+/// to stop it, so that the outcome is told in time.
+pub const STOP_GRACE: Duration = Duration::from_secs(25);
+const _: () = assert!(STOP_GRACE.as_millis() + 2_000 < STOP_TIME.0 as u128);
+
+/// Concurrent calls of one kind to the workers of a pool.
+pub const CALLS_MAX: usize = 256;
+/// Concurrent calls of one kind to one worker.
+pub const CALLS_PER_WORKER_MAX: usize = 16;
+/// Calls of one kind to one worker, queued or in flight.
+pub const CALLS_WAITING_PER_WORKER_MAX: usize = 256;
+/// Bytes of a worker's answer; a longer one is not read.
+pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Characters of an answer that are shown.
+pub const ANSWER_SHOWN_CHARS_MAX: usize = 200;
+/// Idle connections to one worker.
+pub const IDLE_CONNECTIONS_MAX: usize = 64;
+
+/// Concurrent runtime calls for one pool.
+pub const ORDERS_MAX: usize = 32;
+/// Orders of one pool, queued or in progress. Further ones are dropped; the pool repeats them.
+pub const ORDERS_ACCEPTED_MAX: usize = 4_096;
+/// Outcomes in one batch.
+pub const OUTCOMES_PER_BATCH_MAX: usize = 256;
+/// Outcomes that wait in one queue. Beyond that the oldest are dropped; the pool repeats orders whose outcome it misses.
+pub const OUTCOMES_WAITING_MAX: usize = 4_096;
+/// News of workers that ended and that nobody has taken yet. Beyond that they are dropped, and lists tell the same.
+pub const EVENTS_MAX: usize = 1_024;
+
+/// Characters of a reason.
+pub const REASON_CHARS_MAX: usize = 500;
+/// Bytes of each of the two files of a worker's output, and of the output that is kept of a removed container.
+pub const OUTPUT_BYTES_MAX: u64 = 256 * 1024;
+/// Removed workers of a pool whose output is kept.
+pub const KEPT_PER_POOL_MAX: usize = 8;
+/// Removed workers whose output is kept, of all pools, also of those that are gone.
+pub const KEPT_MAX: usize = 128;
+/// How long it is kept.
+pub const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Containers that a Docker engine is creating for this node, also those whose order was given up. Beyond that no other one
+/// is asked for: an engine that does not answer must not collect calls.
+pub const CREATES_MAX: usize = 64;
+/// Containers that are looked at side by side.
+pub const LOOKS_AT_ONCE_MAX: usize = 8;
