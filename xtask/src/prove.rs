@@ -82,6 +82,19 @@ const PROOFS: &[Proof] = &[
         mounts: false,
     },
     Proof {
+        name: "matches",
+        about: "200 clients at once on an empty pool of 5 workers with 10 slots each, processes and containers, the server killed three times",
+        tests: &[(CLI, "binary", "rush")],
+        settings: &[
+            ("WAYLEAVE_RUSH_CLIENTS", "200"),
+            ("WAYLEAVE_RUSH_WORKERS", "5"),
+            ("WAYLEAVE_RUSH_SLOTS", "10"),
+            ("WAYLEAVE_RUSH_SECONDS", "60"),
+        ],
+        packages: &[packages::CONTAINERS],
+        mounts: false,
+    },
+    Proof {
         name: "deploy",
         about: "the image and the compose files by their documented lines, in a container engine of its own",
         tests: &[(CLI, "binary", "containers")],

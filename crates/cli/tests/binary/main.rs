@@ -28,6 +28,7 @@ mod pool_reasons;
 mod pools;
 mod replaced;
 mod roles;
+mod rush;
 mod schema;
 mod serving;
 mod sixteen_workers;

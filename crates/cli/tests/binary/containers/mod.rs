@@ -13,7 +13,8 @@ mod engine;
 use std::time::Instant;
 
 use compose::Compose;
-use engine::{Engine, root, wait_for};
+pub use engine::Engine;
+use engine::{root, wait_for};
 
 const URL: &str = "http://site.example/kept";
 
