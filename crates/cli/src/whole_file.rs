@@ -6,7 +6,11 @@
 //!   the first one's file under its final name. So it compares what it has locked with what has the temporary name, before
 //!   it writes to it, and begins anew.
 //! - The first is complete before the second has begun, and after the second has looked for a file to replace: the final name
-//!   is given with a hard link, which is refused if the name is taken.
+//!   is given with a hard link, which is refused if the name is taken. The file that came too late keeps its temporary name.
+//! - The first crashes after it has given the final name and before it has removed the temporary one: both name one file,
+//!   which is complete. So the second removes the temporary name of a file that has several, and begins anew, before it
+//!   writes. The first cannot be alive in between: it would hold the lock. Where there are no locks it finds the temporary
+//!   name removed, which is what it wants.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::ErrorKind;
@@ -14,8 +18,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use rustix::io::Errno;
 
 use crate::exit::{Ended, REFUSED, Usage};
+
+/// How often a file is opened anew that others complete or leave behind meanwhile.
+const TRIES: usize = 8;
 
 /// A file's temporary name, and its final name.
 #[derive(Debug)]
@@ -60,25 +68,45 @@ pub fn create(path: &Path, replaces: bool) -> anyhow::Result<(File, Option<Names
 /// Opens and locks an empty file of this name.
 fn open_part(part: &Path) -> anyhow::Result<File> {
     let cannot = || format!("cannot write {}", part.display());
-    loop {
+    let busy = || {
+        let message = format!("another process is writing {}: wait for it, or name another file", part.display());
+        anyhow::Error::from(Ended { code: REFUSED, message })
+    };
+    for _ in 0..TRIES {
         let file = File::options().write(true).create(true).truncate(false).open(part).with_context(cannot)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let message =
-                    format!("another process is writing {}: wait for it, or name another file", part.display());
-                return Err(Ended { code: REFUSED, message }.into());
-            }
-            // A file system without locks.
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
+            Err(TryLockError::WouldBlock) => return Err(busy()),
+            Err(TryLockError::Error(error)) if has_no_locks(&error) => {}
             Err(TryLockError::Error(error)) => return Err(error).with_context(cannot),
         }
         let locked = file.metadata().with_context(cannot)?;
-        if part.metadata().is_ok_and(|named| (named.dev(), named.ino()) == (locked.dev(), locked.ino())) {
-            file.set_len(0).with_context(cannot)?;
-            return Ok(file);
+        if !part.metadata().is_ok_and(|named| is_same(&named, &locked)) {
+            continue;
         }
+        if locked.nlink() > 1 {
+            // Under its other name it is complete.
+            std::fs::remove_file(part).with_context(cannot)?;
+            continue;
+        }
+        file.set_len(0).with_context(cannot)?;
+        return Ok(file);
     }
+    Err(busy())
+}
+
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// Whether a file system cannot lock files, or a network file system has no lock server.
+fn has_no_locks(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::Unsupported || error.raw_os_error() == Some(Errno::NOLCK.raw_os_error())
+}
+
+/// Whether a file system has no hard links, or forbids this one.
+fn has_no_hard_links(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::Unsupported || error.raw_os_error() == Some(Errno::PERM.raw_os_error())
 }
 
 impl Names {
@@ -91,7 +119,8 @@ impl Names {
     /// Renames the file once all of it is on disk.
     ///
     /// # Errors
-    /// If the disk fails, or another file got the final name meanwhile and is not to be replaced.
+    /// If the disk fails, or another file got the final name meanwhile and is not to be replaced. Then this one, which is
+    /// complete, keeps its temporary name.
     pub fn finish(self) -> anyhow::Result<()> {
         let Self { part, name, replaces, file } = self;
         let cannot = || format!("cannot write {}", part.display());
@@ -99,9 +128,11 @@ impl Names {
         file.sync_all().with_context(cannot)?;
         let renamed = if replaces { std::fs::rename(&part, &name) } else { rename_new(&part, &name) };
         if renamed.as_ref().is_err_and(|error| error.kind() == ErrorKind::AlreadyExists) {
-            // Best effort: its name marks it as incomplete.
-            _ = std::fs::remove_file(&part);
-            let message = format!("{} was written by another process meanwhile and is kept", name.display());
+            let (kept, own) = (name.display(), part.display());
+            let message = format!(
+                "{kept} was written by another process meanwhile and is kept; what this one has written is complete, and is in {own}: \
+                 rename it"
+            );
             return Err(Ended { code: REFUSED, message }.into());
         }
         renamed.with_context(|| format!("cannot rename {}", part.display()))?;
@@ -113,9 +144,101 @@ impl Names {
 /// Renames a file to a name that no file has.
 fn rename_new(part: &Path, name: &Path) -> std::io::Result<()> {
     match std::fs::hard_link(part, name) {
-        Ok(()) => std::fs::remove_file(part),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
-        // A file system without hard links. A crash in between leaves an empty file, which no reader takes for a whole one.
-        Err(_) => File::create_new(name).and_then(|_| std::fs::rename(part, name)),
+        Ok(()) => match std::fs::remove_file(part) {
+            // Another process has removed it, see above.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        },
+        Err(error) if has_no_hard_links(&error) => rename_reserved(part, name),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same without hard links: an empty file reserves the name. A crash in between leaves it; `import` and `restore` refuse
+/// it.
+fn rename_reserved(part: &Path, name: &Path) -> std::io::Result<()> {
+    let reserved = File::create_new(name)?;
+    let renamed = std::fs::rename(part, name);
+    if renamed.is_err() {
+        let own = reserved.metadata()?;
+        // Another process may have replaced it.
+        if name.symlink_metadata().is_ok_and(|named| is_same(&named, &own) && named.len() == 0) {
+            // Best effort: the failure of the rename is what counts.
+            _ = std::fs::remove_file(name);
+        }
+    }
+    renamed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, Read, Write};
+
+    use super::*;
+
+    fn read(path: &Path) -> String {
+        let mut text = String::new();
+        File::open(path).unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_complete_file_survives_a_crash_before_its_temporary_name_was_removed() {
+        for (moved, replaces) in [(false, true), (true, false), (true, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let (name, part) = (folder.path().join("all"), folder.path().join("all.part"));
+            std::fs::write(&part, "complete").unwrap();
+            std::fs::hard_link(&part, &name).unwrap();
+            let kept = if moved { folder.path().join("kept") } else { folder.path().join("other") };
+            if moved {
+                std::fs::rename(&name, &kept).unwrap();
+            } else {
+                // It is to be replaced, and stays until the new one is complete.
+                std::fs::hard_link(&name, &kept).unwrap();
+            }
+            let (mut file, names) = create(&name, replaces).unwrap();
+            file.write_all(b"new").unwrap();
+            assert_eq!(read(&kept), "complete");
+            names.unwrap().finish().unwrap();
+            assert_eq!((read(&kept), read(&name)), ("complete".to_owned(), "new".to_owned()));
+            assert!(!part.exists());
+        }
+    }
+
+    #[test]
+    fn a_complete_file_whose_name_was_taken_meanwhile_is_kept_and_the_error_says_where() {
+        let folder = tempfile::tempdir().unwrap();
+        let (name, part) = (folder.path().join("all"), folder.path().join("all.part"));
+        let (mut file, names) = create(&name, false).unwrap();
+        file.write_all(b"second").unwrap();
+        std::fs::write(&name, "first").unwrap();
+        let refused = names.unwrap().finish().unwrap_err().to_string();
+        assert!(refused.contains("all was written by another process"), "{refused}");
+        assert!(refused.contains("is complete, and is in") && refused.contains("all.part: rename it"), "{refused}");
+        assert_eq!((read(&name), read(&part)), ("first".to_owned(), "second".to_owned()));
+    }
+
+    #[test]
+    fn a_name_that_was_reserved_is_given_back_if_the_rename_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let (name, part) = (folder.path().join("all"), folder.path().join("all.part"));
+        assert_eq!(rename_reserved(&part, &name).unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(!name.exists());
+        std::fs::write(&part, "complete").unwrap();
+        rename_reserved(&part, &name).unwrap();
+        assert_eq!(read(&name), "complete");
+        std::fs::write(&part, "second").unwrap();
+        assert_eq!(rename_reserved(&part, &name).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(read(&name), "complete");
+    }
+
+    #[test]
+    fn only_file_systems_that_cannot_do_it_go_without_locks_or_hard_links() {
+        let of = |errno: Errno| Error::from_raw_os_error(errno.raw_os_error());
+        assert!(has_no_locks(&of(Errno::NOLCK)) && has_no_locks(&of(Errno::OPNOTSUPP)));
+        assert!(has_no_hard_links(&of(Errno::PERM)) && has_no_hard_links(&of(Errno::OPNOTSUPP)));
+        for errno in [Errno::IO, Errno::NOSPC, Errno::ACCESS, Errno::EXIST] {
+            assert!(!has_no_locks(&of(errno)) && !has_no_hard_links(&of(errno)), "{errno}");
+        }
     }
 }

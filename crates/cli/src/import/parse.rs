@@ -10,6 +10,7 @@ use wayleave_api::urlfrontier::{DiscoveredUrlItem, UrlInfo, UrlItem, url_item};
 use wayleave_api::wording::TextError;
 
 use super::dump;
+use crate::exit::{ERROR, Ended};
 use crate::input::Input;
 use crate::record::Record;
 
@@ -27,7 +28,7 @@ pub enum Line {
 /// Reads an input line by line into `sink`, with line numbers.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If it cannot be read, or has no line: an export has at least a first and a last one.
 pub fn read(
     input: &Input,
     crawl: Option<&str>,
@@ -36,11 +37,15 @@ pub fn read(
 ) -> anyhow::Result<()> {
     let mut reader = input.open(bar)?;
     let mut text = Vec::new();
-    let mut number = 0;
+    let (mut number, mut found) = (0, false);
     loop {
         number += 1;
         text.clear();
         if reader.read_until(b'\n', &mut text).with_context(|| format!("cannot read {}", input.name()))? == 0 {
+            if !found {
+                let message = format!("{} has no line to import: it is no export, or an interrupted one", input.name());
+                return Err(Ended { code: ERROR, message }.into());
+            }
             return Ok(());
         }
         let text = String::from_utf8_lossy(&text);
@@ -48,6 +53,7 @@ pub fn read(
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
+        found = true;
         if sink.blocking_send((number, parse(text, crawl))).is_err() {
             // The receiver is gone and reports its own error.
             return Ok(());
@@ -100,6 +106,22 @@ fn bare(url: &str, crawl: Option<&str>) -> UrlItem {
 mod tests {
     use super::*;
     use crate::record::{End, Totals};
+
+    #[test]
+    fn a_file_without_a_line_is_no_export() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("all.jsonl");
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let (sink, _lines) = mpsc::channel(9);
+            super::read(&Input::new(&file), None, &ProgressBar::hidden(), &sink)
+        };
+        for text in ["", "\n", "# nothing\n"] {
+            let refused = read(text).unwrap_err().to_string();
+            assert!(refused.contains("all.jsonl has no line to import"), "{refused}");
+        }
+        read("# one\nhttp://a/\n").unwrap();
+    }
 
     #[test]
     fn each_form_of_a_line_is_told_apart() {

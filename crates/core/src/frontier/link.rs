@@ -45,6 +45,13 @@ impl State {
         self.leases.get(&token).filter(|lease| lease.link.is_some()).map(|lease| &*lease.urls)
     }
 
+    /// Whether URLs were taken out of a link while it was reserved: a client said that they are fetched, or deleted them. Which
+    /// ones their rows tell.
+    #[must_use]
+    pub fn has_lost_urls(&self, token: Token) -> bool {
+        self.leases.get(&token).is_some_and(|lease| lease.taken_away > 0)
+    }
+
     /// Every link and the chunk that it belongs to.
     pub fn links(&self) -> impl Iterator<Item = (Token, Link)> {
         self.leases.values().filter_map(|lease| Some((lease.token, lease.link?)))

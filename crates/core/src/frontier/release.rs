@@ -268,7 +268,7 @@ impl State {
 }
 
 impl UrlRow {
-    pub(super) fn is_reserved_by(&self, by: Token) -> bool {
+    pub(crate) fn is_reserved_by(&self, by: Token) -> bool {
         matches!(&self.status, UrlStatus::Reserved { token, .. } if *token == by)
     }
 }

@@ -22,6 +22,12 @@ impl State {
         self.find_queue(queue).is_some()
     }
 
+    /// Whether a host of this name lives in this shard.
+    #[must_use]
+    pub fn has_host(&self, name: &str) -> bool {
+        self.host_ix(name).is_some()
+    }
+
     /// The names of a queue's host and crawl.
     #[must_use]
     pub fn queue_names(&self, queue: QueueId) -> Option<(HostName, CrawlName)> {

@@ -6,6 +6,9 @@
 //! back to the crawl stage in between makes links of URLs that the export has called finished. Those that leave it again,
 //! because their hosts live elsewhere by now, nobody fetched them or they are to be tried again later, are carried as
 //! returned: otherwise the file would name them nowhere but as finished.
+//!
+//! One that was finished again since is not carried as returned, and neither is one that was deleted: every later import would
+//! crawl it once more. Whether it was is looked up, also where its host lives in another shard.
 
 use hashbrown::HashSet;
 use serde::{Deserialize, Serialize};
@@ -82,10 +85,12 @@ pub enum CarriedLinkState {
 
 impl ChunkRow {
     /// The positions of the links whose URL rows must be read for [`ChunkRow::carry`]: their keys do not tell the URL, or
-    /// their states not whether it is to be tried again.
+    /// their states not whether it is to be tried again, or was finished since.
     #[must_use]
-    pub fn read_links(&self) -> Vec<usize> {
-        let unclear = |link: &super::row::LinkRow| self.sent_back && matches!(link.state, LinkState::Error(_));
+    pub fn read_links(&self, frontier: &Frontier) -> Vec<usize> {
+        let ended = |link: &super::row::LinkRow| link.has_left() || self.state == ChunkState::Crawling;
+        let lost = |link: &super::row::LinkRow| link.lease.is_some_and(|token| frontier.has_lost_urls(token));
+        let unclear = |link: &super::row::LinkRow| (self.sent_back && ended(link)) || lost(link);
         let wanted = self.links.iter().enumerate().filter(|(_, link)| link.url.1.is_cut() || unclear(link));
         wanted.map(|(at, _)| at).collect()
     }
@@ -98,11 +103,11 @@ impl ChunkRow {
     /// there is room: without one a URL is still queued, but without its return it would be lost.
     #[must_use]
     pub fn carry(&self, rows: &[Option<UrlRow>], frontier: &Frontier) -> CarriedChunk {
-        let here = self.present(frontier);
+        let here = self.present(frontier, rows);
         let (mut links, mut errors) = (Vec::with_capacity(self.links.len()), Vec::new());
         let mut returned: HashSet<(HostName, Box<str>)> = HashSet::new();
         for (at, link) in self.links.iter().enumerate() {
-            if link.state == LinkState::Returned && !self.sent_back {
+            if link.is_returned() && !self.sent_back {
                 // No export can have called its URL finished for this chunk's sake.
                 continue;
             }
@@ -110,7 +115,7 @@ impl ChunkRow {
                 LinkState::Crawling => CarriedLinkState::Crawling,
                 LinkState::Crawled(_) => CarriedLinkState::Crawled,
                 LinkState::Error(_) => CarriedLinkState::Error,
-                LinkState::Returned => CarriedLinkState::Returned,
+                LinkState::Returned | LinkState::Left => CarriedLinkState::Returned,
             };
             let wanted = self.state == ChunkState::Crawling && !link.has_left();
             let row = rows.get(at).and_then(Option::as_ref);
@@ -120,6 +125,11 @@ impl ChunkRow {
                 continue;
             }
             let state = if left { CarriedLinkState::Returned } else { state };
+            let done = row.is_some_and(|row| matches!(row.status, UrlStatus::Done { .. }));
+            let deleted = row.is_none() && !link.is_elsewhere(frontier);
+            if state == CarriedLinkState::Returned && (done || deleted) {
+                continue;
+            }
             let again = self.sent_back
                 && state == CarriedLinkState::Error
                 && row.is_some_and(|row| !matches!(row.status, UrlStatus::Done { .. }));

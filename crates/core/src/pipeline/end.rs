@@ -80,7 +80,7 @@ impl State {
         *(if crawling { crawl } else { build }) = Some(Ended { token, call: digest(end) });
         match end {
             EndChunk::Complete(artifact) if crawling => {
-                let content = after.has_content(frontier);
+                let content = after.has_content(frontier, facts.rows);
                 match (content, artifact) {
                     (true, None) => return Err(ChunkRefusal::ArtifactMissing(id)),
                     (false, Some(made)) => return Err(after.no_content(&made.location)),
@@ -116,7 +116,7 @@ impl State {
             }
             EndChunk::Fail { reason, .. } => after.attempt_failed(reason.clone(), facts, frontier, writes),
         }
-        let ended = after.lease_ended(token, end);
+        let ended = after.lease_ended(token, end, facts.rows);
         self.store(Some(&before), after, &mut writes.pipeline);
         Ok(ended)
     }
@@ -256,18 +256,19 @@ impl ChunkState {
 }
 
 impl ChunkRow {
-    /// The answer to the call that ended a lease: now, or before, if it is repeated.
+    /// The answer to the call that ended a lease: now, or before, if it is repeated. `rows` are those of its links, by
+    /// position.
     #[must_use]
-    pub fn lease_ended(&self, token: Token, end: &EndChunk) -> LeaseEnded {
+    pub fn lease_ended(&self, token: Token, end: &EndChunk, rows: &[Option<UrlRow>]) -> LeaseEnded {
         let [crawl, _] = self.ended;
         let completed = matches!(end, EndChunk::Complete(_)) && crawl == Some(Ended { token, call: digest(end) });
-        let left = self.links.iter().filter(|link| completed && link.state == LinkState::Returned);
-        LeaseEnded { state: self.state, left: left.map(super::row::LinkRow::text).collect() }
+        let left = self.links.iter().enumerate().filter(|(_, link)| completed && link.state == LinkState::Left);
+        LeaseEnded { state: self.state, left: left.map(|(at, link)| link.whole_text(at, rows)).collect() }
     }
 
     /// Whether a link was reported as fetched, and is still part of the chunk.
-    fn has_content(&self, frontier: &Frontier) -> bool {
-        let here = self.present(frontier);
+    fn has_content(&self, frontier: &Frontier, rows: &[Option<UrlRow>]) -> bool {
+        let here = self.present(frontier, rows);
         self.links.iter().zip(here).any(|(link, here)| here && matches!(link.state, LinkState::Crawled(_)))
     }
 
@@ -290,7 +291,7 @@ impl ChunkRow {
 
     /// Ends all links: those reported as fetched by their results, the others unchanged.
     fn finish_links(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
-        let here = self.present(frontier);
+        let here = self.present(frontier, facts.rows);
         for token in self.leases() {
             let mut known: HashMap<&UrlKey, &UrlResult> = HashMap::new();
             for link in self.links.iter().filter(|link| link.lease == Some(token)) {
@@ -308,7 +309,9 @@ impl ChunkRow {
                 // It was not reported, and has returned to its queue: it is not part of the chunk any more.
                 LinkState::Crawling => link.leave(self.sent_back),
                 // It had left before, though it was reported as fetched. The answer says so, and so must its repetition.
-                LinkState::Crawled(_) if !here => link.leave(true),
+                LinkState::Crawled(_) if !here => (link.lease, link.state) = (None, LinkState::Left),
+                // That was at an earlier completion.
+                LinkState::Left => link.state = LinkState::Returned,
                 LinkState::Crawled(_) | LinkState::Error(_) | LinkState::Returned => {}
             }
         }
@@ -328,16 +331,21 @@ impl ChunkRow {
         self.forget_leases();
     }
 
-    /// Marks the URLs of all links as failed. A retry takes them back, but not those that had left the chunk before: others
-    /// take care of them.
+    /// Marks the URLs of all links as failed, also of those that were reported as fetched: their content is given up. A
+    /// retry takes them back, but not those that had left the chunk before: others take care of them.
     fn fail_links(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
-        let here = self.present(frontier);
+        let here = self.present(frontier, facts.rows);
         for token in self.leases() {
             let rows = self.rows_of(token, facts.rows, frontier);
             frontier.fail_link(token, rows, facts.now, &mut writes.frontier);
         }
-        let left = self.links.iter_mut().zip(here).filter(|(link, here)| link.lease.is_some() && !here);
-        left.for_each(|(link, _)| link.leave(true));
+        for (link, here) in self.links.iter_mut().zip(here).filter(|(link, _)| link.lease.is_some()) {
+            if here {
+                link.state = LinkState::Crawling;
+            } else {
+                link.leave(true);
+            }
+        }
         self.forget_leases();
     }
 
@@ -374,14 +382,22 @@ impl ChunkRow {
     /// returned, unless they were deleted.
     ///
     /// A link that had left the chunk before is not taken back, even if its URL is finished: another chunk may have fetched
-    /// it since. Every URL is taken once: its row was read before the first one, so a second one would be counted anew.
+    /// it since. For the same reason one that this chunk had not fetched is taken back only if it failed by it. Every URL is taken once: its row was read before the first one, so a second one would be counted anew.
     fn crawl_again(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
-        (self.crawled, self.sent_back) = (None, true);
+        let away = self.links.iter().any(|link| !link.has_left() && link.is_elsewhere(frontier));
+        self.crawled = None;
+        let own: Vec<bool> = self
+            .links
+            .iter()
+            .zip(facts.rows)
+            .map(|(link, row)| row.as_ref().is_some_and(|row| self.may_take(link, row)))
+            .collect();
         (self.state, self.lease, self.since) = (ChunkState::Crawling, None, facts.now);
         let holder: Arc<str> = "".into();
         let mut again: Vec<super::row::LinkRow> = Vec::new();
         let mut once: HashSet<(HostName, LinkUrl)> = HashSet::new();
-        let links = self.links.iter().zip(facts.rows).filter(|(link, _)| !link.has_left());
+        let links = self.links.iter().zip(facts.rows).zip(own).filter(|((link, _), own)| *own && !link.has_left());
+        let links = links.map(|(pair, _)| pair);
         let links: Vec<_> = links.filter(|(link, _)| once.insert((link.host.clone(), link.url.clone()))).collect();
         let mut parcels: Vec<(HostName, Vec<_>)> = Vec::new();
         for (link, row) in links {
@@ -405,14 +421,16 @@ impl ChunkRow {
                 replaced_by: None,
             }));
         }
+        // What was queued where it lives now went back, too.
+        self.sent_back |= away || !again.is_empty();
         if again.is_empty() {
             self.move_on(ChunkState::Skipped, facts.now);
         }
         let taken: HashSet<LinkUrl> = again.iter().map(|link| link.url.clone()).collect();
         let (mut rows, mut once) = (facts.rows.iter(), HashSet::new());
         self.links.retain_mut(|link| {
-            let known = rows.next().is_some_and(Option::is_some) || !frontier.has_queue(link.url.0);
-            if matches!(link.state, LinkState::Error(_)) {
+            let known = rows.next().is_some_and(Option::is_some) || link.is_elsewhere(frontier);
+            if matches!(link.state, LinkState::Error(_) | LinkState::Left) {
                 return true;
             }
             link.leave(true);

@@ -16,7 +16,7 @@
 
 pub mod carry;
 pub mod claim;
-mod departed;
+pub mod departed;
 pub mod end;
 mod index_lost;
 mod offers;

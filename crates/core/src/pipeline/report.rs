@@ -14,8 +14,9 @@ use crate::frontier::request::{Outcome, Parent, Reservation, UrlResult, UrlToFet
 use crate::frontier::row::UrlRow;
 use crate::frontier::url_key::UrlKey;
 use crate::frontier::visit::{Found, PlannedVisit};
-use crate::ids::{ChunkId, QueueId, Token};
+use crate::ids::{ChunkId, Token};
 use crate::limits;
+use crate::names::HostName;
 use crate::time::{Millis, Time};
 
 /// A link that failed and may be replaced, by position.
@@ -51,11 +52,11 @@ impl State {
         frontier: &mut Frontier,
     ) -> Vec<PlannedVisit> {
         let links = self.active.get(&id).map_or(&[][..], |chunk| &chunk.links);
-        let own: HashSet<(QueueId, &UrlKey)> = links.iter().map(|link| (link.url.0, &link.url.1)).collect();
+        // By name: an imported link has no queue here if its host came later.
+        let own: HashSet<(&HostName, &UrlKey)> = links.iter().map(|link| (&link.host, &link.url.1)).collect();
         let is_own = |(visit, found): &PlannedVisit| {
-            due(found, now)
-                .next()
-                .is_some_and(|first| visit.queue.is_some_and(|queue| own.contains(&(queue, &first.key))))
+            let host = visit.queue.and_then(|queue| frontier.queue_names(queue)).map(|(host, _)| host);
+            due(found, now).next().is_some_and(|first| host.is_some_and(|host| own.contains(&(&host, &first.key))))
         };
         let (mut back, mut fresh): (Vec<_>, Vec<_>) = planned.into_iter().partition(is_own);
         back.extend(fresh.split_off(most.min(fresh.len())));
@@ -63,12 +64,16 @@ impl State {
         fresh
     }
 
-    /// The positions of the links that a report or a page names, whose URL rows must be read.
+    /// The positions of the links whose URL rows must be read: those that a report or a page names, and those of
+    /// [`State::unclear`].
     #[must_use]
-    pub fn named<'a>(&self, id: ChunkId, urls: impl Iterator<Item = &'a str>) -> Vec<usize> {
+    pub fn named<'a>(&self, id: ChunkId, urls: impl Iterator<Item = &'a str>, frontier: &Frontier) -> Vec<usize> {
         let Some(chunk) = self.active.get(&id) else { return Vec::new() };
         let link_index = chunk.link_index();
-        urls.flat_map(|url| link_index.find(url).to_vec()).collect()
+        let mut all: Vec<usize> = urls.flat_map(|url| link_index.find(url)).chain(chunk.unclear(frontier)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// What links found on pages of a chunk inherit; `None` for a page that is no longer part of it.
@@ -84,7 +89,7 @@ impl State {
         frontier: &Frontier,
     ) -> Result<Vec<Option<Parent>>, ChunkRefusal> {
         let chunk = self.reported(id, token, now)?;
-        let (link_index, here) = (chunk.link_index(), chunk.present(frontier));
+        let (link_index, here) = (chunk.link_index(), chunk.present(frontier, rows));
         let parent = |page: &str| {
             let at = chunk.position(page, (&link_index, &here), rows)?;
             let link = at.and_then(|at| chunk.links.get(at).zip(rows.get(at)));
@@ -137,7 +142,7 @@ impl State {
         }
         let room = limits::CHUNK_LINKS_EVER_MAX.saturating_sub(after.links.len());
         vacancies.truncate(if report.replace { room } else { 0 });
-        answer.left = after.open_links(frontier);
+        answer.left = after.open_links(rows, frontier);
         self.store(Some(&before), after, &mut writes.pipeline);
         Ok((answer, vacancies))
     }
@@ -184,10 +189,11 @@ impl State {
         urls.into_iter().map(|url| LinkToFetch { host: host.clone(), url, delay }).collect()
     }
 
-    /// How many links of a chunk are not reported yet.
+    /// How many links of a chunk are not reported yet. `rows` are those of its links, by position, at least
+    /// [`State::unclear`].
     #[must_use]
-    pub fn links_left(&self, id: ChunkId, frontier: &Frontier) -> u64 {
-        self.active.get(&id).map_or(0, |chunk| chunk.open_links(frontier))
+    pub fn links_left(&self, id: ChunkId, rows: &[Option<UrlRow>], frontier: &Frontier) -> u64 {
+        self.active.get(&id).map_or(0, |chunk| chunk.open_links(rows, frontier))
     }
 }
 
@@ -244,8 +250,8 @@ impl ChunkRow {
         link_index
     }
 
-    fn open_links(&self, frontier: &Frontier) -> u64 {
-        let here = self.present(frontier);
+    fn open_links(&self, rows: &[Option<UrlRow>], frontier: &Frontier) -> u64 {
+        let here = self.present(frontier, rows);
         let open = self.links.iter().zip(here).filter(|(link, here)| *here && link.state == LinkState::Crawling);
         open.count() as u64
     }
@@ -274,7 +280,7 @@ impl ChunkRow {
         let Some((at, link)) = known.and_then(|at| Some((at, self.links.get(at)?))) else {
             return Err(ChunkRefusal::ForeignLink { chunk: self.id, url: crate::redact::url(url) });
         };
-        let left = link.state == LinkState::Returned || (link.lease.is_some() && here.get(at) != Some(&true));
+        let left = link.is_returned() || (link.lease.is_some() && here.get(at) != Some(&true));
         Ok((!left).then_some(at))
     }
 
@@ -288,7 +294,7 @@ impl ChunkRow {
         frontier: &Frontier,
     ) -> Result<(Vec<(usize, &'a UrlResult)>, LinksReported), ChunkRefusal> {
         let (mut fresh, mut answer): (Vec<(usize, &UrlResult)>, _) = (Vec::new(), LinksReported::default());
-        let (link_index, here, mut once) = (self.link_index(), self.present(frontier), HashSet::new());
+        let (link_index, here, mut once) = (self.link_index(), self.present(frontier, rows), HashSet::new());
         for result in &report.results {
             let reported = || ChunkRefusal::Reported { chunk: self.id, url: crate::redact::url(&result.url) };
             let Some(at) = self.position(&result.url, (&link_index, &here), rows)? else {
@@ -308,10 +314,11 @@ impl ChunkRow {
         Ok((fresh, answer))
     }
 
-    /// The replacements that a repeated report is answered with, by position.
+    /// The replacements that a repeated report is answered with, by position. `rows` are those of its links, at least
+    /// [`State::unclear`].
     #[must_use]
-    pub fn replacements(&self, report: &ReportLinks, frontier: &Frontier) -> Vec<usize> {
-        let (link_index, here) = (self.link_index(), self.present(frontier));
+    pub fn replacements(&self, report: &ReportLinks, rows: &[Option<UrlRow>], frontier: &Frontier) -> Vec<usize> {
+        let (link_index, here) = (self.link_index(), self.present(frontier, rows));
         let failed = report.results.iter().filter(|result| result.outcome != Outcome::Fetched);
         let replaced = |result: &UrlResult| {
             let at = link_index.find(&result.url).into_iter().find_map(|at| self.links.get(at)?.replaced_by)?;

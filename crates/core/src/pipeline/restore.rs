@@ -17,7 +17,8 @@
 //! 6. The URL of a link that was fetched is queued: it was read before the chunk was complete, or is due again. It stays
 //!    queued: a page may be fetched once more, but none is lost.
 //! 7. A link has left a chunk that was sent back to the crawl stage: its URL is queued where it lives, as in 4, if it is
-//!    finished here: it was read before. It may have been finished once more since; then it is crawled once too often.
+//!    finished here: it was read before. It may have been finished once more since the export read the chunk, or here; then
+//!    it is crawled once too often. The next export does not name it any more.
 //! 8. The import is repeated: the chunk is known by its id and the time it was made, and is not touched.
 //! 9. A file names a URL twice: it is one link, the first one, beside what failed before. Two links of one URL would be
 //!    taken from the same row, and counted twice.
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::carry::{CarriedChunk, CarriedLink, CarriedLinkState};
 use super::claim::Writes;
+use super::departed::DepartedLink;
 use super::row::{ChunkRow, ChunkState, LinkRow, LinkState, Write};
 use super::state::State;
 use crate::frontier::State as Frontier;
@@ -36,11 +38,10 @@ use crate::frontier::requeue::Known;
 use crate::frontier::url_key::UrlKey;
 use crate::ids::{HostId, QueueId, Token};
 use crate::limits;
-use crate::names::HostName;
 use crate::time::Time;
 
 /// The queue of a link whose host lives in another shard. No queue has this number.
-const ELSEWHERE: QueueId = QueueId { host: HostId(u64::MAX), no: u32::MAX };
+pub(super) const ELSEWHERE: QueueId = QueueId { host: HostId(u64::MAX), no: u32::MAX };
 
 /// What became of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +79,7 @@ impl CarriedChunk {
     /// The links that are not restored as such: host and URL of those to be crawled that have no queue here, and of those
     /// that have left the chunk. They must be queued where they live before the chunk is restored without them.
     #[must_use]
-    pub fn departed(&self, frontier: &Frontier) -> Vec<(HostName, Box<str>)> {
+    pub fn departed(&self, frontier: &Frontier) -> Vec<DepartedLink> {
         let wanted = |link: &&CarriedLink| match link.state {
             CarriedLinkState::Crawling | CarriedLinkState::Crawled => {
                 self.state == ChunkState::Crawling && frontier.queue_id(&link.host, &self.crawl).is_none()
@@ -86,7 +87,9 @@ impl CarriedChunk {
             CarriedLinkState::Error => false,
             CarriedLinkState::Returned => true,
         };
-        self.links.iter().filter(wanted).map(|link| (link.host.clone(), link.url.clone())).collect()
+        let departed =
+            |link: &CarriedLink| DepartedLink { host: link.host.clone(), url: link.url.clone(), ended: None };
+        self.links.iter().filter(wanted).map(departed).collect()
     }
 
     /// Why it cannot be restored in a store whose shards make their next chunks with numbers up to this one. A store cannot

@@ -128,9 +128,12 @@ pub enum LinkState {
     Crawled(Box<UrlResult>),
     /// Failed for this chunk: gone, failed, or to be tried again later. The digest recognises a repeated report.
     Error(u64),
-    /// It has left the chunk for good, which remembers it so that a retry leaves it alone, an export names it or a repeated
-    /// completion does: its URL went back to its queue, or was not there any more.
+    /// It has left the chunk for good, which remembers it so that a retry leaves it alone and an export names it: its URL
+    /// went back to its queue, or was not there any more.
     Returned,
+    /// The same, but it was reported as fetched, and had left when the chunk was last completed. The answer named it, and
+    /// so must its repetition.
+    Left,
 }
 
 /// A description of what a stage left behind.

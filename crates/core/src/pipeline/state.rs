@@ -11,6 +11,7 @@ use super::refusal::ChunkRefusal;
 use super::row::{ChunkLease, ChunkRow, ChunkState, LinkState, PipelineRow, Write};
 use crate::frontier::State as Frontier;
 use crate::frontier::request::RequestId;
+use crate::frontier::row::UrlRow;
 use crate::frontier::url_key::UrlKey;
 use crate::ids::{ChunkId, ShardId, Token};
 use crate::limits;
@@ -272,15 +273,21 @@ impl State {
         }
     }
 
-    /// Renews a lease.
+    /// The positions of the links whose URL rows must be read to tell which ones have left a chunk, and to name these.
+    #[must_use]
+    pub fn unclear(&self, id: ChunkId, frontier: &Frontier) -> Vec<usize> {
+        self.active.get(&id).map(|chunk| chunk.unclear(frontier)).unwrap_or_default()
+    }
+
+    /// Renews a lease. `rows` are those of its links, by position, at least [`State::unclear`].
     ///
     /// # Errors
     /// If the token is not that of the chunk's live lease.
     pub fn renew(
         &mut self,
         (id, token): (ChunkId, Token),
-        until: Time,
-        now: Time,
+        (until, now): (Time, Time),
+        rows: &[Option<UrlRow>],
         frontier: &mut Frontier,
         writes: &mut Vec<Write>,
     ) -> Result<Renewed, ChunkRefusal> {
@@ -290,9 +297,13 @@ impl State {
         for token in after.leases() {
             frontier.set_link_deadline(token, until);
         }
-        let here = after.present(frontier);
-        let left = after.links.iter().zip(here).filter(|(link, here)| link.lease.is_some() && !here);
-        let gone = left.map(|(link, _)| link.text()).collect();
+        let here = after.present(frontier, rows);
+        let left = here
+            .into_iter()
+            .enumerate()
+            .filter(|(_, here)| !here)
+            .filter_map(|(at, _)| Some((at, after.links.get(at)?)));
+        let gone = left.filter(|(_, link)| link.lease.is_some()).map(|(at, link)| link.whole_text(at, rows)).collect();
         self.store(Some(&before), after, writes);
         Ok(Renewed { expires_at: until, ended: gone })
     }
@@ -366,14 +377,25 @@ impl super::row::LinkRow {
     /// Takes it out of its chunk, which may remember it.
     pub(super) fn leave(&mut self, remembered: bool) {
         self.lease = None;
-        if remembered {
+        if remembered && self.state != LinkState::Left {
             self.state = LinkState::Returned;
         }
     }
 
     /// Whether it was a link of its chunk before, and is remembered.
     pub(super) const fn has_left(&self) -> bool {
-        matches!(self.state, LinkState::Error(_) | LinkState::Returned)
+        matches!(self.state, LinkState::Error(_)) || self.is_returned()
+    }
+
+    /// Whether its URL went back to its queue.
+    pub(super) const fn is_returned(&self) -> bool {
+        matches!(self.state, LinkState::Returned | LinkState::Left)
+    }
+
+    /// Its whole URL. `rows` are those of all links, as far as they were read. One over a kilobyte that was deleted is cut.
+    pub(super) fn whole_text(&self, at: usize, rows: &[Option<UrlRow>]) -> Box<str> {
+        let row = rows.get(at).and_then(Option::as_ref);
+        self.url.1.url(&self.host, row.and_then(|row| row.whole.as_deref()))
     }
 
     /// Its URL, as far as its key tells: one over a kilobyte is cut.
@@ -383,17 +405,33 @@ impl super::row::LinkRow {
 }
 
 impl ChunkRow {
+    /// The positions of the links that have left the chunk and whose keys do not tell their URLs, and of those whose
+    /// reservations have lost URLs.
+    #[must_use]
+    pub fn unclear(&self, frontier: &Frontier) -> Vec<usize> {
+        let here = self.present(frontier, &[]);
+        let unclear = |(at, link): (usize, &super::row::LinkRow)| {
+            let lost = link.lease.is_some_and(|token| frontier.has_lost_urls(token));
+            (lost || (link.url.1.is_cut() && here.get(at) != Some(&true))).then_some(at)
+        };
+        self.links.iter().enumerate().filter_map(unclear).collect()
+    }
+
     /// Which of its links still have their reservations: a link whose host moved away, or that an operator revoked, has
-    /// left the chunk.
-    pub(super) fn present(&self, frontier: &Frontier) -> Vec<bool> {
+    /// left the chunk. So has one that a client took out of its reservation, which only its row tells: `rows` are those of
+    /// the links, by position, at least of those whose reservations have lost URLs.
+    pub(super) fn present(&self, frontier: &Frontier, rows: &[Option<UrlRow>]) -> Vec<bool> {
         let urls: HashMap<Token, HashSet<&UrlKey>> = self
             .leases()
             .map(|token| (token, frontier.link_urls(token).unwrap_or_default().iter().map(|(_, key)| key).collect()))
             .collect();
-        let here = |link: &super::row::LinkRow| {
-            link.lease.and_then(|token| urls.get(&token)).is_some_and(|keys| keys.contains(&link.url.1))
+        let here = |(at, link): (usize, &super::row::LinkRow)| {
+            let Some(token) = link.lease else { return false };
+            let reserved = || rows.get(at).and_then(Option::as_ref).is_some_and(|row| row.is_reserved_by(token));
+            urls.get(&token).is_some_and(|keys| keys.contains(&link.url.1))
+                && (!frontier.has_lost_urls(token) || reserved())
         };
-        self.links.iter().map(here).collect()
+        self.links.iter().enumerate().map(here).collect()
     }
 
     /// When it is no longer offered, if nobody claims it.

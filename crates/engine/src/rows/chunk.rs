@@ -257,6 +257,7 @@ fn write_link(out: &mut Writer, link: &LinkRow) {
             write_result(out, result);
         }
         LinkState::Returned => out.byte(3),
+        LinkState::Left => out.byte(4),
     }
 }
 
@@ -271,6 +272,7 @@ fn read_link(input: &mut Reader<'_>) -> Result<LinkRow, Damaged> {
         1 => LinkState::Error(input.number()?),
         2 => LinkState::Crawled(Box::new(read_result(input)?)),
         3 => LinkState::Returned,
+        4 => LinkState::Left,
         _ => return Err(Damaged("a link is in an unknown state")),
     };
     Ok(LinkRow { lease, host, url, state, replaced_by })
@@ -339,6 +341,7 @@ mod tests {
         let state = prop_oneof![
             Just(LinkState::Crawling),
             Just(LinkState::Returned),
+            Just(LinkState::Left),
             any::<u64>().prop_map(LinkState::Error),
             result().prop_map(|result| LinkState::Crawled(Box::new(result))),
         ];

@@ -78,7 +78,7 @@ impl Owner {
             }
             links += row.links.len().max(1);
             let urls = row.urls();
-            let cut: Vec<usize> = row.read_links();
+            let cut: Vec<usize> = row.read_links(&self.state);
             let wanted: Vec<LinkUrl> = cut.iter().filter_map(|at| urls.get(*at).cloned()).collect();
             let mut found = vec![None; urls.len()];
             for (at, url) in cut.into_iter().zip(read_facts::url_rows(&*self.engine, &wanted).await?) {
@@ -101,7 +101,7 @@ impl Owner {
     /// Whether a link to be crawled lives elsewhere and was not queued there.
     fn has_unqueued_links(&self, chunks: &[CarriedChunk], queued: &[Box<str>]) -> bool {
         let queued: HashSet<&str> = queued.iter().map(|url| &**url).collect();
-        chunks.iter().flat_map(|chunk| chunk.departed(&self.state)).any(|(_, url)| !queued.contains(&*url))
+        chunks.iter().flat_map(|chunk| chunk.departed(&self.state)).any(|link| !queued.contains(&*link.url))
     }
 
     /// Restores chunks one after the other. What was restored before a read failed is returned with the error.

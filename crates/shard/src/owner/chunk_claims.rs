@@ -174,7 +174,7 @@ impl Owner {
             Ok(chunk) => chunk.clone(),
             Err(refusal) => return (Ok(Err(refusal.into())), None),
         };
-        let named = self.pipeline.named(report.chunk, report.results.iter().map(|result| &*result.url));
+        let named = self.pipeline.named(report.chunk, report.results.iter().map(|result| &*result.url), &self.state);
         let rows = match self.rows_at(&chunk, &named).await {
             Ok(rows) => rows,
             Err(error) => return (Err(error), None),
@@ -193,15 +193,27 @@ impl Owner {
         } else {
             self.replace_links(&chunk, &vacancies).await
         };
-        let trouble = match replaced {
+        let mut trouble = match replaced {
             Ok(replacements) => {
                 answer.replacements = replacements;
                 None
             }
             Err(error) => Some(error),
         };
-        answer.left = self.pipeline.links_left(report.chunk, &self.state);
+        match self.unclear_rows(report.chunk).await {
+            Ok(rows) => answer.left = self.pipeline.links_left(report.chunk, &rows, &self.state),
+            Err(error) => trouble = trouble.or(Some(error)),
+        }
         (Ok(Ok(answer)), trouble)
+    }
+
+    /// The rows that tell which links have left a chunk in progress, in a list with a place for every link.
+    pub(super) async fn unclear_rows(&mut self, id: ChunkId) -> Result<Vec<Option<UrlRow>>, Error> {
+        let places = self.pipeline.unclear(id, &self.state);
+        let Some(chunk) = self.pipeline.active(id).filter(|_| !places.is_empty()).cloned() else {
+            return Ok(Vec::new());
+        };
+        self.rows_at(&chunk, &places).await
     }
 
     /// The rows of some links, in a list with a place for every link.
@@ -220,7 +232,8 @@ impl Owner {
     /// What a repeated report was answered with before.
     async fn replaced_before(&mut self, report: &ReportLinks) -> Result<Vec<LinkToFetch>, Error> {
         let Some(chunk) = self.pipeline.active(report.chunk).cloned() else { return Ok(Vec::new()) };
-        let places = chunk.replacements(report, &self.state);
+        let unclear = self.unclear_rows(report.chunk).await?;
+        let places = chunk.replacements(report, &unclear, &self.state);
         let rows = self.rows_at(&chunk, &places).await?;
         let fetch = |at: usize| {
             let link = chunk.links.get(at)?;

@@ -49,7 +49,7 @@ impl Owner {
                 self.answer_chunk(mark, reply, found)
             }
             ChunkCall::Renew { chunk, token, lease } => {
-                let renewed = self.renew_chunk(chunk, token, lease);
+                let renewed = self.renew_chunk(chunk, token, lease).await;
                 let renewed = self.name_unknown(chunk, renewed).await;
                 self.answer_chunk(mark, reply, renewed)
             }
@@ -227,16 +227,19 @@ impl Owner {
             return Ok(());
         }
         let mut writes = Writes::default();
-        let kept = self.pipeline.renew((id, token), until, now, &mut self.state, &mut writes.pipeline);
+        // Whom it tells of links that have left does not matter here.
+        let kept = self.pipeline.renew((id, token), (until, now), &[], &mut self.state, &mut writes.pipeline);
         self.commit_chunks(writes);
         kept.map(drop)
     }
 
-    fn renew_chunk(&mut self, id: ChunkId, token: Token, lease: Millis) -> Decided<(Time, Vec<Box<str>>)> {
+    async fn renew_chunk(&mut self, id: ChunkId, token: Token, lease: Millis) -> Decided<(Time, Vec<Box<str>>)> {
+        let rows = self.unclear_rows(id).await?;
+        // After the read: the deadline is judged when the decision is made.
         let now = self.now();
         let mut writes = Writes::default();
         let until = now.after(lease);
-        let renewed = self.pipeline.renew((id, token), until, now, &mut self.state, &mut writes.pipeline);
+        let renewed = self.pipeline.renew((id, token), (until, now), &rows, &mut self.state, &mut writes.pipeline);
         self.commit_chunks(writes);
         let renewed = match renewed {
             Ok(renewed) => renewed,
@@ -257,7 +260,7 @@ impl Owner {
             Ok(chunk) => chunk.clone(),
             Err(refusal) => return Ok(Err(refusal.into())),
         };
-        let named = self.pipeline.named(id, pages.iter().map(|page| &**page));
+        let named = self.pipeline.named(id, pages.iter().map(|page| &**page), &self.state);
         let rows = self.rows_at(&chunk, &named).await?;
         let parents = match self.pipeline.parents((id, token), pages, &rows, now, &self.state) {
             Ok(parents) => parents,
@@ -282,8 +285,9 @@ impl Owner {
         let chunk = match self.pipeline.to_end((id, token), end, known.as_ref(), now) {
             Ok(Some(chunk)) => chunk.clone(),
             Ok(None) => {
-                let ended = known.map(|row| row.lease_ended(token, end));
-                return Ok(ended.ok_or_else(|| ChunkRefusal::Unknown(id).into()));
+                let Some(row) = known else { return Ok(Err(ChunkRefusal::Unknown(id).into())) };
+                let rows = self.link_rows(&row).await?;
+                return Ok(Ok(row.lease_ended(token, end, &rows)));
             }
             Err(refusal) => return Ok(Err(refusal.into())),
         };
@@ -302,7 +306,7 @@ impl Owner {
     /// Whether a link of a chunk that is about to be crawled again has departed and was not queued where it is now.
     fn has_unqueued(&self, chunk: &ChunkRow, token: Option<Token>, queued: &[Box<str>]) -> bool {
         let departed = chunk.departed(token, &self.state, self.engine.now());
-        departed.iter().any(|(_, url)| !queued.contains(url))
+        departed.iter().any(|link| !queued.contains(&link.url))
     }
 
     async fn decide_chunk(

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, RequestId};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
-use wayleave_core::names::{CrawlName, HostName};
+use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::carry::CarriedChunk;
+use wayleave_core::pipeline::departed::DepartedLink;
 use wayleave_core::pipeline::request::{
     Claim, Claimed, EndChunk, LeaseEnded, LinksReported, OperatorAction, ReportLinks,
 };
@@ -214,10 +215,10 @@ pub(crate) type ChunkPage = (Vec<ChunkView>, Option<ChunkId>);
 pub(crate) type CarriedPage = (Vec<CarriedChunk>, Option<ChunkId>);
 
 /// Per chunk: it can be restored, and these of its links live elsewhere; or why it cannot.
-pub(crate) type RestoreChecks = Vec<Result<Vec<(HostName, Box<str>)>, Restored>>;
+pub(crate) type RestoreChecks = Vec<Result<Vec<DepartedLink>, Restored>>;
 
 /// Links of a crawl whose hosts have moved away: hosts and URLs.
-pub(crate) type Departed = Option<(CrawlName, Vec<(HostName, Box<str>)>)>;
+pub(crate) type Departed = Option<(CrawlName, Vec<DepartedLink>)>;
 
 /// Built chunks, with their indexes and the numbers of those.
 pub(crate) type BuiltIndexes = Vec<(ChunkId, Artifact, u32)>;

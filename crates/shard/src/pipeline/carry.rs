@@ -54,6 +54,7 @@ impl Pipeline {
             }
             after = next;
             if let Some(last) = last {
+                self.drop_finished(&mut chunks).await?;
                 self.add_copies(&mut chunks).await?;
                 // At the end of a shard the last chunk is where the next page starts: it finds nothing more there.
                 let more = next.is_some() || shards.peek().is_some();
@@ -180,7 +181,7 @@ impl Pipeline {
             match refused {
                 Some(why) => tell(told, at, Some(Restored::Refused(why.to_string().into()))),
                 None => {
-                    departed.extend(links.into_iter().map(|(host, url)| (chunk.crawl.clone(), host, url)));
+                    departed.extend(links.into_iter().map(|link| (chunk.crawl.clone(), link)));
                     places.push(at);
                     chunks.push(chunk);
                 }
@@ -189,7 +190,7 @@ impl Pipeline {
         if chunks.is_empty() {
             return Ok(());
         }
-        let queued = departed.iter().map(|(.., url)| url.clone()).collect();
+        let queued = departed.iter().map(|(_, link)| link.url.clone()).collect();
         self.queue_again(departed).await?;
         let restored: Vec<Restored> = self.ask(shard, ChunkCall::Restore { chunks, queued }).await?;
         for (at, restored) in places.into_iter().zip(restored) {

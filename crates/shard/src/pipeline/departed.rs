@@ -6,6 +6,8 @@
 //! A host may move between that and the decision: the owner refuses to decide about a departed link that was not queued,
 //! and everything begins anew.
 
+use std::collections::HashSet;
+
 use futures::{StreamExt, TryStreamExt};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutKind, PutOutcome};
@@ -13,6 +15,8 @@ use wayleave_core::frontier::view::UrlState;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::limits::FOUND_STORE_TIME;
 use wayleave_core::names::{CrawlName, HostName};
+use wayleave_core::pipeline::carry::{CarriedChunk, CarriedLink, CarriedLinkState};
+use wayleave_core::pipeline::departed::DepartedLink;
 
 use super::call::{ChunkCall, ChunkResponse, Departed};
 use super::handle::Pipeline;
@@ -53,14 +57,14 @@ impl Pipeline {
         let departed: Departed =
             self.of_chunk(chunk, ChunkCall::Departed { chunk, token, lease: FOUND_STORE_TIME }).await?;
         let Some((crawl, links)) = departed else { return Ok(Vec::new()) };
-        let queued = links.iter().map(|(_, url)| url.clone()).collect();
-        self.queue_again(links.into_iter().map(|(host, url)| (crawl.clone(), host, url)).collect()).await?;
+        let queued = links.iter().map(|link| link.url.clone()).collect();
+        self.queue_again(links.into_iter().map(|link| (crawl.clone(), link)).collect()).await?;
         Ok(queued)
     }
 
     /// Queues links where they live, unless they are queued or handed out there already.
-    pub(super) async fn queue_again(&self, links: Vec<(CrawlName, HostName, Box<str>)>) -> CallResult<()> {
-        let lookups = futures::stream::iter(links).map(|(crawl, host, url)| self.departed_put(crawl, host, url));
+    pub(super) async fn queue_again(&self, links: Vec<(CrawlName, DepartedLink)>) -> CallResult<()> {
+        let lookups = futures::stream::iter(links).map(|(crawl, link)| self.departed_put(crawl, link));
         let puts: Vec<Option<Put>> = lookups.buffered(LOOKUPS_AT_ONCE).try_collect().await?;
         let puts = puts.into_iter().flatten().collect();
         for outcome in self.frontier.put(puts).await {
@@ -75,11 +79,32 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Leaves out of exported chunks the returned links that are finished by now, or were deleted.
+    pub(super) async fn drop_finished(&self, chunks: &mut [CarriedChunk]) -> CallResult<()> {
+        for chunk in chunks {
+            let returned = |link: &&CarriedLink| link.state == CarriedLinkState::Returned;
+            let links: Vec<CarriedLink> = chunk.links.iter().filter(returned).cloned().collect();
+            let lookups = futures::stream::iter(links).map(|link| async {
+                let known = self.frontier.lookup(chunk.crawl.clone(), link.host.clone(), &link.url).await?;
+                let open = known.is_some_and(|known| matches!(known.state, UrlState::Queued | UrlState::Reserved));
+                CallResult::Ok((!open).then_some(link))
+            });
+            let ended: Vec<Option<CarriedLink>> = lookups.buffered(LOOKUPS_AT_ONCE).try_collect().await?;
+            let ended: HashSet<(HostName, Box<str>)> =
+                ended.into_iter().flatten().map(|link| (link.host, link.url)).collect();
+            chunk.links.retain(|link| {
+                link.state != CarriedLinkState::Returned || !ended.contains(&(link.host.clone(), link.url.clone()))
+            });
+        }
+        Ok(())
+    }
+
     /// What queues a departed link again; `None` if it must not be.
-    async fn departed_put(&self, crawl: CrawlName, host: HostName, url: Box<str>) -> CallResult<Option<Put>> {
-        // One that is unknown was deleted, and is not brought back. One that is queued or handed out is taken care of.
-        let known = self.frontier.lookup(crawl.clone(), host.clone(), &url).await?;
-        let ended = known.filter(|known| matches!(known.state, UrlState::Fetched | UrlState::Failed));
+    async fn departed_put(&self, crawl: CrawlName, link: DepartedLink) -> CallResult<Option<Put>> {
+        // One that is unknown was deleted, and is not brought back.
+        let known = self.frontier.lookup(crawl.clone(), link.host.clone(), &link.url).await?;
+        let ended = known.filter(|known| link.is_wanted(known));
+        let DepartedLink { host, url, .. } = link;
         Ok(ended.map(|known| {
             let (priority, depth, metadata) = (known.priority, known.depth, known.metadata);
             let kind = PutKind::Wanted { at: None, priority, explicit: false, depth, again: true };

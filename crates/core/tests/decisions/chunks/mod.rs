@@ -5,6 +5,7 @@ mod corners;
 mod properties;
 mod sent_back;
 mod support;
+mod taken_back;
 
 use support::{Works, artifact, claim_of};
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, UrlResult};

@@ -13,10 +13,11 @@ use wayleave_core::pipeline::claim::{Grant, Writes};
 use wayleave_core::pipeline::end::Facts;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{
-    Claim, Claimed, EndChunk, LinkToFetch, LinksReported, OperatorAction, ReportLinks, Stage,
+    Claim, Claimed, EndChunk, LeaseEnded, LinkToFetch, LinksReported, OperatorAction, ReportLinks, Stage,
 };
 use wayleave_core::pipeline::restore::{RestoreFacts, Restored};
 use wayleave_core::pipeline::row::{Artifact, ChunkRow, ChunkState, PipelineRow, Write};
+use wayleave_core::pipeline::state::Renewed;
 use wayleave_core::time::{Millis, Time};
 
 use crate::support::Shard;
@@ -169,7 +170,8 @@ impl Works {
         let chunk = self.pipeline.reported(report.chunk, report.token, now)?.clone();
         // Only the rows of the links that the report names are read.
         let mut rows = vec![None; chunk.links.len()];
-        for at in self.pipeline.named(report.chunk, report.results.iter().map(|result| &*result.url)) {
+        for at in self.pipeline.named(report.chunk, report.results.iter().map(|result| &*result.url), &self.shard.state)
+        {
             rows[at] = self.shard.rows(&[chunk.links[at].url.clone()]).remove(0);
         }
         let mut writes = Writes::default();
@@ -180,7 +182,8 @@ impl Works {
         if !vacancies.is_empty() {
             answer.replacements = self.replace(&chunk, &vacancies);
         }
-        answer.left = self.pipeline.links_left(report.chunk, &self.shard.state);
+        let chunk = self.pipeline.active(report.chunk).expect("leased");
+        answer.left = self.pipeline.links_left(report.chunk, &self.shard.rows(&chunk.urls()), &self.shard.state);
         Ok(answer)
     }
 
@@ -213,10 +216,19 @@ impl Works {
     }
 
     pub fn end(&mut self, claimed: &Claimed, end: &EndChunk) -> Result<Option<ChunkState>, ChunkRefusal> {
+        let (first, ended) = self.ended(claimed, end)?;
+        Ok(first.then_some(ended.state))
+    }
+
+    /// Ends a lease, or repeats the call that has ended it. Also returns whether it was the first one.
+    pub fn ended(&mut self, claimed: &Claimed, end: &EndChunk) -> Result<(bool, LeaseEnded), ChunkRefusal> {
         self.sweep();
         let now = self.shard.now;
         let ids = (claimed.id, claimed.token);
-        let Some(chunk) = self.pipeline.to_end(ids, end, self.rows.get(&claimed.id), now)? else { return Ok(None) };
+        let Some(chunk) = self.pipeline.to_end(ids, end, self.rows.get(&claimed.id), now)? else {
+            let row = &self.rows[&claimed.id];
+            return Ok((false, row.lease_ended(claimed.token, end, &self.shard.rows(&row.urls()))));
+        };
         let rows = self.shard.rows(&chunk.urls());
         let mut writes = Writes::default();
         let draws = std::cell::Cell::new(self.shard.draws);
@@ -228,7 +240,7 @@ impl Works {
         let ended = self.pipeline.end(ids, end, &facts, &mut self.shard.state, &mut writes);
         self.shard.draws = draws.get();
         self.commit(writes);
-        ended.map(|ended| Some(ended.state))
+        ended.map(|ended| (true, ended))
     }
 
     pub fn decide(&mut self, id: ChunkId, decision: OperatorAction) -> Result<ChunkState, ChunkRefusal> {
@@ -283,12 +295,20 @@ impl Works {
     }
 
     pub fn renew(&mut self, claimed: &Claimed, until: Time) -> Result<Time, ChunkRefusal> {
+        self.renewed(claimed, until).map(|renewed| renewed.expires_at)
+    }
+
+    pub fn renewed(&mut self, claimed: &Claimed, until: Time) -> Result<Renewed, ChunkRefusal> {
         self.sweep();
-        let mut writes = Writes::default();
+        let (mut writes, now) = (Writes::default(), self.shard.now);
         let ids = (claimed.id, claimed.token);
-        let renewed = self.pipeline.renew(ids, until, self.shard.now, &mut self.shard.state, &mut writes.pipeline);
+        let mut rows = vec![None; self.rows[&claimed.id].links.len()];
+        for at in self.pipeline.unclear(claimed.id, &self.shard.state) {
+            rows[at] = self.shard.rows(&[self.rows[&claimed.id].links[at].url.clone()]).remove(0);
+        }
+        let renewed = self.pipeline.renew(ids, (until, now), &rows, &mut self.shard.state, &mut writes.pipeline);
         self.commit(writes);
-        renewed.map(|renewed| renewed.expires_at)
+        renewed
     }
 
     /// Ends what has expired.

@@ -1,0 +1,267 @@
+//! What a chunk may take back or count, where others have had its URLs meanwhile.
+
+use wayleave_core::frontier::request::{Outcome, Put, PutKind, UrlResult};
+use wayleave_core::frontier::view::UrlState;
+use wayleave_core::limits::CHUNK_OFFER_MAX;
+use wayleave_core::metadata::Metadata;
+use wayleave_core::pipeline::carry::{CarriedChunk, CarriedLink, CarriedLinkState};
+use wayleave_core::pipeline::refusal::ChunkRefusal;
+use wayleave_core::pipeline::request::{Claimed, EndChunk, OperatorAction, Stage};
+use wayleave_core::pipeline::restore::Restored;
+use wayleave_core::pipeline::row::ChunkState;
+use wayleave_core::time::Millis;
+
+use super::carried::moved;
+use super::support::{Works, artifact, claim_of};
+use super::{START, check, crawl, fetched, put, report_all, state_of, urls, with_hosts};
+
+const U: &str = "http://h0.example/1";
+const V: &str = "http://h1.example/1";
+
+fn wait(works: &mut Works) {
+    works.shard.now = works.shard.now.after(Millis(12_000));
+    works.sweep();
+}
+
+fn put_as(works: &mut Works, kind: PutKind) {
+    let (url, host, crawl) = (U.into(), "h0.example".into(), "c".into());
+    works.shard.put(Put { url, host, crawl, kind, metadata: Metadata::default() });
+}
+
+fn queue_again(works: &mut Works) {
+    put_as(works, PutKind::Wanted { at: None, priority: 5, explicit: false, depth: 0, again: true });
+}
+
+fn complete(works: &mut Works, chunk: &Claimed) -> Vec<Box<str>> {
+    let end = EndChunk::Complete(Some(artifact(1)));
+    let (first, told) = works.ended(chunk, &end).expect("complete");
+    assert!(first);
+    assert_eq!(works.ended(chunk, &end), Ok((false, told.clone())), "the call is repeated");
+    told.left
+}
+
+fn fetch_u_elsewhere(works: &mut Works) {
+    wait(works);
+    let other = crawl(works, 1);
+    assert_eq!(urls(&other), [U]);
+    report_all(works, &other);
+    complete(works, &other);
+}
+
+fn lose(works: &mut Works) -> ChunkState {
+    let build = works.claim(&claim_of(Stage::Build, "b", 1, 0)).pop().expect("a crawled chunk");
+    let lost = EndChunk::Fail { reason: "404".into(), input_lost: true };
+    let state = works.end(&build, &lost).expect("current").expect("the first call");
+    wait(works);
+    state
+}
+
+fn returned(works: &Works, chunk: &Claimed) -> Vec<String> {
+    let links = works.carry(chunk.id).links.into_iter();
+    links.filter(|link| link.state == CarriedLinkState::Returned).map(|link| link.url.to_string()).collect()
+}
+
+/// A missing queue was taken for that of a host that moved, and its URL looked for where it lives: in the new crawl.
+#[test]
+fn a_chunk_that_rested_when_its_crawl_was_deleted_takes_nothing_from_a_new_crawl_of_its_name() {
+    let mut works = with_hosts(1);
+    let a = crawl(&mut works, 1);
+    assert_eq!(works.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
+    wait(&mut works);
+    works.shard.delete_crawl(&"c".into());
+    put(&mut works, "h0.example", "1");
+    fetch_u_elsewhere(&mut works);
+    let row = &works.rows[&a.id];
+    assert_eq!(row.departed(None, &works.shard.state, works.shard.now), [], "nothing is queued where it lives now");
+    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped));
+    assert_eq!(state_of(&works, U), UrlState::Fetched);
+    assert_eq!(works.carry(a.id).links, [], "nor does an import queue it");
+    check(&works);
+}
+
+#[test]
+fn a_retry_leaves_alone_what_another_chunk_has_fetched_after_an_operator_queued_it_again() {
+    for reported in [false, true] {
+        let mut works = with_hosts(1);
+        let a = crawl(&mut works, 1);
+        if reported {
+            report_all(&mut works, &a);
+        }
+        assert_eq!(works.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
+        assert_eq!(state_of(&works, U), UrlState::Failed);
+        // Also if its host lives in another shard now, where this is looked up.
+        let nowhere = Works::new(START);
+        let departed = |works: &Works| {
+            let links = works.rows[&a.id].departed(None, &nowhere.shard.state, works.shard.now);
+            let known = works.shard.lookup("c", "h0.example", U).expect("known");
+            links.iter().map(|link| (link.url.to_string(), link.is_wanted(&known))).collect::<Vec<_>>()
+        };
+        assert_eq!(departed(&works), [(U.to_owned(), true)]);
+        queue_again(&mut works);
+        fetch_u_elsewhere(&mut works);
+        assert_eq!(departed(&works), [(U.to_owned(), false)]);
+        assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped), "nothing is left for it");
+        assert_eq!(state_of(&works, U), UrlState::Fetched);
+        assert!(!works.rows[&a.id].sent_back, "nothing was");
+        check(&works);
+    }
+}
+
+#[test]
+fn a_retry_leaves_alone_what_a_client_says_to_be_fetched_or_another_chunk_gave_up() {
+    for fetched in [true, false] {
+        let mut works = with_hosts(1);
+        let a = crawl(&mut works, 1);
+        assert_eq!(works.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
+        if fetched {
+            put_as(&mut works, PutKind::Known { due: None });
+        } else {
+            queue_again(&mut works);
+            wait(&mut works);
+            let b = crawl(&mut works, 1);
+            assert_eq!(works.decide(b.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
+        }
+        assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped));
+        let expected = if fetched { UrlState::Fetched } else { UrlState::Failed };
+        assert_eq!(state_of(&works, U), expected);
+        check(&works);
+    }
+}
+
+/// An import stores failed URLs as fetched ones.
+#[test]
+fn an_imported_chunk_that_was_skipped_can_be_retried() {
+    let mut source = with_hosts(2);
+    let a = crawl(&mut source, 2);
+    assert_eq!(source.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
+    wait(&mut source);
+    let (mut world, carried) = moved(&source, false);
+    let works = &mut world.works;
+    assert_eq!(works.restore(&carried[0]), Restored::Restored);
+    assert_eq!(state_of(works, U), UrlState::Fetched);
+    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Crawling));
+    wait(works);
+    assert_eq!(urls(&crawl(works, 2)), [U, V]);
+    check(works);
+}
+
+#[test]
+fn a_completion_names_only_links_that_were_reported_as_fetched_and_had_left_by_then() {
+    let mut works = with_hosts(3);
+    let first = crawl(&mut works, 3);
+    report_all(&mut works, &first);
+    works.shard.move_hosts(&["h0.example".into()], Some(&"together".into()));
+    assert_eq!(complete(&mut works, &first), [U.into()]);
+    assert_eq!(lose(&mut works), ChunkState::Crawling);
+    let end = EndChunk::Complete(Some(artifact(1)));
+    let (repeated, told) = works.ended(&first, &end).expect("the last completion");
+    assert_eq!((repeated, told.left), (false, vec![U.into()]), "also after it was sent back");
+    // In the next round one is not reported and stays, and one is not reported and leaves.
+    works.shard.now = works.shard.now.after(Millis(60_000));
+    works.sweep();
+    let all = works.claim(&claim_of(Stage::Crawl, "w", 5, 5));
+    let again = all.into_iter().find(|chunk| chunk.id == first.id).expect("it was sent back");
+    assert_eq!(urls(&again), [V, "http://h2.example/1"]);
+    works.report(&again, vec![fetched(V)], false).expect("taken");
+    works.shard.move_hosts(&["h2.example".into()], Some(&"others".into()));
+    assert_eq!(complete(&mut works, &again), [], "that of the round before was named then");
+    check(&works);
+}
+
+#[test]
+fn an_imported_link_that_has_left_is_no_replacement_after_its_host_has_come() {
+    let mut source = with_hosts(2);
+    let a = crawl(&mut source, 2);
+    let carried = source.carry(a.id);
+    let mut works = Works::new(START);
+    put(&mut works, "h1.example", "1");
+    let links = carried.links.iter().map(|link| CarriedLink {
+        state: if *link.url == *U { CarriedLinkState::Returned } else { link.state },
+        ..link.clone()
+    });
+    let carried = CarriedChunk { links: links.collect(), ..carried };
+    assert_eq!(works.restore(&carried), Restored::Restored);
+    put(&mut works, "h0.example", "1");
+    let chunk = works.claim(&claim_of(Stage::Crawl, "w", 1, 1)).pop().expect("the restored chunk");
+    assert_eq!((chunk.id, urls(&chunk)), (a.id, vec![V.to_owned()]));
+    let answer = works.report(&chunk, vec![UrlResult::new(V, Outcome::Gone)], true).expect("taken");
+    assert_eq!(answer.replacements, [], "a report about it would be answered as one that has left");
+    check(&works);
+}
+
+#[test]
+fn what_left_a_chunk_and_was_finished_since_is_not_carried() {
+    let mut works = with_hosts(2);
+    let a = crawl(&mut works, 2);
+    report_all(&mut works, &a);
+    complete(&mut works, &a);
+    assert_eq!(lose(&mut works), ChunkState::Crawling);
+    let a = crawl(&mut works, 2);
+    works.report(&a, vec![fetched(V)], false).expect("taken");
+    complete(&mut works, &a);
+    assert_eq!(returned(&works, &a), [U]);
+    fetch_u_elsewhere(&mut works);
+    assert_eq!(returned(&works, &a), [""; 0], "every import would queue it once more");
+    check(&works);
+}
+
+#[test]
+fn a_retry_that_takes_nothing_does_not_let_an_export_name_what_left() {
+    let mut works = with_hosts(1);
+    let a = crawl(&mut works, 1);
+    works.end(&a, &EndChunk::Fail { reason: "it broke".into(), input_lost: false }).expect("current");
+    works.shard.now = works.shard.now.after(CHUNK_OFFER_MAX);
+    works.sweep();
+    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped));
+    assert_eq!((state_of(&works, U), works.rows[&a.id].sent_back), (UrlState::Queued, false));
+    assert_eq!(works.carry(a.id).links, []);
+}
+
+#[test]
+fn urls_over_a_kilobyte_that_have_left_are_named_whole() {
+    let mut works = with_hosts(1);
+    let path = "x".repeat(3_000);
+    put(&mut works, "h1.example", &path);
+    let long = format!("http://h1.example/{path}");
+    let chunk = crawl(&mut works, 2);
+    report_all(&mut works, &chunk);
+    works.shard.move_hosts(&["h1.example".into()], Some(&"together".into()));
+    let until = works.shard.now.after(Millis(10_000));
+    assert_eq!(works.renewed(&chunk, until).expect("current").ended, [long.clone().into()]);
+    assert_eq!(complete(&mut works, &chunk), [long.into()]);
+}
+
+/// A client of URLFrontier has no tokens: what it puts as known is finished, whoever has it.
+#[test]
+fn a_link_that_a_client_says_to_be_fetched_has_left_its_chunk() {
+    let mut works = with_hosts(2);
+    let chunk = crawl(&mut works, 2);
+    put_as(&mut works, PutKind::Known { due: None });
+    let until = works.shard.now.after(Millis(10_000));
+    assert_eq!(works.renewed(&chunk, until).expect("current").ended, [U.into()]);
+    let answer = works.report(&chunk, vec![fetched(U)], false).expect("its own link");
+    assert_eq!((answer.left, answer.ended), (1, vec![U.into()]));
+    report_all(&mut works, &chunk);
+    assert_eq!(complete(&mut works, &chunk), [""; 0].map(Box::from), "the report has said so");
+    assert_eq!(works.rows[&chunk.id].view(&works.shard.state, works.shard.now).crawled, 1);
+    check(&works);
+
+    let mut works = with_hosts(2);
+    let chunk = crawl(&mut works, 2);
+    report_all(&mut works, &chunk);
+    put_as(&mut works, PutKind::Known { due: None });
+    assert_eq!(complete(&mut works, &chunk), [U.into()]);
+    assert_eq!(works.rows[&chunk.id].view(&works.shard.state, works.shard.now).crawled, 1);
+    check(&works);
+
+    let mut works = with_hosts(1);
+    let chunk = crawl(&mut works, 1);
+    report_all(&mut works, &chunk);
+    put_as(&mut works, PutKind::Known { due: None });
+    let refused = works.end(&chunk, &EndChunk::Complete(Some(artifact(1)))).unwrap_err();
+    assert!(matches!(refused, ChunkRefusal::NoContent { .. }), "{refused:?}");
+    // Nor does a retry take it.
+    assert_eq!(works.decide(chunk.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
+    assert_eq!(works.decide(chunk.id, OperatorAction::Retry), Ok(ChunkState::Skipped));
+    check(&works);
+}
