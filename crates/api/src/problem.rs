@@ -342,7 +342,7 @@ const fn code_of_chunks(refusal: &ChunkRefusal) -> Code {
         ChunkRefusal::ForeignLink { .. } => Code::ForeignResult,
         ChunkRefusal::Reported { .. } => Code::AlreadyReported,
         ChunkRefusal::ArtifactMissing(_) => Code::ArtifactMissing,
-        ChunkRefusal::NoContent { .. } | ChunkRefusal::NoInput(_) => Code::Contradiction,
+        ChunkRefusal::NoContent { .. } | ChunkRefusal::NotCrawling(_) | ChunkRefusal::NoInput(_) => Code::Contradiction,
         ChunkRefusal::WrongState { .. } => Code::WrongState,
     }
 }

@@ -91,7 +91,7 @@ enum JudgedArg {
     Suspect,
     /// It is taken for dead
     Failed,
-    /// It is back after a failure, and gets no work yet
+    /// It is back after a failure; an index server gets no new chunks yet
     Probation,
 }
 
@@ -150,11 +150,17 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Command::Show { id } => show(remote, &client.machine(&id).await?),
         Command::Set { id, desired } => {
             let request = SetMachineRequest { desired: desired.into() };
-            show(remote, &client.set_machine(&id, &request).await?)?;
+            let machine = client.set_machine(&id, &request).await?;
+            show(remote, &machine)?;
             if desired == DesiredArg::Drain {
-                eprintln!(
-                    "`wayleave placements --on {id}` lists what it still holds; then `wayleave fleet remove {id}`"
-                );
+                if machine.kind == MachineType::Server {
+                    eprintln!(
+                        "`wayleave placements --on {id}` lists what it still holds; when that is nothing, stop its process, then \
+                         `wayleave fleet remove {id}`"
+                    );
+                } else {
+                    eprintln!("it ends what it has, claims no more, and leaves the fleet when its process ends");
+                }
             }
             Ok(())
         }

@@ -180,8 +180,9 @@ impl State {
                 now.since(row.judged_at).told()
             ),
             (Judged::Probation, _) if now < self.config.probation_ends(row) => format!(
-                "back after failure {}, it gets no work for {} of which {} are left; {heard}",
+                "back after failure {}, {} for {} of which {} are left; {heard}",
                 row.failures,
+                if row.kind == Kind::Server { "it gets no new chunks" } else { "it is on probation" },
                 self.config.hold_down(row.failures).told(),
                 self.config.probation_ends(row).since(now).told()
             ),

@@ -207,7 +207,13 @@ impl State {
             (OperatorAction::Retry, ChunkState::Built) => {
                 return Err(wrong("retried", "it is built and about to be placed; try again in a moment"));
             }
-            (OperatorAction::Retry, _) => return Err(wrong("retried", "it is in progress, wait for its lease to end")),
+            (OperatorAction::Retry, _) => {
+                let remedy = match before.lease {
+                    Some(_) => "a worker has it; wait for its lease to end",
+                    None => "it waits for a worker already; its reason says for which",
+                };
+                return Err(wrong("retried", remedy));
+            }
             (OperatorAction::Skip, ChunkState::Built) => {
                 return Err(wrong("skipped", "it is built, and nothing is left to do"));
             }

@@ -11,15 +11,13 @@ pub enum ChunkRefusal {
     #[error("chunk '{0}' is not known; list the chunks (GET /v1/chunks) to find its id")]
     Unknown(ChunkId),
     /// The token is not that of the chunk's live lease.
-    #[error(
-        "the token is not current for chunk '{chunk}': {why}; nothing was changed. Drop what was made under it{garbage}, and claim again"
-    )]
+    #[error("the token is not current for chunk '{chunk}': {why}; nothing was changed. Claim again{garbage}")]
     NotCurrent {
         /// The chunk.
         chunk: ChunkId,
         /// What the chunk is doing instead.
         why: String,
-        /// What to collect.
+        /// What the caller has made in vain, as a part of the sentence.
         garbage: String,
     },
     /// A result names a URL that was never part of the chunk.
@@ -53,6 +51,11 @@ pub enum ChunkRefusal {
         /// What to do instead.
         remedy: Box<str>,
     },
+    /// Links are reported while a chunk is crawled.
+    #[error(
+        "chunk '{0}' is being built, and links are reported by its crawler; complete it with its index, or fail it"
+    )]
+    NotCrawling(ChunkId),
     /// Only a build has an input that can be lost.
     #[error("chunk '{0}' is being crawled and has no input that could be lost; leave out input_lost")]
     NoInput(ChunkId),
@@ -75,7 +78,9 @@ impl ChunkRefusal {
     #[must_use]
     pub const fn chunk(&self) -> ChunkId {
         match self {
-            Self::Unknown(chunk) | Self::ArtifactMissing(chunk) | Self::NoInput(chunk) => *chunk,
+            Self::Unknown(chunk) | Self::ArtifactMissing(chunk) | Self::NotCrawling(chunk) | Self::NoInput(chunk) => {
+                *chunk
+            }
             Self::NotCurrent { chunk, .. }
             | Self::NoContent { chunk, .. }
             | Self::ForeignLink { chunk, .. }

@@ -29,7 +29,7 @@ impl State {
     /// If the token is not that of its live lease.
     pub fn reported(&self, id: ChunkId, token: Token, now: Time) -> Result<&ChunkRow, ChunkRefusal> {
         let chunk = self.current(id, token, now, None)?;
-        if chunk.state == super::row::ChunkState::Crawling { Ok(chunk) } else { Err(self.not_current(id, None)) }
+        if chunk.state == super::row::ChunkState::Crawling { Ok(chunk) } else { Err(ChunkRefusal::NotCrawling(id)) }
     }
 
     /// How many URLs at the front of its host's queue may replace links of a chunk of one host: those before the first

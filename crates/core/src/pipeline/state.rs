@@ -172,11 +172,12 @@ impl State {
     #[must_use]
     pub fn not_current(&self, id: ChunkId, made: Option<&str>) -> ChunkRefusal {
         let why = match self.active.get(&id).map(|chunk| (&chunk.lease, &chunk.last_error)) {
-            Some((Some(lease), _)) => format!("'{}' holds it now", lease.worker),
+            Some((Some(lease), _)) => format!("'{}' holds it now, with another token", lease.worker),
             Some((None, Some(error))) => format!("its lease has ended ({error}), and it is offered again"),
-            _ => "its lease has ended".to_owned(),
+            _ => "its lease has ended: it was completed, given up, skipped or ran out".to_owned(),
         };
-        let garbage = made.map(|location| format!(", and collect {location} as garbage")).unwrap_or_default();
+        let garbage =
+            made.map(|location| format!(", and delete {location}, which no chunk refers to")).unwrap_or_default();
         ChunkRefusal::NotCurrent { chunk: id, why, garbage }
     }
 
