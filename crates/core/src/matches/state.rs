@@ -91,6 +91,8 @@ pub(super) struct Match {
     pub release_at: Time,
     /// When the worker last said yes.
     pub verified_at: Option<Time>,
+    /// What the worker answered to a later check of this reservation, if it was no clear answer.
+    pub doubt: Option<Arc<str>>,
     pub timer: Time,
 }
 
@@ -203,7 +205,8 @@ impl State {
         };
         for (client, row) in matches {
             let calls = calls_before(&row, now);
-            let known = Match { row, send_at: now, calls, release_at: now, verified_at: None, timer: Time::NEVER };
+            let known =
+                Match { row, send_at: now, calls, release_at: now, verified_at: None, doubt: None, timer: Time::NEVER };
             state.next_turn = state.next_turn.max(known.row.turn + 1);
             state.enter(client, known);
         }

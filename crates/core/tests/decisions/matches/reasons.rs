@@ -231,3 +231,30 @@ fn the_age_of_a_failure_is_that_of_the_call_and_not_of_the_last_decision() {
     let after = pool(&world);
     assert!(before.contains(" ago: no such image: game") && after != before, "{before}\n{after}");
 }
+
+/// A regression: the worker's last miss, whoever it was for, was told to each of its clients, also beside a fresh yes.
+#[test]
+fn the_doubt_about_one_reservation_is_not_told_to_the_other_clients_of_the_worker() {
+    let mut world = with(PoolSpec { slots: Some(2), max: Some(1), ..spec() }, &["a", "b"]);
+    let moods = |world: &mut World, mood: Mood| {
+        world.runtime.containers.values_mut().for_each(|worker| worker.mood = mood);
+    };
+    let doubt = "; whether it still holds it is not known: 500";
+    moods(&mut world, Mood::Mute);
+    later(&mut world, 2_000);
+    world.put("b");
+    world.deliver();
+    assert!(of(&world, "b").ends_with(doubt), "{}", of(&world, "b"));
+    assert!(of(&world, "a").ends_with(" has reserved a slot"), "{}", of(&world, "a"));
+    // A yes to one client says nothing about the reservation of the other.
+    moods(&mut world, Mood::Good);
+    later(&mut world, 2_000);
+    world.put("a");
+    world.deliver();
+    assert!(of(&world, "a").ends_with(" has reserved a slot"), "{}", of(&world, "a"));
+    assert!(of(&world, "b").ends_with(doubt), "{}", of(&world, "b"));
+    later(&mut world, 2_000);
+    world.put("b");
+    world.deliver();
+    assert!(of(&world, "b").ends_with(" has reserved a slot"), "{}", of(&world, "b"));
+}
