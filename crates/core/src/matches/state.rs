@@ -330,7 +330,7 @@ impl State {
     /// The name by which people and runtimes know a worker.
     #[must_use]
     pub fn worker_name(&self, no: WorkerNo) -> String {
-        format!("{}-{:x}-{}", self.pool.name, self.pool.generation, no.0)
+        worker_name(&self.pool.name, self.pool.generation, no)
     }
 
     /// The number of a worker of this name, whether there is one or not.
@@ -389,6 +389,19 @@ fn calls_before(row: &MatchRow, now: Time) -> Vec<InFlight> {
         call(left.booking.token, until, false)
     });
     asked.chain(released).filter(|call| call.until > now).collect()
+}
+
+/// The name of a worker: its pool's name, and what tells it from the other workers of that name.
+#[must_use]
+pub fn worker_name(pool: &PoolName, generation: u64, no: WorkerNo) -> String {
+    format!("{pool}-{}", worker_suffix(generation, no))
+}
+
+/// The end of a worker's name. It has all digits of the generation, so that names, and the folders that end alike, have one
+/// form.
+#[must_use]
+pub fn worker_suffix(generation: u64, no: WorkerNo) -> String {
+    format!("{generation:016x}-{}", no.0)
 }
 
 impl Match {
