@@ -9,7 +9,7 @@ use wayleave_api::matches::{
     DeleteMatchQuery, GetMatchQuery, ListMatchesQuery, ListMatchesResponse, Match, PutMatchQuery,
 };
 
-use crate::call::{Call, Ended};
+use crate::call::{Call, Ended, Repeat};
 use crate::pages::pages;
 use crate::{Client, Error};
 
@@ -24,6 +24,17 @@ impl Client {
     pub async fn put_match(&self, client: &str, query: &PutMatchQuery) -> Result<Match, Error> {
         let call = Call::new(Method::PUT, self.url(&["matches", client])).query(&self.http, query)?;
         self.call(call.longer(Duration::from_millis(query.wait_ms.unwrap_or(0)))).await
+    }
+
+    /// The same, asked once: the answer must come within this time after the end of the wait. For callers that ask again by
+    /// themselves; the next call goes to the next server, if this one did not answer.
+    ///
+    /// # Errors
+    /// As for [`Self::put_match`], and if no answer came in time.
+    pub async fn put_match_once(&self, client: &str, query: &PutMatchQuery, answer: Duration) -> Result<Match, Error> {
+        let call = Call::new(Method::PUT, self.url(&["matches", client])).query(&self.http, query)?;
+        let wait = Duration::from_millis(query.wait_ms.unwrap_or(0));
+        self.call(call.repeat(Repeat::Never).within(answer).longer(wait)).await
     }
 
     /// A client's match. Confirms it, unless the query says otherwise.

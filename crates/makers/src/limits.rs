@@ -48,5 +48,8 @@ pub const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Containers that a Docker engine is creating for this node, also those whose order was given up. Beyond that no other one
 /// is asked for: an engine that does not answer must not collect calls.
 pub const CREATES_MAX: usize = 64;
+/// How long an engine may still answer an order to create a container after its deadline. Then the call is dropped; a container
+/// that comes later is found by lists.
+pub const CREATE_ANSWER_AWAITED: Duration = Duration::from_secs(2 * 60);
 /// Containers that are looked at side by side.
 pub const LOOKS_AT_ONCE_MAX: usize = 8;

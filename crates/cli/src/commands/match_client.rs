@@ -2,19 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::time::{sleep, timeout};
-use wayleave_api::Code;
+use tokio::time::sleep;
 use wayleave_api::matches::{Match, MatchState, PutMatchQuery};
-use wayleave_client::{Client, Error, Retry};
-use wayleave_core::limits::WAIT_MS_MAX;
+use wayleave_api::{Code, Problem};
+use wayleave_client::{Client, Error};
+use wayleave_core::limits::{ASK_TIME, WAIT_MS_MAX};
 
 use crate::exit::{Ended, NOT_FOUND};
 use crate::output::{self, span};
 use crate::remote::Remote;
 use crate::values;
 
-/// A server that has not answered this long after the end of a wait is asked again, or given up.
-const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// A server that has not answered this long after the end of a wait is not waited for: another one is asked, if there is one.
+/// It may have to ask a worker first.
+const ANSWER_TIME: Duration = Duration::from_millis(ASK_TIME.0 + 2_000);
+/// How long one request waits: a server that hangs is noticed after this and [`ANSWER_TIME`].
+const REQUEST_WAIT_MS_MAX: u64 = 10_000;
+const _: () = assert!(REQUEST_WAIT_MS_MAX <= WAIT_MS_MAX);
 /// Pauses between two requests; they grow while the server does not answer.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -62,12 +66,10 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         };
     }
     let deadline = Instant::now() + Duration::from_millis(args.wait);
-    // Errors that may pass are handled here, until the time is over: the client would give up after a few attempts.
-    let client = remote.client.clone().with_retry(Retry::NEVER);
     let mut obstacle = Obstacle::default();
     loop {
         let begun = Instant::now();
-        let pause = match ask(&client, &args, deadline).await {
+        let pause = match ask(&remote.client, &args, deadline).await {
             Ok(found) if found.state == MatchState::Matched => return tell(remote, &found),
             Ok(found) if Instant::now() >= deadline => return none_yet(remote, &found),
             Ok(found) => {
@@ -76,24 +78,26 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
                 let pause = Duration::from_millis(found.retry_after_ms.unwrap_or(0)).clamp(PAUSE_MIN, PAUSE_MAX);
                 if begun.elapsed() < pause { pause } else { Duration::ZERO }
             }
-            Err(error) if error.is_transient() && Instant::now() < deadline => obstacle.meet(&error, !remote.json),
+            Err(error) if may_pass(&error) && Instant::now() < deadline => obstacle.meet(&error, !remote.json),
             Err(error) => return failed(remote, error),
         };
         sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
     }
 }
 
-/// Asks once, and waits for the answer as long as there is time.
+/// Whether asking again may help. A proxy answers 502 or 504 while the server restarts; asking is idempotent.
+fn may_pass(error: &Error) -> bool {
+    let by_proxy = |problem: &Problem| matches!(problem.status, 502 | 504) && problem.code() != Some(Code::MatchFailed);
+    error.is_transient() || error.problem().is_some_and(by_proxy)
+}
+
+/// Asks once, and waits for the answer as long as there is time. Errors that may pass are handled by the caller, until the
+/// time is over: the client would give up after a few attempts.
 async fn ask(client: &Client, args: &Args, deadline: Instant) -> Result<Match, Error> {
     let left = deadline.saturating_duration_since(Instant::now());
-    let wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(WAIT_MS_MAX);
+    let wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(REQUEST_WAIT_MS_MAX);
     let query = PutMatchQuery { pool: args.pool.clone(), wait_ms: Some(wait_ms) };
-    let within = Duration::from_millis(wait_ms) + ANSWER_TIME;
-    let server = client.server().to_owned();
-    timeout(within, client.put_match(&args.client, &query)).await.unwrap_or_else(|_| {
-        let within = span(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
-        Err(Error::Lost { server, cause: format!("it did not answer within {within}") })
-    })
+    client.put_match_once(&args.client, &query, ANSWER_TIME).await
 }
 
 /// What is in the way of a request that waits, and how often in a row it was met.
@@ -154,7 +158,21 @@ fn none_yet(remote: &Remote, found: &Match) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wayleave_api::Problem;
+
+    #[test]
+    fn what_a_proxy_says_while_the_server_restarts_may_pass_and_a_failed_match_does_not() {
+        let refused = |code, status| Error::Refused(Box::new(Problem { status, ..Problem::new(code, "no") }));
+        for status in [502, 503, 504] {
+            assert!(may_pass(&refused(Code::Internal, status)), "{status}");
+            assert!(!may_pass(&refused(Code::MatchFailed, status)), "{status}");
+        }
+        assert!(!may_pass(&refused(Code::Internal, 500)) && !may_pass(&refused(Code::UnknownPool, 404)));
+    }
+
+    #[test]
+    fn a_worker_that_answers_slowly_is_waited_for() {
+        assert!(ANSWER_TIME > Duration::from_millis(ASK_TIME.0) + Duration::from_secs(1));
+    }
 
     #[test]
     fn a_full_queue_is_asked_again_as_it_says_and_a_server_that_is_away_ever_less_often() {

@@ -39,25 +39,52 @@ pub fn pool(pool: &PoolSettings, look_up: impl Fn(&str) -> Option<String>) -> Re
     Err(format!("pool '{}' needs the {values} of {names}, which no export contains: {remedy}", pool.pool))
 }
 
-/// Why pools of a file are not set up without consent: whoever wrote it could run anything on the server.
-pub fn unwanted(pools: &[PoolSettings]) -> Option<String> {
-    let what = |pool: &PoolSettings| if pool.settings.image.is_some() { "image" } else { "command" };
-    match pools {
-        [] => None,
-        [pool] => {
-            let (name, what) = (&pool.pool, what(pool));
-            Some(format!("pool '{name}' would run its {what} on the server: look at it, then import with --pools"))
+/// Pools of a file that are not set up without consent: whoever wrote it could run anything on the server. A file may have
+/// very many, so only what their reason names is kept.
+#[derive(Debug, Default)]
+pub struct Unwanted {
+    /// How many there are.
+    pub count: u64,
+    /// The line of the first.
+    line: u64,
+    /// What the first would run.
+    what: &'static str,
+    /// The first ones.
+    names: Vec<String>,
+}
+
+impl Unwanted {
+    /// Counts a pool.
+    pub fn note(&mut self, line: u64, pool: &PoolSettings) {
+        if self.count == 0 {
+            self.line = line;
+            self.what = if pool.settings.image.is_some() { "image" } else { "command" };
         }
-        pools => {
-            let names: Vec<&str> = pools.iter().map(|pool| pool.pool.as_str()).take(POOLS_NAMED).collect();
-            let more = pools.len() - names.len();
-            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-            let (count, names) = (pools.len(), names.join(", "));
-            Some(format!(
-                "{count} pools would run their commands or images on the server ({names}{more}): look at them, then import \
-                 with --pools"
-            ))
+        if self.names.len() < POOLS_NAMED {
+            self.names.push(pool.pool.clone());
         }
+        self.count += 1;
+    }
+
+    /// The reason of all, at the line of the first.
+    pub fn reason(&self) -> Option<(u64, String)> {
+        let Self { count, line, what, names } = self;
+        let reason = match names.as_slice() {
+            [] => return None,
+            [name] => {
+                format!("pool '{name}' would run its {what} on the server: look at it, then import with --pools")
+            }
+            names => {
+                let more = count - names.len() as u64;
+                let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+                format!(
+                    "{count} pools would run their commands or images on the server ({}{more}): look at them, then import \
+                     with --pools",
+                    names.join(", ")
+                )
+            }
+        };
+        Some((*line, reason))
     }
 }
 
@@ -259,14 +286,22 @@ mod tests {
     fn pools_that_are_not_wanted_are_one_reason() {
         let command = |name: &str| settings(name, serde_json::json!({"command": ["w"]}), &[]);
         let image = settings("gpu", serde_json::json!({"image": "gpu:1", "port": 80}), &[]);
-        let told = |pools: &[PoolSettings]| unwanted(pools).unwrap_or_default();
+        let unwanted = |pools: &[PoolSettings]| {
+            let mut unwanted = Unwanted::default();
+            (7..).zip(pools).for_each(|(line, pool)| unwanted.note(line, pool));
+            unwanted
+        };
+        let told = |pools: &[PoolSettings]| unwanted(pools).reason().unwrap_or_default().1;
         let end = "on the server: look at it, then import with --pools";
         assert_eq!(told(&[command("a")]), format!("pool 'a' would run its command {end}"));
         assert_eq!(told(std::slice::from_ref(&image)), format!("pool 'gpu' would run its image {end}"));
         let several: Vec<_> = ["a", "b", "c", "d", "e", "f", "g"].map(command).into();
         let start = "7 pools would run their commands or images on the server (a, b, c, d, e and 2 more): ";
         assert!(told(&several).starts_with(start), "{}", told(&several));
-        assert_eq!(unwanted(&[]), None);
+        assert_eq!(unwanted(&[]).reason(), None);
+        let (line, count, names) =
+            (unwanted(&several).reason().unwrap().0, unwanted(&several).count, unwanted(&several).names);
+        assert_eq!((line, count, names.len()), (7, 7, POOLS_NAMED), "no more than is told");
     }
 
     #[test]

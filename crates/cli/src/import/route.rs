@@ -13,7 +13,7 @@ use super::chunks::ChunkLine;
 use super::parse::Line;
 use super::restore::{self, Way};
 use crate::exit::Usage;
-use crate::record::{FORMAT, PoolSettings, Record};
+use crate::record::{FORMAT, Record};
 
 /// The results of lines other than URLs.
 #[derive(Default)]
@@ -31,7 +31,7 @@ pub struct Routed {
     /// Rejected lines.
     pub reasons: Vec<Reason>,
     /// Pools that are not restored.
-    unwanted: Vec<(u64, PoolSettings)>,
+    unwanted: restore::Unwanted,
     /// Whether the file has a header but no end.
     pub cut: bool,
     /// What the original store had and the file does not contain.
@@ -141,7 +141,7 @@ impl Routed {
             }
             // Whoever wrote the file could otherwise run a command on the server, with values of this command's environment.
             Record::Pool(pool) if !self.takes_pools => {
-                self.unwanted.push((line, *pool));
+                self.unwanted.note(line, &pool);
                 return Ok(());
             }
             Record::Pool(pool) => match restore::pool(&pool, |name| std::env::var(name).ok()) {
@@ -162,11 +162,11 @@ impl Routed {
 
     /// How many lines were rejected, and their reasons; pools have one together.
     pub fn rejected(&mut self) -> (u64, Vec<Reason>) {
-        let (lines, pools): (Vec<u64>, Vec<PoolSettings>) = std::mem::take(&mut self.unwanted).into_iter().unzip();
-        let count = self.reasons.len() + lines.len();
+        let unwanted = std::mem::take(&mut self.unwanted);
         let mut reasons = std::mem::take(&mut self.reasons);
-        reasons.extend(lines.first().copied().zip(restore::unwanted(&pools)));
-        (count as u64, reasons)
+        let count = reasons.len() as u64 + unwanted.count;
+        reasons.extend(unwanted.reason());
+        (count, reasons)
     }
 
     /// Applies what had to wait for the URLs.

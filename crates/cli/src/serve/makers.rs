@@ -24,7 +24,7 @@ use wayleave_core::matches::{Effect, Input, Labels, Lack, RuntimeKind};
 use wayleave_core::names::{self, PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::entropy;
-use wayleave_makers::runtime::docker::DockerRuntime;
+use wayleave_makers::runtime::docker::{DockerRuntime, RemovedContainers};
 use wayleave_makers::runtime::process::{ProcessRuntime, Settings as ProcessSettings};
 use wayleave_makers::runtime::{Removed, WorkerKey};
 use wayleave_makers::{Failure, Maker, Pools, Runtime, Site};
@@ -33,8 +33,8 @@ use wayleave_shard::matches::Matches;
 
 use super::settings::{EngineKind, Settings};
 
-/// Pause before an engine that did not answer is tried again.
-const DOCKER_PAUSE: Duration = Duration::from_secs(10);
+/// Pause before a runtime that cannot be used is tried again.
+const RUNTIME_PAUSE: Duration = Duration::from_secs(10);
 /// How often it is logged that a wanted engine does not answer.
 const DOCKER_WARN_EVERY: Duration = Duration::from_secs(60);
 /// Deadline of reading a worker's output.
@@ -50,35 +50,59 @@ pub struct Makers {
     matches: Matches,
     sites: Sites,
     running: Arc<Mutex<Vec<Maker>>>,
-    /// The search for an engine that does not answer yet.
-    searching: Option<AbortHandle>,
+    /// The search for runtimes that cannot be used yet.
+    searching: Vec<AbortHandle>,
     /// Where records are while the store is in memory: then workers end with the server.
     volatile: Option<tempfile::TempDir>,
 }
 
 /// The sites, once they are there.
 #[derive(Clone, Default)]
-pub struct Sites(Arc<Mutex<Vec<Site>>>);
+pub struct Sites(Arc<Mutex<Known>>);
+
+#[derive(Clone, Default)]
+struct Known {
+    sites: Vec<Site>,
+    /// The output of removed containers, which is here while their engine is away.
+    containers: Option<RemovedContainers>,
+}
+
+/// The site of removed containers while their engine, and so its name, is not known. The name of an engine's site begins so.
+const ANY_ENGINE: &str = "docker";
 
 impl Sites {
     fn add(&self, site: Site) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(site);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).sites.push(site);
+    }
+
+    fn keep_containers(&self, containers: RemovedContainers) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).containers = Some(containers);
+    }
+
+    fn known(&self) -> Known {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn runtime(&self, name: &SiteName) -> Option<Arc<dyn Runtime>> {
-        let sites = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sites.iter().find(|site| site.name == *name).map(|site| site.runtime.clone())
+        self.known().sites.into_iter().find(|site| site.name == *name).map(|site| site.runtime)
     }
 }
 
 impl WorkerLogs for Sites {
     fn kept(&self, pool: PoolName) -> BoxFuture<'static, Vec<KeptLog>> {
-        let sites = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Known { sites, containers } = self.known();
         async move {
             let mut kept = Vec::new();
-            for Site { name, runtime } in sites {
-                let removed = runtime.removed(&pool).await.into_iter();
-                kept.extend(removed.map(|removed| kept_log(&pool, name.clone(), removed)));
+            let mut add = |name: &SiteName, removed: Result<Vec<Removed>, Failure>| match removed {
+                Ok(removed) => kept.extend(removed.into_iter().map(|gone| kept_log(&pool, name.clone(), gone))),
+                Err(why) => tracing::warn!(site = %name, %why, "cannot list removed workers"),
+            };
+            for Site { name, runtime } in &sites {
+                add(name, runtime.removed(&pool, Instant::now() + LOG_TIME).await);
+            }
+            let is_away = sites.iter().all(|site| site.runtime.kind() != RuntimeKind::Docker);
+            if let Some(containers) = containers.filter(|_| is_away) {
+                add(&ANY_ENGINE.into(), containers.list(&pool, Instant::now() + LOG_TIME).await);
             }
             kept.sort_by_key(|kept| Reverse(kept.removed_at));
             kept
@@ -87,10 +111,16 @@ impl WorkerLogs for Sites {
     }
 
     fn log(&self, of: LogOf, bytes_max: usize) -> BoxFuture<'static, Option<Result<String, String>>> {
-        let runtime = self.runtime(&of.site);
+        let (runtime, containers) = (self.runtime(&of.site), self.known().containers);
         async move {
-            let key = WorkerKey::new(&of.pool, &of.labels);
-            let log = runtime?.logs(&key, bytes_max, Instant::now() + LOG_TIME).await;
+            let (key, deadline) = (WorkerKey::new(&of.pool, &of.labels), Instant::now() + LOG_TIME);
+            let log = match runtime {
+                Some(runtime) => runtime.logs(&key, bytes_max, deadline).await,
+                None => {
+                    let containers = containers.filter(|_| of.site.starts_with(ANY_ENGINE))?;
+                    containers.log(&key, bytes_max, deadline).await.transpose()?
+                }
+            };
             Some(log.map_err(|why| why.to_string()))
         }
         .boxed()
@@ -122,19 +152,27 @@ impl Makers {
             (None, None) => settings.data.join("makers"),
         };
         let lack = Lacking::default();
-        let mut makers = Self { matches, sites, running: Arc::default(), searching: None, volatile };
-        let begin = makers.beginner(lack.clone());
+        let mut makers = Self { matches, sites, running: Arc::default(), searching: Vec::new(), volatile };
+        let begin = Arc::new(makers.beginner(lack.clone()));
+        let containers = folder.join("containers");
+        makers.sites.keep_containers(RemovedContainers::new(containers.clone()));
         let wanted = Wanted::of(settings.docker.as_deref());
         if wanted == Wanted::Off {
-            lack.set(Some("this node uses none (`serve --docker off`)".into()));
+            lack.set(RuntimeKind::Docker, Some("this node uses none (`serve --docker off`)".into()));
         }
         match processes(&folder).await {
             Ok(site) => begin(site),
-            Err(why) => tracing::warn!(%why, "this server starts no workers as processes"),
+            Err(why) => {
+                tracing::warn!(%why, "this server starts no workers as processes for now; it tries again");
+                lack.set(RuntimeKind::Process, Some(why.0));
+                let (begin, lack) = (Arc::clone(&begin), lack.clone());
+                let search = async move { begin(processes_at_last(&folder, &lack, RUNTIME_PAUSE).await) };
+                makers.searching.push(tokio::spawn(search).abort_handle());
+            }
         }
         if wanted != Wanted::Off {
-            let search = Search { wanted, lack, logs: folder.join("containers"), matches: makers.matches.clone() };
-            makers.searching = Some(tokio::spawn(async move { begin(search.engine().await) }).abort_handle());
+            let search = Search { wanted, lack, logs: containers, matches: makers.matches.clone() };
+            makers.searching.push(tokio::spawn(async move { begin(search.engine().await) }).abort_handle());
         }
         makers
     }
@@ -152,9 +190,7 @@ impl Makers {
 
     /// Stops the Makers. Workers go on, unless what is known of them goes with the server.
     pub async fn stop(self) {
-        if let Some(searching) = self.searching {
-            searching.abort();
-        }
+        self.searching.iter().for_each(AbortHandle::abort);
         let running = std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
         futures::future::join_all(running.into_iter().map(Maker::stop)).await;
         if self.volatile.is_some() {
@@ -215,6 +251,20 @@ async fn processes(folder: &Path) -> Result<Site, Failure> {
     Ok(Site { name, runtime: Arc::new(runtime) })
 }
 
+/// The same, as soon as its folder can be used: the server that uses it, or a copy of it, may end.
+async fn processes_at_last(folder: &Path, lack: &Lacking, pause: Duration) -> Site {
+    loop {
+        sleep(pause).await;
+        match processes(folder).await {
+            Ok(site) => {
+                lack.set(RuntimeKind::Process, None);
+                return site;
+            }
+            Err(why) => lack.set(RuntimeKind::Process, Some(why.0)),
+        }
+    }
+}
+
 /// The name of the site whose records are in a folder: drawn once, and kept with them.
 fn site_name(folder: &Path) -> std::io::Result<SiteName> {
     let file = folder.join("site");
@@ -268,18 +318,22 @@ impl Wanted {
     }
 }
 
-/// Why this node has no Docker engine: its polls tell pools.
+/// Which runtimes this node cannot use, and why. The polls of its other site tell pools; a node without any site does not
+/// poll, and only logs it.
 #[derive(Clone, Debug, Default)]
-struct Lacking(Arc<Mutex<Option<Lack>>>);
+struct Lacking(Arc<Mutex<Vec<Lack>>>);
 
 impl Lacking {
-    fn set(&self, why: Option<Arc<str>>) {
-        let lack = why.map(|why| Lack { runtime: RuntimeKind::Docker, why });
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lack;
+    fn set(&self, runtime: RuntimeKind, why: Option<Arc<str>>) {
+        let mut lacks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lacks.retain(|lack| lack.runtime != runtime);
+        lacks.extend(why.map(|why| Lack { runtime, why }));
     }
 
-    fn get(&self) -> Option<Lack> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What the node of a site lacks besides.
+    fn besides(&self, site: RuntimeKind) -> Option<Lack> {
+        let lacks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lacks.iter().find(|lack| lack.runtime != site).cloned()
     }
 }
 
@@ -299,17 +353,17 @@ impl Search {
         loop {
             let why = match self.connect().await {
                 Ok(site) => {
-                    self.lack.set(None);
+                    self.lack.set(RuntimeKind::Docker, None);
                     return site;
                 }
                 Err(why) => why,
             };
-            self.lack.set(Some(why.0.clone()));
+            self.lack.set(RuntimeKind::Docker, Some(why.0.clone()));
             if Instant::now() >= warn_at && self.is_missed().await {
                 warn_at = Instant::now() + DOCKER_WARN_EVERY;
                 tracing::warn!(%why, "this server starts no containers until its Docker engine answers");
             }
-            sleep(DOCKER_PAUSE).await;
+            sleep(RUNTIME_PAUSE).await;
         }
     }
 
@@ -361,7 +415,7 @@ impl Pools for Orders {
         runtime: RuntimeKind,
         wait: Millis,
     ) -> Result<Vec<(PoolName, Effect)>, Failure> {
-        let what = (runtime, self.lack.get());
+        let what = (runtime, self.lack.besides(runtime));
         self.matches.orders_lacking(shard, site.clone(), what, wait).await.map_err(Failure::new)
     }
 
@@ -385,6 +439,58 @@ mod tests {
         std::fs::write(path.join("site"), "a\u{7}").unwrap();
         let error = site_name(&path).expect_err("damaged").to_string();
         assert!(error.contains("damaged"), "{error}");
+    }
+
+    #[test]
+    fn a_site_tells_what_its_node_lacks_besides() {
+        let lack = Lacking::default();
+        lack.set(RuntimeKind::Process, Some("a copy".into()));
+        lack.set(RuntimeKind::Docker, Some("no engine".into()));
+        let told = |site| lack.besides(site).map(|lack| lack.why.to_string());
+        assert_eq!(told(RuntimeKind::Docker).as_deref(), Some("a copy"));
+        assert_eq!(told(RuntimeKind::Process).as_deref(), Some("no engine"));
+        lack.set(RuntimeKind::Process, None);
+        assert_eq!(told(RuntimeKind::Docker), None);
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_another_server_uses_is_taken_once_that_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = processes(folder.path()).await.unwrap();
+        let lack = Lacking::default();
+        let refused = async {
+            while lack.besides(RuntimeKind::Docker).is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let waiting = processes_at_last(folder.path(), &lack, Duration::from_millis(1));
+        tokio::pin!(waiting);
+        tokio::select! {
+            _ = &mut waiting => panic!("two servers have the folder"),
+            () = refused => {}
+        }
+        assert!(lack.besides(RuntimeKind::Docker).is_some_and(|lack| lack.why.contains("another server uses")));
+        drop(first);
+        let site = waiting.await;
+        assert_eq!((site.runtime.kind(), lack.besides(RuntimeKind::Docker)), (RuntimeKind::Process, None));
+    }
+
+    #[tokio::test]
+    async fn the_output_of_removed_containers_is_listed_and_read_while_their_engine_is_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let worker = folder.path().join("p/00000000000000ab-4");
+        std::fs::create_dir_all(&worker).unwrap();
+        std::fs::write(worker.join("log"), "bye").unwrap();
+        let sites = Sites::default();
+        assert!(sites.kept("p".into()).await.is_empty());
+        sites.keep_containers(RemovedContainers::new(folder.path().to_owned()));
+        let kept = sites.kept("p".into()).await;
+        assert_eq!((kept.len(), kept[0].worker.as_str()), (1, "p-00000000000000ab-4"));
+        let of = |site: &str| LogOf { pool: "p".into(), labels: kept[0].labels.clone(), site: site.into() };
+        for site in [&*kept[0].site, "docker:an-engine"] {
+            assert_eq!(sites.log(of(site), 100).await, Some(Ok("bye".into())), "{site}");
+        }
+        assert_eq!(sites.log(of("process:elsewhere"), 100).await, None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use wayleave_api::matches::PutMatchQuery;
 use wayleave_api::roles::HeartbeatRequest;
 use wayleave_api::urls::UrlToAdd;
 use wayleave_client::{Client, Error, Retry, Waiting};
@@ -141,4 +142,19 @@ async fn an_upload_and_a_listing_move_on_too() {
     let client = Client::new(&format!("{},{well}", dead().await)).unwrap();
     assert!(client.stream_urls(&Default::default()).await.is_err());
     assert!(client.stream_urls(&Default::default()).await.is_ok());
+}
+
+/// A regression: a caller that gave up by itself dropped the call before the client noticed, and asked the same server again.
+#[tokio::test]
+async fn a_server_that_accepts_and_hangs_is_left_for_the_next_one() {
+    let (hung, asked) = saying(0, "").await;
+    let matched = r#"{"pool":"p","client":"c","state":"queued","reason":"none is free","verified":false,"version":1}"#;
+    let (well, answered) = saying(200, matched).await;
+    let client = Client::new(&format!("{hung},{well}")).unwrap();
+    let query = PutMatchQuery { pool: "p".into(), wait_ms: Some(100) };
+    let lost = client.put_match_once("c", &query, Duration::from_millis(100)).await.unwrap_err();
+    assert!(matches!(&lost, Error::Lost { server, .. } if server.contains(&hung)), "{lost}");
+    assert_eq!((count(&asked), count(&answered)), (1, 0), "once");
+    let found = client.put_match_once("c", &query, Duration::from_secs(20)).await.unwrap();
+    assert_eq!((found.reason.as_str(), count(&asked), count(&answered)), ("none is free", 1, 1));
 }

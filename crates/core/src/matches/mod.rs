@@ -83,6 +83,6 @@ pub use input::{Asker, Call, Exit, Found, Input, Lack, StepId, Verdict};
 pub use refusal::Refusal;
 pub use row::{Booking, Instance, MatchRow, MatchState, Phase, PoolRow, Secret, Trouble, WorkerNo, WorkerRow, Write};
 pub use settings::{BadSetting, PoolSpec, PullPolicy, Recipe, RuntimeKind, Settings};
-pub use state::State;
+pub use state::{State, worker_name, worker_suffix};
 pub use view::{MatchView, Matched, PoolSummary, PoolView, RemovedView, Stage, WorkerView};
 pub use why::{Held, MatchWhy, PoolWhy, Setback};

@@ -105,7 +105,7 @@ impl State {
         match &heard.verdict {
             Verdict::Yes => {
                 self.heard_well(worker);
-                known.verified_at = Some(self.now);
+                (known.verified_at, known.doubt) = (Some(self.now), None);
                 let span = booking.reservation;
                 // The worker counts from when the call arrived, which is no earlier than when it was sent.
                 let extended = heard.sent_at.after(span).max(*expires_at);
@@ -128,6 +128,11 @@ impl State {
                 self.call(asker, call)
             }
             Verdict::Unknown(why) => {
+                // (check)(check)(yes to the second)(no clear answer to the first): the yes is the later word.
+                if known.verified_at.is_none_or(|at| at < heard.sent_at) {
+                    known.doubt = Some(why.clone());
+                    self.matches.insert(asker.client.clone(), known);
+                }
                 // What comes at the deadline is the owner's own: the order or its outcome was lost, and the worker was
                 // perhaps never asked.
                 if self.now < heard.sent_at.after(ASK_TIME) {
@@ -176,7 +181,8 @@ impl State {
         };
         let (calls, release_at) =
             before.map_or_else(|| (Vec::new(), self.now), |known| (known.calls.clone(), known.release_at));
-        let known = Match { row, send_at: Time::NEVER, calls, release_at, verified_at: None, timer: Time::NEVER };
+        let known =
+            Match { row, send_at: Time::NEVER, calls, release_at, verified_at: None, doubt: None, timer: Time::NEVER };
         self.store(&asker.client, Some(known));
         Reply::View(asker.client.clone())
     }

@@ -156,7 +156,7 @@ impl State {
                 self.count_use(worker);
                 known.row.reason = format!("worker {} has reserved a slot", self.worker_name(worker)).into();
                 known.row.attempts = 0;
-                known.verified_at = Some(self.now);
+                (known.verified_at, known.doubt) = (Some(self.now), None);
                 // The worker counts from when the call arrived, which is no earlier than when it was sent.
                 let expires_at = sent_at.after(booking.reservation);
                 known.row.state = MatchState::Matched { booking, expires_at };

@@ -91,6 +91,8 @@ pub(super) struct Match {
     pub release_at: Time,
     /// When the worker last said yes.
     pub verified_at: Option<Time>,
+    /// What the worker answered to a later check of this reservation, if it was no clear answer.
+    pub doubt: Option<Arc<str>>,
     pub timer: Time,
 }
 
@@ -203,7 +205,8 @@ impl State {
         };
         for (client, row) in matches {
             let calls = calls_before(&row, now);
-            let known = Match { row, send_at: now, calls, release_at: now, verified_at: None, timer: Time::NEVER };
+            let known =
+                Match { row, send_at: now, calls, release_at: now, verified_at: None, doubt: None, timer: Time::NEVER };
             state.next_turn = state.next_turn.max(known.row.turn + 1);
             state.enter(client, known);
         }
@@ -327,7 +330,7 @@ impl State {
     /// The name by which people and runtimes know a worker.
     #[must_use]
     pub fn worker_name(&self, no: WorkerNo) -> String {
-        format!("{}-{:x}-{}", self.pool.name, self.pool.generation, no.0)
+        worker_name(&self.pool.name, self.pool.generation, no)
     }
 
     /// The number of a worker of this name, whether there is one or not.
@@ -386,6 +389,19 @@ fn calls_before(row: &MatchRow, now: Time) -> Vec<InFlight> {
         call(left.booking.token, until, false)
     });
     asked.chain(released).filter(|call| call.until > now).collect()
+}
+
+/// The name of a worker: its pool's name, and what tells it from the other workers of that name.
+#[must_use]
+pub fn worker_name(pool: &PoolName, generation: u64, no: WorkerNo) -> String {
+    format!("{pool}-{}", worker_suffix(generation, no))
+}
+
+/// The end of a worker's name. It has all digits of the generation, so that names, and the folders that end alike, have one
+/// form.
+#[must_use]
+pub fn worker_suffix(generation: u64, no: WorkerNo) -> String {
+    format!("{generation:016x}-{}", no.0)
 }
 
 impl Match {

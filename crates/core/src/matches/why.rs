@@ -30,7 +30,7 @@ pub enum MatchWhy {
     Reserved {
         /// The worker.
         worker: String,
-        /// What it did instead of a yes since it last said that it holds the reservation.
+        /// What it answered instead of a yes when it was asked for this reservation last.
         doubt: Option<Arc<str>>,
     },
     /// A worker refused or did not answer.
@@ -276,10 +276,7 @@ impl State {
         Some(match &row.state {
             MatchState::Making(booking) => MatchWhy::Asking { worker: self.worker_name(booking.worker) },
             MatchState::Matched { booking, .. } => {
-                let worker = self.workers.get(&booking.worker);
-                let since = worker.filter(|worker| known.verified_at.is_none_or(|at| at < worker.missed_at));
-                let doubt = since.and_then(|worker| worker.missed.clone());
-                MatchWhy::Reserved { worker: self.worker_name(booking.worker), doubt }
+                MatchWhy::Reserved { worker: self.worker_name(booking.worker), doubt: known.doubt.clone() }
             }
             MatchState::Queued { not_before } if *not_before > self.now => {
                 MatchWhy::CoolingDown { last: row.reason.clone(), left: not_before.since(self.now) }

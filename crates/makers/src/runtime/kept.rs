@@ -6,13 +6,15 @@
 use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use wayleave_core::matches::WorkerNo;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout_at};
+use wayleave_core::matches::{WorkerNo, worker_suffix};
 use wayleave_core::names::PoolName;
 
-use super::{Removed, WorkerKey, bounded, worker_folder};
+use super::{Failure, Removed, WorkerKey, bounded, worker_folder};
 use crate::limits::{KEPT_FOR, KEPT_MAX, KEPT_PER_POOL_MAX};
 
 /// The file that says how a removed worker ended.
@@ -70,6 +72,16 @@ impl Kept {
         found
     }
 
+    /// The same, by a deadline: the disk may hang.
+    pub async fn list_by(self: &Arc<Self>, pool: &PoolName, deadline: Instant) -> Result<Vec<Removed>, Failure> {
+        let (kept, pool) = (Arc::clone(self), pool.clone());
+        match timeout_at(deadline, spawn_blocking(move || kept.list(&pool))).await {
+            Ok(Ok(list)) => Ok(list),
+            Ok(Err(error)) => Err(Failure::new(format!("a task broke: {error}"))),
+            Err(_) => Err(Failure::new("the disk did not answer in time")),
+        }
+    }
+
     /// Forgets output that is old, or more than is kept, and pools without any.
     pub fn forget_old(&self, now: SystemTime) {
         let _lock = self.lock();
@@ -100,9 +112,12 @@ impl Kept {
 
 /// A removed worker, by the folder of its output; `None` if that is none of ours.
 fn removed((at, folder): (SystemTime, PathBuf)) -> Option<Removed> {
-    let (generation, worker) = folder.file_name()?.to_str()?.split_once('-')?;
-    let generation = u64::from_str_radix(generation, 16).ok()?;
-    let worker = WorkerNo(worker.parse().ok()?);
+    let name = folder.file_name()?.to_str()?;
+    let (generation, worker) = name.split_once('-')?;
+    let (generation, worker) = (u64::from_str_radix(generation, 16).ok()?, WorkerNo(worker.parse().ok()?));
+    if worker_suffix(generation, worker) != name {
+        return None;
+    }
     let end = fs::read(folder.join(END_FILE)).unwrap_or_default();
     let end = bounded(&String::from_utf8_lossy(&end));
     let reason = if end.is_empty() { "how it ended is not known".to_owned() } else { end };
@@ -135,6 +150,22 @@ mod tests {
     fn count(kept: &Kept) -> (usize, usize) {
         let pools: Vec<_> = entries(&kept.folder).map(|(_, pool)| pool).collect();
         (pools.len(), pools.iter().map(|pool| entries(pool).count()).sum())
+    }
+
+    #[test]
+    fn a_generation_with_leading_zeros_is_the_same_in_names_folders_and_lists() {
+        let state = tempfile::tempdir().unwrap();
+        let kept = Kept::new(state.path().join("ended"));
+        for (generation, name) in [(0xabc, "p-0000000000000abc-3"), (u64::MAX, "p-ffffffffffffffff-3")] {
+            let worker = WorkerKey { generation, ..key("p", 3) };
+            assert_eq!(worker.to_string(), name);
+            kept.keep_text(&worker, "log", "text", "end", SystemTime::now());
+            let listed = kept.list(&"p".into()).into_iter().find(|gone| gone.generation == generation).unwrap();
+            assert_eq!((listed.worker, &listed.folder), (worker.worker, &kept.of(&worker)));
+            assert!(name.ends_with(listed.folder.file_name().unwrap().to_str().unwrap()), "{listed:?}");
+        }
+        fs::create_dir(state.path().join("ended/p/abc-3")).unwrap();
+        assert_eq!(kept.list(&"p".into()).len(), 2, "another form is none of ours");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use wayleave_core::matches::{Exit, Found, Instance, Labels, Make, RuntimeKind, WorkerNo};
+use wayleave_core::matches::{Exit, Found, Instance, Labels, Make, RuntimeKind, WorkerNo, worker_name, worker_suffix};
 use wayleave_core::names::PoolName;
 
 use crate::limits::REASON_CHARS_MAX;
@@ -68,8 +68,11 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// The last workers of a pool that were removed here and whose output is kept, the last one first. A pool's owner
     /// forgets them when it ends; this list outlives the server.
-    async fn removed(&self, _pool: &PoolName) -> Vec<Removed> {
-        Vec::new()
+    ///
+    /// # Errors
+    /// If that cannot be told in time.
+    async fn removed(&self, _pool: &PoolName, _deadline: Instant) -> Result<Vec<Removed>, Failure> {
+        Ok(Vec::new())
     }
 
     /// News of workers that have ended. Only a hint: it may be missing, late or repeated, and lists tell the truth.
@@ -102,14 +105,14 @@ impl WorkerKey {
 /// The worker's name, as its pool shows it; also that of its container.
 impl fmt::Display for WorkerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{:x}-{}", self.pool, self.generation, self.worker.0)
+        f.write_str(&worker_name(&self.pool, self.generation, self.worker))
     }
 }
 
 /// Where the files of a worker are, in a folder of all workers. The name of a pool is made of letters, digits, `.`, `_`
 /// and `-`, and starts with a letter or a digit, so it is the name of a folder; that of a worker ends as its name does.
 fn worker_folder(folder: &Path, worker: &WorkerKey) -> PathBuf {
-    folder.join(&*worker.pool).join(format!("{:x}-{}", worker.generation, worker.worker.0))
+    folder.join(&*worker.pool).join(worker_suffix(worker.generation, worker.worker))
 }
 
 /// A worker that was removed, and whose output is kept.

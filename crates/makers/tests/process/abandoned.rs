@@ -56,7 +56,7 @@ async fn without_descriptors() {
     let removed = runtime.remove(&key(1), Instant::now() + Duration::from_millis(300)).await;
     setrlimit(Resource::Nofile, before).unwrap();
     let left = is_alive(&child);
-    let record = state.path().join("workers").join(POOL).join(format!("{:x}-1", 0xabc)).join("record.json");
+    let record = state.path().join("workers").join(POOL).join(format!("{:016x}-1", 0xabc)).join("record.json");
     let recorded = record.exists();
     runtime.remove(&key(1), soon()).await.unwrap();
     let after = is_alive(&child);

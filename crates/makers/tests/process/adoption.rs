@@ -23,7 +23,7 @@ fn kill(pid: &str) {
 }
 
 fn record(state: &Path) -> PathBuf {
-    state.join("workers").join(POOL).join(format!("{:x}-1", 0xabc)).join("record.json")
+    state.join("workers").join(POOL).join(format!("{:016x}-1", 0xabc)).join("record.json")
 }
 
 fn edit(state: &Path, change: impl FnOnce(&mut Value)) {

@@ -129,7 +129,7 @@ async fn the_log_of_a_worker_that_does_not_stop_talking_is_bounded_and_keeps_its
     let state = tempfile::tempdir().unwrap();
     let runtime = open(state.path()).await;
     runtime.create(&key(1), &worker(1, &[("MISBEHAVE", "chatter")]), soon()).await.unwrap();
-    let folder = state.path().join("workers").join(POOL).join(format!("{:x}-1", 0xabc));
+    let folder = state.path().join("workers").join(POOL).join(format!("{:016x}-1", 0xabc));
     eventually("the log is cut", || async { folder.join("log.before").exists().then_some(()) }).await;
     runtime.stop(&key(1), soon()).await.unwrap();
     let bytes = |file| std::fs::metadata(folder.join(file)).unwrap().len();
@@ -163,10 +163,29 @@ async fn what_cannot_be_started_says_why_and_leaves_nothing() {
         let why = runtime.create(&key(1), &make(1, recipe), soon()).await.unwrap_err().to_string();
         assert!(why.contains(&want), "{why}");
         assert!(runtime.list(&POOL.into(), OWNER, soon()).await.unwrap().is_empty(), "{want}");
+        runtime.remove(&key(1), soon()).await.unwrap();
+        let kept = runtime.removed(&POOL.into(), soon()).await.unwrap();
+        assert!(kept.is_empty(), "it would take the place of real output: {kept:?}");
     }
     let works = runtime.create(&key(1), &make(1, recipe(&["sleep", "1000"], &[])), soon()).await;
     assert!(works.is_ok(), "an order that failed may be repeated: {works:?}");
     runtime.remove(&key(1), soon()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_that_cannot_be_started_again_leaves_what_it_wrote_before() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = open(state.path()).await;
+    let mut events = runtime.events();
+    let first = runtime.create(&key(1), &make(1, recipe(&["echo", "hello"], &[])), soon()).await.unwrap();
+    timeout(Duration::from_secs(20), events.recv()).await.unwrap().unwrap();
+    let mut again = make(1, recipe(&["/no/such/program"], &[]));
+    again.last = Some(first);
+    runtime.restart(&key(1), &again, soon()).await.unwrap_err();
+    runtime.remove(&key(1), soon()).await.unwrap();
+    let kept = runtime.removed(&POOL.into(), soon()).await.unwrap();
+    assert!(kept.len() == 1 && kept[0].reason.contains("does not exist"), "{kept:?}");
+    assert_eq!(runtime.logs(&key(1), 100, soon()).await.as_deref(), Ok("hello\n"));
 }
 
 #[tokio::test]
@@ -181,7 +200,7 @@ async fn a_worker_is_told_what_it_needs_and_nothing_of_the_servers_environment()
     .await;
     let value = |name: &str| log.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
     assert_eq!((value("OWN"), value("HOST")), (Some("a b; $x `y`"), Some("127.0.0.1")), "{log}");
-    assert_eq!((value("WAYLEAVE_WORKER"), value("WAYLEAVE_RUN")), (Some("browsers-abc-1"), Some("1")));
+    assert_eq!((value("WAYLEAVE_WORKER"), value("WAYLEAVE_RUN")), (Some("browsers-0000000000000abc-1"), Some("1")));
     assert_eq!(value("WAYLEAVE_SECRET"), Some(make.secret.0.to_string().as_str()));
     let port = value("PORT").unwrap();
     assert!(log.contains(&format!("argument --port={port}")), "{log}");

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use wayleave_core::matches::{Make, Recipe, RuntimeKind};
 use wayleave_makers::Runtime;
 use wayleave_makers::runtime::WorkerKey;
-use wayleave_makers::runtime::docker::DockerRuntime;
+use wayleave_makers::runtime::docker::{DockerRuntime, RemovedContainers};
 
 use super::support::{eventually, key, make, recipe, soon};
 
@@ -140,7 +140,10 @@ async fn a_container_that_another_order_removes_is_looked_at_ever_less_often_and
     *engine.stuck.lock().unwrap() = Some(key(1));
     let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap().keeping_logs_in(folder.path().join("kept"));
     let deadline = Instant::now() + Duration::from_millis(700);
-    runtime.remove(&key(1), deadline).await.unwrap_err();
+    let why = runtime.remove(&key(1), deadline).await.unwrap_err().to_string();
+    assert_eq!(why, "Docker cannot remove the container: removal is already in progress", "what the engine said last");
+    assert!(Instant::now() < deadline + Duration::from_millis(500), "pauses end at the deadline");
+    assert!(!folder.path().join("kept").exists(), "it was never started, and wrote nothing");
     let (deletes, logs) = (engine.count("DELETE", "stuck"), engine.count("GET", "/logs"));
     assert_eq!(logs, 1, "{deletes} orders to remove it");
     assert!((1..=7).contains(&deletes), "{deletes}");
@@ -168,6 +171,58 @@ async fn an_engine_that_does_not_answer_collects_a_bounded_number_of_orders() {
     .await;
     create(99).await;
     assert_eq!(engine.count("POST", "/containers/create"), 65, "there is room again");
+}
+
+#[tokio::test]
+async fn an_order_that_is_never_answered_makes_room_after_some_minutes() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("docker.sock");
+    let engine = Engine::start(&socket);
+    let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap();
+    let create = async |no| {
+        let given_up = Instant::now() + Duration::from_secs(2);
+        runtime.create(&key(no), &container(), given_up).await.unwrap_err().to_string()
+    };
+    futures::future::join_all((0..64).map(create)).await;
+    assert_eq!(engine.count("POST", "/containers/create"), 64);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(150)).await;
+    tokio::time::resume();
+    assert_eq!(create(99).await, "Docker did not create the container in time");
+    assert_eq!(engine.count("POST", "/containers/create"), 65, "it was sent");
+}
+
+#[tokio::test]
+async fn nothing_is_sent_after_the_deadline() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("docker.sock");
+    let engine = Engine::start(&socket);
+    let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap();
+    let before = engine.count("", "");
+    runtime.create(&key(1), &container(), Instant::now()).await.unwrap_err();
+    runtime.remove(&key(1), Instant::now()).await.unwrap_err();
+    assert_eq!(engine.count("", ""), before);
+}
+
+#[tokio::test]
+async fn the_output_of_a_removed_container_is_read_while_the_engine_is_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("docker.sock");
+    let _engine = Engine::start(&socket);
+    let kept = folder.path().join("kept");
+    let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap().keeping_logs_in(kept.clone());
+    let of_worker = kept.join(&*key(1).pool).join(format!("{:016x}-1", key(1).generation));
+    std::fs::create_dir_all(&of_worker).unwrap();
+    std::fs::write(of_worker.join("log"), "bye").unwrap();
+    std::fs::write(of_worker.join("end"), "it exited with code 3").unwrap();
+    std::fs::remove_file(&socket).unwrap();
+    assert_eq!(runtime.logs(&key(1), 100, soon()).await.as_deref(), Ok("bye"));
+    runtime.logs(&key(2), 100, soon()).await.unwrap_err();
+    let away = RemovedContainers::new(kept);
+    let listed = away.list(&key(1).pool, soon()).await.unwrap();
+    assert_eq!((listed.len(), listed[0].reason.as_str()), (1, "it exited with code 3"));
+    assert_eq!(away.log(&key(1), 2, soon()).await, Ok(Some("ye".into())));
+    assert_eq!(away.log(&key(2), 2, soon()).await, Ok(None));
 }
 
 #[tokio::test]

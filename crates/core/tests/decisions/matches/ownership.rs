@@ -58,9 +58,10 @@ fn names_of_workers_differ_between_pools_of_the_same_name() {
     let state =
         |generation| State::create(ShardId(0), "p".into(), "o".into(), spec().check().unwrap(), generation, Time(1));
     assert_ne!(state(1).worker_name(WorkerNo(1)), state(2).worker_name(WorkerNo(1)));
-    assert_eq!(state(26).worker_no("p-1a-7"), Some(WorkerNo(7)));
-    for name in ["p-1b-7", "q-1a-7", "p-1a-07", "p-7", "p-1a-", ""] {
-        assert_eq!(state(26).worker_no(name), None, "{name}");
+    assert_eq!(state(26).worker_no("q-000000000000001a-7"), None);
+    assert_eq!(state(26).worker_no("p-000000000000001a-7"), Some(WorkerNo(7)));
+    for name in ["000000000000001b-7", "1a-7", "000000000000001a-07", "000000000000001a-", "7", ""] {
+        assert_eq!(state(26).worker_no(&format!("p-{name}")), None, "{name}");
     }
 }
 
@@ -117,7 +118,7 @@ fn a_report_counts_only_with_the_secret_and_the_run_of_the_worker() {
     else {
         panic!()
     };
-    let wrong = Answer::Refused(Refusal::WrongSecret { worker: "games-4d-1".into() });
+    let wrong = Answer::Refused(Refusal::WrongSecret { worker: "games-000000000000004d-1".into() });
     let guess = Secret(Token([7; 16]));
     for (run, secret) in [(run, guess), (run + 1, secret)] {
         let before = world.store.clone();

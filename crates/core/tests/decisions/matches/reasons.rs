@@ -38,8 +38,8 @@ fn a_worker_that_answers_500_is_named_with_its_answer_at_once_and_until_it_is_go
     world.put("b");
     for client in ["a", "b"] {
         for why in told(&mut world, client, 3) {
-            assert!(why.contains("worker games-4d-1: 500"), "{client}: {why}");
-            assert_eq!(why.matches("games-4d-1").count(), 1, "{why}");
+            assert!(why.contains("worker games-000000000000004d-1: 500"), "{client}: {why}");
+            assert_eq!(why.matches("games-000000000000004d-1").count(), 1, "{why}");
         }
     }
 }
@@ -51,8 +51,8 @@ fn a_proven_worker_that_hangs_is_named_to_those_that_wait_and_forgiven_when_it_a
     set(&mut world, Mood::Mute);
     world.put("a");
     world.deliver();
-    assert!(of(&world, "a").contains("worker games-4d-1: 500"), "{}", of(&world, "a"));
-    assert!(pool(&world).contains("worker games-4d-1: 500"), "{}", pool(&world));
+    assert!(of(&world, "a").contains("worker games-000000000000004d-1: 500"), "{}", of(&world, "a"));
+    assert!(pool(&world).contains("worker games-000000000000004d-1: 500"), "{}", pool(&world));
     set(&mut world, Mood::Good);
     world.pass(10_000, &["x"]);
     assert_eq!(world.stage("a"), Some(Stage::Matched));
@@ -67,7 +67,10 @@ fn a_match_that_fails_at_its_deadline_names_the_worker_once() {
     world.pass(10_000, &[]);
     assert_eq!(world.stage("a"), Some(Stage::Failed));
     let why = of(&world, "a");
-    assert!(why.contains("worker games-4d-1: 500") && why.matches("games-4d-1").count() == 1, "{why}");
+    assert!(
+        why.contains("worker games-000000000000004d-1: 500") && why.matches("games-000000000000004d-1").count() == 1,
+        "{why}"
+    );
 }
 
 #[test]
@@ -111,7 +114,7 @@ fn a_worker_that_refuses_its_first_client_is_told_what_it_should_do() {
     world.put("a");
     world.deliver();
     let why = pool(&world);
-    let want = "worker games-4d-1: it answered 404 or 409 to its first reservation, although it has no clients: it must \
+    let want = "worker games-000000000000004d-1: it answered 404 or 409 to its first reservation, although it has no clients: it must \
                 answer 200 to POST /reservation/{client} while a slot is free";
     assert!(why.contains(want), "{why}");
 }
@@ -128,7 +131,7 @@ fn a_worker_that_never_listens_is_named_with_its_address_and_what_it_should_do()
     let end = world.now.after(Millis(8_000));
     tick_at(&mut world, end);
     let why = pool(&world);
-    let want = "worker games-4d-1: it did not answer HTTP on 10.0.0.1:9001 within 8 s: it must listen on HOST and PORT";
+    let want = "worker games-000000000000004d-1: it did not answer HTTP on 10.0.0.1:9001 within 8 s: it must listen on HOST and PORT";
     assert!(why.contains(want), "{why}");
 }
 
@@ -141,7 +144,7 @@ fn a_worker_that_ends_before_it_listens_is_named_once() {
     world.apply(made);
     exit(&mut world, 1, Exit::Error("code 3".into()));
     let why = pool(&world);
-    assert!(why.contains("worker games-4d-1: it ended before it listened: code 3"), "{why}");
+    assert!(why.contains("worker games-000000000000004d-1: it ended before it listened: code 3"), "{why}");
 }
 
 #[test]
@@ -172,7 +175,8 @@ fn a_worker_that_may_still_hold_a_reservation_is_told_with_whose_it_is_and_for_h
     let hold = "may still hold the reservation of client 'a', for ";
     for why in [of(&world, "b"), pool(&world)] {
         assert!(
-            why.starts_with(&format!("worker games-4d-1: 500; it {hold}")) || why.contains(&format!(": it {hold}")),
+            why.starts_with(&format!("worker games-000000000000004d-1: 500; it {hold}"))
+                || why.contains(&format!(": it {hold}")),
             "{why}"
         );
         assert!(!why.contains("ending"), "{why}");
@@ -206,7 +210,7 @@ fn a_full_worker_is_not_said_to_take_clients_and_one_that_gave_no_clear_answer_s
     let mut world = with(PoolSpec { slots: Some(1), max: Some(1), ..spec() }, &["a"]);
     let reason = |world: &World| world.state.workers()[0].reason.to_string();
     assert_eq!(reason(&world), "it has no free slot");
-    assert_eq!(of(&world, "a"), "worker games-4d-1 has reserved a slot");
+    assert_eq!(of(&world, "a"), "worker games-000000000000004d-1 has reserved a slot");
     world.runtime.containers.values_mut().for_each(|worker| worker.mood = Mood::Mute);
     later(&mut world, 2_000);
     world.put("a");
@@ -216,7 +220,7 @@ fn a_full_worker_is_not_said_to_take_clients_and_one_that_gave_no_clear_answer_s
         "{}",
         reason(&world)
     );
-    let doubt = "worker games-4d-1 has reserved a slot; whether it still holds it is not known: 500";
+    let doubt = "worker games-000000000000004d-1 has reserved a slot; whether it still holds it is not known: 500";
     assert_eq!(of(&world, "a"), doubt);
 }
 
@@ -230,4 +234,31 @@ fn the_age_of_a_failure_is_that_of_the_call_and_not_of_the_last_decision() {
     world.state.look_at(world.now.after(Millis(60_000)));
     let after = pool(&world);
     assert!(before.contains(" ago: no such image: game") && after != before, "{before}\n{after}");
+}
+
+/// A regression: the worker's last miss, whoever it was for, was told to each of its clients, also beside a fresh yes.
+#[test]
+fn the_doubt_about_one_reservation_is_not_told_to_the_other_clients_of_the_worker() {
+    let mut world = with(PoolSpec { slots: Some(2), max: Some(1), ..spec() }, &["a", "b"]);
+    let moods = |world: &mut World, mood: Mood| {
+        world.runtime.containers.values_mut().for_each(|worker| worker.mood = mood);
+    };
+    let doubt = "; whether it still holds it is not known: 500";
+    moods(&mut world, Mood::Mute);
+    later(&mut world, 2_000);
+    world.put("b");
+    world.deliver();
+    assert!(of(&world, "b").ends_with(doubt), "{}", of(&world, "b"));
+    assert!(of(&world, "a").ends_with(" has reserved a slot"), "{}", of(&world, "a"));
+    // A yes to one client says nothing about the reservation of the other.
+    moods(&mut world, Mood::Good);
+    later(&mut world, 2_000);
+    world.put("a");
+    world.deliver();
+    assert!(of(&world, "a").ends_with(" has reserved a slot"), "{}", of(&world, "a"));
+    assert!(of(&world, "b").ends_with(doubt), "{}", of(&world, "b"));
+    later(&mut world, 2_000);
+    world.put("b");
+    world.deliver();
+    assert!(of(&world, "b").ends_with(" has reserved a slot"), "{}", of(&world, "b"));
 }

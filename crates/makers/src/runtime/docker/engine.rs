@@ -9,10 +9,13 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::runtime::Failure;
 
-/// Runs a call by its deadline.
+/// Runs a call by its deadline. After it nothing is sent.
 pub async fn by<T>(deadline: Instant, what: &str, call: impl Future<Output = T>) -> Result<T, Failure> {
-    let late = |_| Failure::new(format!("Docker did not {what} in time"));
-    timeout_at(deadline, call).await.map_err(late)
+    let late = |()| Failure::new(format!("Docker did not {what} in time"));
+    if Instant::now() >= deadline {
+        return Err(late(()));
+    }
+    timeout_at(deadline, call).await.map_err(|_| late(()))
 }
 
 /// An engine, and how its operator knows it.

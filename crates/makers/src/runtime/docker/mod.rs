@@ -23,15 +23,15 @@ use bollard::{API_DEFAULT_VERSION, Docker};
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
-use wayleave_core::matches::{Exit, Found, Instance, Make, RuntimeKind};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use wayleave_core::matches::{Found, Instance, Make, RuntimeKind};
 use wayleave_core::names::PoolName;
 
 use self::engine::{Engine, by, is_conflict, is_missing, is_unchanged};
 use self::state::ContainerView;
 use super::kept::Kept;
 use super::{Ended, Failure, Removed, Runtime, WorkerKey};
-use crate::limits::{CREATES_MAX, EVENTS_MAX, LOOKS_AT_ONCE_MAX, OUTPUT_BYTES_MAX, STOP_GRACE};
+use crate::limits::{CREATE_ANSWER_AWAITED, CREATES_MAX, EVENTS_MAX, LOOKS_AT_ONCE_MAX, OUTPUT_BYTES_MAX, STOP_GRACE};
 
 /// Deadline of the first contact.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ const LOG_FILE: &str = "log";
 pub struct DockerRuntime {
     engine: Engine,
     /// The output of removed containers, which the engine forgets.
-    kept: Option<Arc<Kept>>,
+    kept: Option<RemovedContainers>,
     /// Containers that the engine may be asked to create: a permit is back when it has answered.
     creates: Arc<Semaphore>,
 }
@@ -87,7 +87,7 @@ impl DockerRuntime {
     /// The same, and the output of containers that it removes is kept in a folder, within bounds.
     #[must_use]
     pub fn keeping_logs_in(self, folder: PathBuf) -> Self {
-        Self { kept: Some(Arc::new(Kept::new(folder))), ..self }
+        Self { kept: Some(RemovedContainers::new(folder)), ..self }
     }
 
     /// The engine's own id: the same for all who use it, and after a restart.
@@ -117,20 +117,22 @@ impl DockerRuntime {
         }
     }
 
-    /// Creates the container; false if its name is taken.
+    /// Creates the container, unless its name is taken.
     ///
     /// An engine goes on with what it has begun, whether its caller waits or not. (create is sent)(the order is given up)
     /// (the worker is removed: there is nothing yet)(the engine creates it): so a task waits for the engine in any case,
     /// and removes a container that nobody wants any more. If it was created just before the order was given up, the order
     /// to remove the worker, which waits for its turn until then, finds it.
     ///
-    /// Such tasks are bounded: the task holds a permit until the engine has answered. An order that is given up while it
-    /// waits for one has sent nothing.
-    async fn create_container(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<bool, Failure> {
+    /// Such tasks are bounded: the task holds a permit until the engine has answered, or has not for some minutes. (the call is
+    /// dropped)(the engine creates it): then a list finds it, as after a restart of the server. An order that is given up
+    /// while it waits for a permit, or gets one too late, has sent nothing.
+    async fn create_container(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<Creation, Failure> {
         let options = CreateContainerOptionsBuilder::default().name(&worker.to_string()).build();
         let (engine, key, body) = (self.engine.clone(), worker.clone(), container::body(worker, make)?);
         let permit = Arc::clone(&self.creates).acquire_owned();
-        let Ok(Ok(permit)) = timeout_at(deadline, permit).await else {
+        let permit = timeout_at(deadline, permit).await;
+        let Some(permit) = permit.ok().and_then(Result::ok).filter(|_| Instant::now() < deadline) else {
             let address = &self.engine.address;
             return Err(Failure::new(format!(
                 "the Docker engine at {address} has not answered {CREATES_MAX} earlier orders to create a container"
@@ -140,7 +142,11 @@ impl DockerRuntime {
         let is_wanted = Arc::downgrade(&wanted);
         let created = tokio::spawn(async move {
             let _permit = permit;
-            let created = engine.docker.create_container(Some(options), body).await;
+            let create = engine.docker.create_container(Some(options), body);
+            let Ok(created) = timeout_at(deadline + CREATE_ANSWER_AWAITED, create).await else {
+                tracing::warn!(worker = %key, "an order to create a container was never answered");
+                return Err(bollard::errors::Error::RequestTimeoutError);
+            };
             if let (Ok(created), 0) = (&created, is_wanted.strong_count()) {
                 // Not by force: another node that shares the engine may have found and started it by now.
                 let options = RemoveContainerOptionsBuilder::default().v(true).build();
@@ -157,8 +163,10 @@ impl DockerRuntime {
         let created = by(deadline, "create the container", created).await?;
         drop(wanted);
         match created.map_err(|error| Failure::new(format!("a task broke: {error}")))? {
-            Ok(_) => Ok(true),
-            Err(error) if is_conflict(&error) => Ok(false),
+            Ok(_) => Ok(Creation::Done),
+            Err(error) if is_conflict(&error) => {
+                Ok(Creation::NameTaken(self.engine.told("create the container", &error)))
+            }
             Err(error) => Err(self.engine.told("create the container", &error)),
         }
     }
@@ -184,17 +192,13 @@ impl DockerRuntime {
         let soon = deadline.min(Instant::now() + LAST_OUTPUT);
         let bytes = usize::try_from(OUTPUT_BYTES_MAX).unwrap_or(usize::MAX);
         let Ok(text) = self.output(&seen.id, bytes, soon).await else { return };
-        let worker = seen.worker.clone();
-        let end = seen.exit.as_ref().map_or_else(|| "it was removed while it ran".to_owned(), Exit::to_string);
-        _ = spawn_blocking(move || kept.keep_text(&worker, LOG_FILE, &text, &end, SystemTime::now())).await;
-    }
-
-    /// The output of a container that was removed.
-    async fn kept_output(&self, worker: &WorkerKey, bytes_max: usize) -> Option<String> {
-        let path = self.kept.as_ref()?.of(worker).join(LOG_FILE);
-        let text = spawn_blocking(move || std::fs::read(path)).await.ok()?.ok()?;
-        let end = text.get(text.len().saturating_sub(bytes_max)..)?;
-        Some(String::from_utf8_lossy(end).into_owned())
+        let (worker, end) = (seen.worker.clone(), seen.end());
+        if text.is_empty() && end.is_none() {
+            return;
+        }
+        let end = end.unwrap_or_default();
+        let keep = move || kept.0.keep_text(&worker, LOG_FILE, &text, &end, SystemTime::now());
+        _ = timeout_at(deadline, spawn_blocking(keep)).await;
     }
 
     /// Starts a container, unless it runs or has run since the last run that the caller knows.
@@ -225,6 +229,56 @@ impl DockerRuntime {
     }
 }
 
+/// What came of creating a container.
+enum Creation {
+    Done,
+    /// What the engine said.
+    NameTaken(Failure),
+}
+
+/// The output of containers that were removed, in a folder. It can be read while there is no engine.
+#[derive(Clone, Debug)]
+pub struct RemovedContainers(Arc<Kept>);
+
+impl RemovedContainers {
+    /// In this folder.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Self {
+        Self(Arc::new(Kept::new(folder)))
+    }
+
+    /// Those of a pool, the last one first.
+    ///
+    /// # Errors
+    /// If the disk does not answer in time.
+    pub async fn list(&self, pool: &PoolName, deadline: Instant) -> Result<Vec<Removed>, Failure> {
+        self.0.list_by(pool, deadline).await
+    }
+
+    /// The end of the output of one; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the disk does not answer in time, or the output cannot be read.
+    pub async fn log(
+        &self,
+        worker: &WorkerKey,
+        bytes_max: usize,
+        deadline: Instant,
+    ) -> Result<Option<String>, Failure> {
+        let path = self.0.of(worker).join(LOG_FILE);
+        let read = timeout_at(deadline, spawn_blocking(move || std::fs::read(path))).await;
+        let read = read.map_err(|_| Failure::new("the disk did not answer in time"))?;
+        match read.map_err(|error| Failure::new(format!("a task broke: {error}")))? {
+            Ok(text) => {
+                let end = text.get(text.len().saturating_sub(bytes_max)..).unwrap_or_default();
+                Ok(Some(String::from_utf8_lossy(end).into_owned()))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Failure::new(format!("its log cannot be read: {error}"))),
+        }
+    }
+}
+
 /// Pauses between looks at something that another order is doing: the engine is not asked ever again without a rest.
 struct Pauses(Duration);
 
@@ -233,9 +287,11 @@ impl Pauses {
         Self(LOOK_MIN)
     }
 
-    async fn next(&mut self) {
-        sleep(self.0).await;
+    /// False at the deadline: a pause does not last longer.
+    async fn next(&mut self, deadline: Instant) -> bool {
+        sleep_until(deadline.min(Instant::now() + self.0)).await;
         self.0 = (self.0 * 2).min(LOOK_MAX);
+        Instant::now() < deadline
     }
 }
 
@@ -250,9 +306,13 @@ impl Runtime for DockerRuntime {
             image::ensure(&self.engine, make, deadline).await?;
             let mut pauses = Pauses::new();
             // Docker takes a name before it shows the container: that of an order at the same time is waited for.
-            while !self.create_container(worker, make, deadline).await? && self.look(worker, deadline).await?.is_none()
-            {
-                pauses.next().await;
+            while let Creation::NameTaken(why) = self.create_container(worker, make, deadline).await? {
+                if self.look(worker, deadline).await?.is_some() {
+                    break;
+                }
+                if !pauses.next(deadline).await {
+                    return Err(why);
+                }
             }
         }
         self.start(worker, make, deadline).await
@@ -276,23 +336,34 @@ impl Runtime for DockerRuntime {
     }
 
     async fn remove(&self, worker: &WorkerKey, deadline: Instant) -> Result<(), Failure> {
-        let (mut kept, mut pauses) = (None, Pauses::new());
+        let (mut kept, mut pauses, mut last) = (None, Pauses::new(), None);
+        let what = "remove the container";
         loop {
-            let Some(seen) = self.look(worker, deadline).await? else { return Ok(()) };
+            let seen = match self.look(worker, deadline).await {
+                Ok(Some(seen)) => seen,
+                Ok(None) => return Ok(()),
+                // What the engine said last tells more than that the time is over.
+                Err(why) => return Err(last.filter(|_| Instant::now() >= deadline).unwrap_or(why)),
+            };
+            if let Some(why) = last.take() {
+                if !pauses.next(deadline).await {
+                    return Err(why);
+                }
+                last = Some(why);
+            }
             // Once, however often the engine says that another order is removing it.
             if kept.as_ref() != Some(&seen.id) {
                 self.keep_output(&seen, deadline).await;
                 kept = Some(seen.id.clone());
             }
             let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-            match by(deadline, "remove the container", self.engine.docker.remove_container(&seen.id, Some(options)))
-                .await?
-            {
-                Ok(()) => {}
-                Err(error) if is_missing(&error) => return Ok(()),
+            match by(deadline, what, self.engine.docker.remove_container(&seen.id, Some(options))).await {
+                Err(late) => return Err(last.unwrap_or(late)),
+                Ok(Ok(())) => last = Some(Failure::new("Docker removed the container, and shows it still")),
+                Ok(Err(error)) if is_missing(&error) => return Ok(()),
                 // It is being removed by another order.
-                Err(error) if is_conflict(&error) && Instant::now() < deadline => pauses.next().await,
-                Err(error) => return Err(self.engine.told("remove the container", &error)),
+                Ok(Err(error)) if is_conflict(&error) => last = Some(self.engine.told(what, &error)),
+                Ok(Err(error)) => return Err(self.engine.told(what, &error)),
             }
         }
     }
@@ -317,19 +388,23 @@ impl Runtime for DockerRuntime {
     }
 
     async fn logs(&self, worker: &WorkerKey, bytes_max: usize, deadline: Instant) -> Result<String, Failure> {
+        // The engine may be away, and has nothing of a container that was removed.
+        if let Some(kept) = &self.kept
+            && let Some(text) = kept.log(worker, bytes_max, deadline).await?
+        {
+            return Ok(text);
+        }
         match self.look(worker, deadline).await? {
             Some(seen) => self.output(&seen.id, bytes_max, deadline).await,
-            None => {
-                let kept = self.kept_output(worker, bytes_max).await;
-                kept.ok_or_else(|| Failure::new(format!("there is no worker {worker} here")))
-            }
+            None => Err(Failure::new(format!("there is no worker {worker} here"))),
         }
     }
 
-    async fn removed(&self, pool: &PoolName) -> Vec<Removed> {
-        let Some(kept) = self.kept.clone() else { return Vec::new() };
-        let pool = pool.clone();
-        spawn_blocking(move || kept.list(&pool)).await.unwrap_or_default()
+    async fn removed(&self, pool: &PoolName, deadline: Instant) -> Result<Vec<Removed>, Failure> {
+        match &self.kept {
+            Some(kept) => kept.list(pool, deadline).await,
+            None => Ok(Vec::new()),
+        }
     }
 
     fn events(&self) -> mpsc::Receiver<Ended> {

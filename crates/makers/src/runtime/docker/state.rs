@@ -22,6 +22,8 @@ pub struct ContainerView {
     pub instance: Option<Instance>,
     /// How that ended; none while it runs.
     pub exit: Option<Exit>,
+    /// What the engine says went wrong.
+    pub error: Option<String>,
     /// Where its port is published. None for a moment after its start.
     pub port: Option<u16>,
 }
@@ -40,7 +42,18 @@ impl ContainerView {
         let address = Arc::from(format!("{host}:{}", port.unwrap_or(0)));
         let instance = started(state).map(|started| Instance { id: Arc::from(id.as_str()), started, address });
         let exit = (!runs && instance.is_some()).then(|| exit(state));
-        Some(Self { id, worker, runs, instance, exit, port })
+        let error = said(state).map(str::to_owned);
+        Some(Self { id, worker, runs, instance, exit, error, port })
+    }
+
+    /// How it ended, if it is removed as it is. `None` if it was never started, and nobody knows why.
+    pub fn end(&self) -> Option<String> {
+        match (&self.exit, &self.error) {
+            (Some(exit), _) => Some(exit.to_string()),
+            (None, _) if self.runs => Some("it was removed while it ran".to_owned()),
+            (None, Some(error)) => Some(crate::runtime::bounded(&format!("it was never started: {error}"))),
+            (None, None) => None,
+        }
     }
 
     /// As a list tells it. What runs and has no port yet cannot be reached, so it is not told as started.
@@ -64,8 +77,12 @@ fn started(state: &ContainerState) -> Option<u64> {
     u64::try_from(at.as_nanosecond()).ok().filter(|at| *at > 0)
 }
 
+fn said(state: &ContainerState) -> Option<&str> {
+    state.error.as_deref().filter(|error| !error.is_empty())
+}
+
 fn exit(state: &ContainerState) -> Exit {
-    let said = state.error.as_deref().filter(|error| !error.is_empty());
+    let said = said(state);
     if state.oom_killed == Some(true) {
         return Exit::Error("it was killed: out of memory".into());
     }
@@ -124,6 +141,22 @@ mod tests {
         }
         let told = found(false, None);
         assert!(told.instance.is_some() && told.exit == Some(Exit::Clean), "one that has ended needs none: {told:?}");
+    }
+
+    #[test]
+    fn a_container_that_was_never_started_is_not_said_to_have_run() {
+        let end = |runs, started: &str, error: &str| {
+            let mut seen = container(runs, None);
+            let state = seen.state.as_mut().unwrap();
+            (state.started_at, state.error) = (Some(started.into()), Some(error.into()));
+            ContainerView::of(&seen).unwrap().end()
+        };
+        let (never, then) = ("0001-01-01T00:00:00Z", "2026-11-18T00:09:05Z");
+        assert_eq!(end(false, never, ""), None);
+        let why = end(false, never, "port is already allocated");
+        assert_eq!(why.as_deref(), Some("it was never started: port is already allocated"));
+        assert_eq!(end(true, then, "").as_deref(), Some("it was removed while it ran"));
+        assert_eq!(end(false, then, "").as_deref(), Some(Exit::Clean.to_string().as_str()));
     }
 
     #[test]

@@ -6,10 +6,16 @@
 //! The kernel gives such a name to one process at a time, in one network namespace, and takes it back when the process
 //! ends, however it does.
 //!
+//! Any local user can take such a name. So whoever has it is asked for its user, which the kernel tells: a server of another
+//! user is not kept out by it, and the lock on the file still holds. A server in another network namespace, and a copy that was
+//! made before the folder had an id, are not noticed.
+//!
 //! | interleaving | what keeps it right |
 //! |---|---|
 //! | two servers open the same folder, which has no id yet | the lock is taken first |
 //! | a server dies after it has written the id, before it is durable | nothing is started before the id is durable |
+//! | another user takes the name while the server restarts | the name is done without, and that is logged |
+//! | others connect to the name and do not go away | connections are accepted and closed, so that a copy is always answered |
 //! | a copy is opened while the first server restarts | one of them has the name, and the other starts no processes |
 //! | a copy is used on another machine, or after a restart of this one | records of another boot are of processes that ended |
 
@@ -18,6 +24,12 @@ use std::io::{self, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::geteuid;
+use tokio::net::UnixStream;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use super::random_mark;
 use crate::runtime::Failure;
@@ -29,12 +41,16 @@ const ID_FILE: &str = "id";
 #[derive(Debug)]
 pub struct Claim {
     _lock: File,
-    _name: UnixListener,
+    /// None if another user has the name.
+    name: Option<UnixListener>,
 }
 
+/// How long it may take to be told who has a name.
+const PEER_TIME: Duration = Duration::from_secs(2);
+
 impl Claim {
-    /// Claims a folder that exists.
-    pub fn take(state: &Path) -> Result<Self, Failure> {
+    /// Claims a folder that exists. Called on a blocking thread.
+    pub fn take(state: &Path, handle: &Handle) -> Result<Self, Failure> {
         let shown = state.display();
         let unusable = |error: io::Error| Failure::new(format!("the state folder {shown} cannot be used: {error}"));
         let lock = File::create(state.join(LOCK_FILE)).map_err(unusable)?;
@@ -51,16 +67,44 @@ impl Claim {
             }
             Err(error) => return Err(unusable(error)),
         };
-        let name = SocketAddr::from_abstract_name(format!("wayleave-makers-{}", id.trim())).map_err(unusable)?;
-        let name = UnixListener::bind_addr(&name).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => Failure::new(format!(
-                "the state folder {shown} is a copy of one that another server of this machine uses, and whose workers \
-                 belong to that server: stop it, or remove the copy"
-            )),
-            _ => unusable(error),
-        })?;
-        Ok(Self { _lock: lock, _name: name })
+        let name = format!("wayleave-makers-{}", id.trim());
+        let address = SocketAddr::from_abstract_name(&name).map_err(unusable)?;
+        let name = match UnixListener::bind_addr(&address) {
+            Ok(listener) => {
+                listener.set_nonblocking(true).map_err(unusable)?;
+                Some(listener)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => match handle.block_on(user_of(&name)) {
+                Some(user) if user != geteuid().as_raw() => {
+                    tracing::warn!(
+                        folder = %shown, user,
+                        "a process of another user has the name by which copies of this folder are noticed; \
+                         do not start a server on a copy"
+                    );
+                    None
+                }
+                _ => {
+                    return Err(Failure::new(format!(
+                        "the state folder {shown} is a copy of one that another server of this machine uses, and whose \
+                         workers belong to that server: stop it, or remove the copy"
+                    )));
+                }
+            },
+            Err(error) => return Err(unusable(error)),
+        };
+        Ok(Self { _lock: lock, name })
     }
+
+    /// Takes and closes connections: those who wait are few, and one more could not ask who has the name.
+    pub fn answer(&self) {
+        while self.name.as_ref().is_some_and(|name| name.accept().is_ok()) {}
+    }
+}
+
+/// The user whose process listens on an abstract name; `None` if that cannot be told, which must be taken for the same one.
+async fn user_of(name: &str) -> Option<u32> {
+    let stream = timeout(PEER_TIME, UnixStream::connect(format!("\0{name}"))).await.ok()?.ok()?;
+    Some(stream.peer_cred().ok()?.uid())
 }
 
 /// Durable before the first worker is started.
@@ -71,4 +115,57 @@ fn write(state: &Path, id: &str) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&new, state.join(ID_FILE))?;
     File::open(state)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::Uid;
+    use rustix::thread::set_thread_uid;
+
+    use super::*;
+
+    fn take(state: &Path) -> Result<Claim, Failure> {
+        let (state, handle) = (state.to_owned(), Handle::current());
+        std::thread::spawn(move || Claim::take(&state, &handle)).join().unwrap()
+    }
+
+    fn address(state: &Path) -> SocketAddr {
+        let id = fs::read_to_string(state.join(ID_FILE)).unwrap();
+        SocketAddr::from_abstract_name(format!("wayleave-makers-{id}")).unwrap()
+    }
+
+    /// A regression: whoever took the name locked the server out.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_process_of_another_user_that_has_the_name_does_not_keep_the_server_out() {
+        let state = tempfile::tempdir().unwrap();
+        drop(take(state.path()).unwrap());
+        let folder = state.path().to_owned();
+        // The kernel tells the user of the thread that listens.
+        let stranger = std::thread::spawn(move || {
+            let address = address(&folder);
+            set_thread_uid(Uid::from_raw(65_534)).ok().map(|()| UnixListener::bind_addr(&address).unwrap())
+        });
+        // Only root may play another user.
+        if let Some(stranger) = stranger.join().unwrap() {
+            let claim = take(state.path()).unwrap();
+            assert!(claim.name.is_none());
+            drop((claim, stranger));
+        }
+        let same = UnixListener::bind_addr(&address(state.path())).unwrap();
+        let why = take(state.path()).unwrap_err().to_string();
+        assert!(why.contains("is a copy of one that another server of this machine uses"), "{why}");
+        drop(same);
+        assert!(take(state.path()).unwrap().name.is_some());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn whoever_has_the_name_answers_however_many_ask() {
+        let state = tempfile::tempdir().unwrap();
+        let claim = take(state.path()).unwrap();
+        let id = fs::read_to_string(state.path().join(ID_FILE)).unwrap();
+        for _ in 0..500 {
+            claim.answer();
+            assert!(user_of(&format!("wayleave-makers-{id}")).await.is_some());
+        }
+    }
 }

@@ -119,9 +119,9 @@ struct Shared {
     events: Mutex<Option<mpsc::Sender<Ended>>>,
     watch: Arc<Watch>,
     /// The output of removed workers.
-    kept: Kept,
+    kept: Arc<Kept>,
     handle: Handle,
-    _claim: Claim,
+    claim: Claim,
 }
 
 impl ProcessRuntime {
@@ -247,9 +247,8 @@ impl Runtime for ProcessRuntime {
         timeout_at(deadline, read).await.unwrap_or_else(|_| Err(Failure::new("the disk did not answer in time")))
     }
 
-    async fn removed(&self, pool: &PoolName) -> Vec<Removed> {
-        let (shared, pool) = (Arc::clone(&self.shared), pool.clone());
-        spawn_blocking(move || shared.kept.list(&pool)).await.unwrap_or_default()
+    async fn removed(&self, pool: &PoolName, deadline: Instant) -> Result<Vec<Removed>, Failure> {
+        self.shared.kept.list_by(pool, deadline).await
     }
 
     fn events(&self) -> mpsc::Receiver<Ended> {
@@ -264,16 +263,16 @@ impl Shared {
         let state = settings.state.display().to_string();
         let unusable = |error: io::Error| Failure::new(format!("the state folder {state} cannot be used: {error}"));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&settings.state).map_err(unusable)?;
-        let claim = Claim::take(&settings.state)?;
+        let claim = Claim::take(&settings.state, &handle)?;
         let shared = Arc::new(Self {
             boot: system::boot_id().map_err(unusable)?,
             ports: ports::Ports::default(),
             workers: Mutex::default(),
             events: Mutex::default(),
             watch: Watch::start().map_err(unusable)?,
-            kept: Kept::new(settings.state.join("ended")),
+            kept: Arc::new(Kept::new(settings.state.join("ended"))),
             handle,
-            _claim: claim,
+            claim,
             settings,
         });
         for folder in record::folders(&shared.settings.state).map_err(unusable)? {
@@ -310,7 +309,12 @@ impl Shared {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
+    /// Keeps what a worker wrote, and how it ended. Of one that wrote nothing, and of whose end nothing is known, nothing
+    /// is kept: it would take the place of real output.
     fn keep_output(&self, worker: &WorkerKey, folder: &Path, end: &str) {
+        if end.is_empty() && !output::is_there(folder) {
+            return;
+        }
         _ = output::bound(folder);
         self.kept.keep_files(worker, folder, &[output::FILE, output::BEFORE], end, SystemTime::now());
     }
@@ -336,6 +340,7 @@ async fn bound_logs(shared: Weak<Shared>) {
             let shared = Arc::clone(&shared);
             _ = spawn_blocking(move || shared.kept.forget_old(SystemTime::now())).await;
         }
+        shared.claim.answer();
         let workers = shared.all();
         // Not kept meanwhile: whoever drops the runtime may open its folder anew at once.
         drop(shared);

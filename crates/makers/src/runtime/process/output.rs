@@ -32,6 +32,11 @@ pub fn bound(folder: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).open(&path)?.set_len(0)
 }
 
+/// Whether a worker wrote anything.
+pub fn is_there(folder: &Path) -> bool {
+    [FILE, BEFORE].iter().any(|file| fs::metadata(folder.join(file)).is_ok_and(|found| found.len() > 0))
+}
+
 /// The end of the output.
 pub fn read(folder: &Path, bytes_max: usize) -> io::Result<String> {
     let bytes_max = bytes_max as u64;

@@ -36,6 +36,8 @@ struct State {
     watched: Option<u64>,
     /// The last signal that it was sent by an order, if its run has not ended by itself before.
     told_to_end: Option<Signal>,
+    /// Why its run was killed by the runtime itself.
+    given_up: Option<Arc<str>>,
     /// Its files are removed: callers that still have this object look again.
     gone: bool,
 }
@@ -109,7 +111,11 @@ impl Worker {
         let process = match log.and_then(|log| spawn(make, &told, log)) {
             Ok(process) => process,
             Err(why) => {
-                state.record = None;
+                // What earlier runs wrote.
+                if output::is_there(&self.folder) {
+                    shared.keep_output(&self.key, &self.folder, &why.0);
+                }
+                (state.record, state.told_to_end, state.given_up) = (None, None, None);
                 _ = record::erase(&self.folder);
                 return Err(why);
             }
@@ -119,11 +125,13 @@ impl Worker {
         let written = record.write(&self.folder);
         let instance = record.instance().ok_or_else(|| Failure::new("it has no process"));
         state.record = Some(record);
-        (state.port, state.told_to_end) = (Some(port), None);
+        (state.port, state.told_to_end, state.given_up) = (Some(port), None, None);
         self.watch(state, shared, pidfd);
         if let Err(error) = written {
+            let why = unwritten(&error);
+            state.given_up = Some(Arc::clone(&why.0));
             ending::signal_group(process, Signal::KILL);
-            return Err(unwritten(&error));
+            return Err(why);
         }
         instance
     }
@@ -195,14 +203,7 @@ impl Worker {
         let how = record.process.zip(pidfd).and_then(|(process, pidfd)| ending::reap(process, pidfd));
         // What cannot be found now is looked for when the worker is removed.
         _ = ending::kill_marked(&record.mark);
-        let exit = match how {
-            Some(Exit::Clean) => Exit::Clean,
-            Some(Exit::Error(why)) => Exit::Error(match output::last_line(&self.folder) {
-                Some(line) => format!("{why}; its last output: {line}").into(),
-                None => why,
-            }),
-            None => Exit::Error("it ended; how is not known, because an earlier server started it".into()),
-        };
+        let exit = told(how, state.given_up.as_deref(), || output::last_line(&self.folder));
         record.exit = Some(exit.clone());
         if let Err(error) = record.write(&self.folder) {
             tracing::warn!(worker = %self.key, %error, "cannot record how a worker ended");
@@ -222,11 +223,13 @@ impl Worker {
             && let Some(process) = record.process
         {
             ending::signal_group(process, signal);
-            state.told_to_end = Some(signal);
+            if state.given_up.is_none() {
+                state.told_to_end = Some(signal);
+            }
         }
     }
 
-    /// RunEnvironment whenever a run ends.
+    /// Changes whenever a run ends.
     pub fn ends(&self) -> watch::Receiver<()> {
         self.ended.subscribe()
     }
@@ -269,6 +272,19 @@ impl Worker {
     }
 }
 
+/// How a run ended, as it is told.
+fn told(how: Option<Exit>, given_up: Option<&str>, last_line: impl FnOnce() -> Option<String>) -> Exit {
+    match (how, given_up) {
+        (_, Some(why)) => Exit::Error(format!("it was ended, because {why}").into()),
+        (Some(Exit::Clean), None) => Exit::Clean,
+        (Some(Exit::Error(why)), None) => Exit::Error(match last_line() {
+            Some(line) => format!("{why}; its last output: {line}").into(),
+            None => why,
+        }),
+        (None, None) => Exit::Error("it ended; how is not known, because an earlier server started it".into()),
+    }
+}
+
 fn unwritten(error: &io::Error) -> Failure {
     Failure::new(format!("its record cannot be written: {error}"))
 }
@@ -285,4 +301,20 @@ fn leader(mark: &str) -> io::Result<Option<Process>> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_the_runtime_ended_itself_is_not_said_to_be_out_of_memory() {
+        let killed = || Some(Exit::Error(format!("it was ended by {}", ending::signal_name(9)).into()));
+        let why = unwritten(&io::Error::other("no space left on device"));
+        let want = "it was ended, because its record cannot be written: no space left on device";
+        assert_eq!(told(killed(), Some(&why.0), || None), Exit::Error(want.into()));
+        let want = "it was ended by signal 9, SIGKILL (perhaps out of memory); its last output: bye";
+        assert_eq!(told(killed(), None, || Some("bye".into())), Exit::Error(want.into()));
+        assert_eq!(told(Some(Exit::Clean), None, || Some("bye".into())), Exit::Clean);
+    }
 }
