@@ -236,7 +236,7 @@ pub async fn set_pools(settings: &Settings, matches: &Matches) {
                     sleep(TRY_PAUSE).await;
                 }
                 Err(refusal) => {
-                    tracing::error!(pool = name, why = %refusal, "cannot set up a pool of the settings file");
+                    tracing::error!(pool = name, why = %refusal, "cannot set up a pool of the settings file; start the server again once the reason is gone");
                     break;
                 }
             }
