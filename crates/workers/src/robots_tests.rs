@@ -67,7 +67,7 @@ async fn rules_and_crawl_delay_are_those_of_our_group() {
 #[tokio::test]
 async fn a_crawl_delay_is_bounded_and_nonsense_is_none() {
     for (text, wanted) in [
-        ("1e9", Some(24 * 60 * MINUTE)),
+        ("1e9", Some(crate::limits::CRAWL_DELAY_MAX)),
         ("0.5", Some(Duration::from_millis(500))),
         ("-1", None),
         ("NaN", None),

@@ -51,11 +51,6 @@ pub enum ChunkRefusal {
         /// What to do instead.
         remedy: Box<str>,
     },
-    /// Links are reported while a chunk is crawled.
-    #[error(
-        "chunk '{0}' is being built, and links are reported by its crawler; complete it with its index, or fail it"
-    )]
-    NotCrawling(ChunkId),
     /// Only a build has an input that can be lost.
     #[error("chunk '{0}' is being crawled and has no input that could be lost; leave out input_lost")]
     NoInput(ChunkId),
@@ -71,6 +66,11 @@ pub enum ChunkRefusal {
         /// What to do instead.
         remedy: Box<str>,
     },
+    /// Links are reported while a chunk is crawled.
+    #[error(
+        "chunk '{0}' is being built, and links are reported by its crawler; complete it with its index, or fail it"
+    )]
+    NotCrawling(ChunkId),
 }
 
 impl ChunkRefusal {

@@ -218,6 +218,8 @@ fn lost_content_sends_a_chunk_back_to_the_crawl_stage_a_few_times() {
         report_all(&mut works, &claimed);
         works.end(&claimed, &EndChunk::Complete(Some(artifact(round)))).expect("complete");
         let build = works.claim(&claim_of(Stage::Build, "b", 1, 0)).pop().expect("crawled");
+        let (token, now) = (build.token, works.shard.now);
+        assert_eq!(works.pipeline.reported(id, token, now).err(), Some(ChunkRefusal::NotCrawling(id)));
         let expected = if round < 5 { ChunkState::Crawling } else { ChunkState::SetAside };
         assert_eq!(works.end(&build, &lost), Ok(Some(expected)), "round {round}");
         check(&works);
