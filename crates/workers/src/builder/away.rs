@@ -10,7 +10,8 @@
 //!
 //! Interleavings: a machine comes back while a chunk waits for it: the fetch succeeds, and it is forgotten. It comes back
 //! and goes away again with no fetch between: it counts as away since the first time only if its last failure is younger
-//! than the patience. The builder is restarted: it has forgotten all, and waits anew.
+//! than the patience. The pauses between tries, or a try itself, take longer than the patience: the time goes on counting, or
+//! the chunk would be waited for without end. The builder is restarted: it has forgotten all, and waits anew.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +20,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use url::Url;
 
-use crate::limits::{AWAY_MACHINES_MAX, INPUT_ATTEMPTS_MAX};
+use crate::limits::{AWAY_MACHINES_MAX, INPUT_ATTEMPTS_MAX, INPUT_PAUSE_MAX};
 
 /// The machines that are out of reach.
 #[derive(Debug)]
@@ -41,16 +42,22 @@ impl Away {
         Self { patience, machines: Mutex::default(), reached: Mutex::default() }
     }
 
+    /// How long after its last failure a machine counts as away, and the time since its first one goes on.
+    fn memory(&self) -> Duration {
+        self.patience.max(2 * INPUT_PAUSE_MAX)
+    }
+
     /// Whether a machine was out of reach a moment ago.
     pub fn is_away(&self, machine: &str, now: Instant) -> bool {
-        self.machines().get(machine).is_some_and(|absence| now < absence.last + self.patience)
+        self.machines().get(machine).is_some_and(|absence| now < absence.last + self.memory())
     }
 
     /// Notes a try that began at `begun` and has failed now. Returns until when this attempt goes on, if so many attempts at
     /// its chunk have failed before.
     pub fn failed(&self, machine: &str, begun: Instant, now: Instant, attempts: u32) -> Instant {
         let mut machines = self.machines();
-        machines.retain(|_, absence| now < absence.last + self.patience);
+        // However long this try took, nothing was heard of the machine meanwhile.
+        machines.retain(|name, absence| (if name == machine { begun } else { now }) < absence.last + self.memory());
         if machines.len() >= AWAY_MACHINES_MAX && !machines.contains_key(machine) {
             machines.clear();
         }
@@ -70,7 +77,7 @@ impl Away {
     pub fn rest(&self, waited: bool, now: Instant) -> Option<Duration> {
         let reached = *self.reached.lock().unwrap_or_else(PoisonError::into_inner);
         let machines = self.machines();
-        let mut away = machines.values().filter(|absence| now < absence.last + self.patience);
+        let mut away = machines.values().filter(|absence| now < absence.last + self.memory());
         let cut_off = away.any(|absence| reached.is_none_or(|at| at < absence.since));
         (waited && cut_off).then_some(self.patience)
     }
@@ -170,5 +177,19 @@ mod tests {
         assert_eq!(of("http://127.0.0.1:7081/chunk-1.warc.gz"), "127.0.0.1:7081");
         assert_eq!(of("https://files.example/a/b"), "files.example:443");
         assert_eq!(of("s3://bucket/prefix/a"), "bucket");
+    }
+
+    /// A regression: the pauses between tries, or tries that hang, were longer than the patience, so that time never counted.
+    #[test]
+    fn a_short_patience_ends_although_pauses_and_tries_are_longer() {
+        for try_time in [Duration::ZERO, Duration::from_secs(60)] {
+            let (away, begun) = (Away::new(Duration::from_secs(4)), Instant::now());
+            let (mut now, mut tries) = (begun, 0);
+            while away.failed("dead:1", now, now + try_time, 2) > now + try_time {
+                now += try_time + INPUT_PAUSE_MAX;
+                tries += 1;
+                assert!(tries < 10, "it is waited for without end");
+            }
+        }
     }
 }
