@@ -380,9 +380,9 @@ pub struct ChunkMoved {
     pub id: String,
     /// Its state.
     pub state: ChunkState,
-    /// For a crawler that completes it: links that had left the chunk before, because their host moved or an operator ended
-    /// their visit. Their pages do not count, even if they were reported as fetched: another worker gets them, so they will
-    /// be in another chunk, too. Left out if there are none.
+    /// For a crawler that completes it: links that it reported as fetched and that had left the chunk before, because their host
+    /// moved, an operator ended their visit or another client took their URL. Their pages do not count here; if another
+    /// worker fetches them, they are in two chunks. Left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<String>,
 }

@@ -236,7 +236,7 @@ async fn repeat(
     let sent_back = world.oracle.borrow().chunks.losses(id) > losses;
     let completed = stage == Stage::Crawl && matches!(end, EndChunk::Complete(_));
     let alike = match &again {
-        Ok(again) => Some(again.left == first.left),
+        Ok(again) => Some(again.ended == first.ended),
         Err(refusal) if is_stale(refusal) && completed => Some(false),
         Err(_) => None,
     };
@@ -387,7 +387,7 @@ async fn complete(world: &Rc<World>, chance: &Chance, name: u64, claimed: &Claim
 /// since. A link leaves if its host moves, or with its crawl.
 fn completed(world: &World, (id, losses): (ChunkId, u64), ended: &LeaseEnded, visited: &[Visited]) {
     let (left, counts): (Vec<&Visited>, Vec<&Visited>) =
-        visited.iter().filter(|link| link.reported).partition(|link| ended.left.contains(&link.link.url.url));
+        visited.iter().filter(|link| link.reported).partition(|link| ended.ended.contains(&link.link.url.url));
     let mut oracle = world.oracle.borrow_mut();
     oracle.chunks.calls.left += u64::from(!left.is_empty());
     let stayed = |link: &&&Visited| {

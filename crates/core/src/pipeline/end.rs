@@ -269,7 +269,7 @@ impl ChunkRow {
         let [crawl, _] = self.ended;
         let completed = matches!(end, EndChunk::Complete(_)) && crawl == Some(Ended { token, call: digest(end) });
         let left = self.links.iter().enumerate().filter(|(_, link)| completed && link.state == LinkState::Left);
-        LeaseEnded { state: self.state, left: left.map(|(at, link)| link.whole_text(at, rows)).collect() }
+        LeaseEnded { state: self.state, ended: left.map(|(at, link)| link.whole_text(at, rows)).collect() }
     }
 
     /// Whether a link was reported as fetched, and is still part of the chunk.
@@ -388,7 +388,8 @@ impl ChunkRow {
     /// returned, unless they were deleted.
     ///
     /// A link that had left the chunk before is not taken back, even if its URL is finished: another chunk may have fetched
-    /// it since. For the same reason one that this chunk had not fetched is taken back only if it failed by it. Every URL is taken once: its row was read before the first one, so a second one would be counted anew.
+    /// it since. For the same reason one that this chunk had not fetched is taken back only if this chunk made it fail. Every URL
+    /// is taken once: its row was read before the first one, so a second one would be counted anew.
     fn crawl_again(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
         let away = self.links.iter().any(|link| !link.has_left() && link.is_elsewhere(frontier));
         self.crawled = None;

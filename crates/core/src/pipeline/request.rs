@@ -133,9 +133,9 @@ pub enum EndChunk {
 pub struct LeaseEnded {
     /// The state that the chunk is in then.
     pub state: ChunkState,
-    /// Where a crawler completed it: links that had left the chunk before, because their host moved or an operator ended
-    /// their visit. Another worker gets them, so their pages do not count, even if they were reported as fetched.
-    pub left: Vec<Box<str>>,
+    /// Where a crawler completed it: links that it had reported as fetched and that had left the chunk before, because their
+    /// host moved, an operator ended their visit or another client took their URL. Their pages do not count.
+    pub ended: Vec<Box<str>>,
 }
 
 /// An operator's decision about a chunk.

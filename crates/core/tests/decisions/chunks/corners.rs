@@ -252,11 +252,11 @@ fn a_completion_names_the_links_that_have_left_and_so_does_its_repetition() {
     works.shard.move_hosts(&["h0.example".into()], Some(&"together".into()));
     let end = EndChunk::Complete(Some(artifact(1)));
     let (_, told) = works.ended(&claimed, &end).expect("complete");
-    assert_eq!((told.state, told.left), (ChunkState::Crawled, vec!["http://h0.example/1".into()]));
+    assert_eq!((told.state, told.ended), (ChunkState::Crawled, vec!["http://h0.example/1".into()]));
     // Nor does it count later.
     build(&mut works);
     let (_, repeated) = works.ended(&claimed, &end).expect("the call is repeated late");
-    assert_eq!(repeated.left.len(), 1);
+    assert_eq!(repeated.ended.len(), 1);
     let row = &works.rows[&claimed.id];
     assert_eq!(row.view(&works.shard.state, works.shard.now).crawled, 1);
     assert_eq!(works.carry(claimed.id).links.len(), 1, "an export has its URL where it is queued");

@@ -37,7 +37,7 @@ fn complete(works: &mut Works, chunk: &Claimed) -> Vec<Box<str>> {
     let (first, told) = works.ended(chunk, &end).expect("complete");
     assert!(first);
     assert_eq!(works.ended(chunk, &end), Ok((false, told.clone())), "the call is repeated");
-    told.left
+    told.ended
 }
 
 fn fetch_u_elsewhere(works: &mut Works) {
@@ -155,7 +155,7 @@ fn a_completion_names_only_links_that_were_reported_as_fetched_and_had_left_by_t
     assert_eq!(lose(&mut works), ChunkState::Crawling);
     let end = EndChunk::Complete(Some(artifact(1)));
     let (repeated, told) = works.ended(&first, &end).expect("the last completion");
-    assert_eq!((repeated, told.left), (false, vec![U.into()]), "also after it was sent back");
+    assert_eq!((repeated, told.ended), (false, vec![U.into()]), "also after it was sent back");
     // In the next round one is not reported and stays, and one is not reported and leaves.
     works.shard.now = works.shard.now.after(Millis(60_000));
     works.sweep();

@@ -16,7 +16,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::names::BadName;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{EndChunk, OperatorAction, ReportLinks, Stage};
+use wayleave_core::pipeline::request::{EndChunk, LeaseEnded, OperatorAction, ReportLinks, Stage};
 use wayleave_core::time::Millis;
 
 use super::add_batch::{AddBatch, count};
@@ -197,7 +197,7 @@ pub async fn complete_chunk(
     JsonBody(body): JsonBody<CompleteChunkRequest>,
 ) -> Result<Json<ChunkMoved>, Refused> {
     let (token, end) = <(Token, EndChunk)>::try_from(&body)?;
-    let ended = app.pipeline.end_lease(chunk, token, end).await.map_err(|refusal| {
+    let LeaseEnded { state, ended } = app.pipeline.end_lease(chunk, token, end).await.map_err(|refusal| {
         let is_garbage =
             matches!(&refusal, Refusal::Chunk(ChunkRefusal::NotCurrent { garbage, .. }) if !garbage.is_empty());
         let problem = Problem::from(refusal);
@@ -206,8 +206,8 @@ pub async fn complete_chunk(
             None => problem,
         }
     })?;
-    let left = ended.left.into_iter().map(Into::into).collect();
-    Ok(Json(ChunkMoved { ended: left, ..ChunkMoved::new(chunk, ended.state) }))
+    let ended = ended.into_iter().map(Into::into).collect();
+    Ok(Json(ChunkMoved { ended, ..ChunkMoved::new(chunk, state) }))
 }
 
 /// Fails the attempt at a stage of a chunk: it is offered again, and set aside after 5 attempts.
