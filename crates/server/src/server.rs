@@ -140,7 +140,7 @@ impl Server {
 
     /// The metrics of the server.
     #[must_use]
-    pub const fn metrics(&self) -> &Arc<Metrics> {
+    pub fn metrics(&self) -> &Arc<Metrics> {
         &self.app.metrics
     }
 

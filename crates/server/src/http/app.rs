@@ -1,5 +1,6 @@
 //! The state shared by all handlers.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
@@ -15,9 +16,13 @@ use crate::budget::Budget;
 use crate::repeated::Repeated;
 use crate::{Config, Health, Metrics, Peers, Services, Store, WorkerLogs};
 
-/// The shared state; cheap to clone.
+/// The shared state. A clone counts one reference: the router clones it for every route, layer and extractor that a
+/// request passes.
 #[derive(Clone)]
-pub struct App {
+pub struct App(Arc<AppParts>);
+
+/// What all clones of an [`App`] share.
+pub struct AppParts {
     /// Decides about hosts, groups and URLs.
     pub frontier: Frontier,
     /// Decides about chunks of links.
@@ -54,6 +59,14 @@ pub struct App {
     pub(crate) repeated: Arc<Repeated>,
 }
 
+impl Deref for App {
+    type Target = AppParts;
+
+    fn deref(&self) -> &AppParts {
+        &self.0
+    }
+}
+
 impl App {
     /// The state of a server with this configuration.
     #[must_use]
@@ -64,7 +77,7 @@ impl App {
         let map_readers = Arc::new(Semaphore::new(config.map_readers_max));
         let match_waiters = Arc::new(Semaphore::new(config.match_waiters_max));
         let (budget, config) = (Arc::new(Budget::new(config.held_bytes_max)), Arc::new(config));
-        Self {
+        Self(Arc::new(AppParts {
             frontier,
             pipeline,
             fleet,
@@ -82,7 +95,7 @@ impl App {
             match_waiters,
             map_body: Arc::default(),
             repeated,
-        }
+        }))
     }
 
     /// Why requests cannot be served, if they cannot.

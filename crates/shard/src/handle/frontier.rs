@@ -1,5 +1,6 @@
 //! The handle to the frontier, used by every API, tool and test.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,23 +22,37 @@ use crate::routing::links::Links;
 use crate::routing::router::{CallResult, Router, never_answered, worse};
 use crate::shared::readiness::Readiness;
 
-/// The frontier as seen by one process. Cheap to clone, safe to share.
+/// The frontier as seen by one process. Safe to share; a clone counts one reference, because servers clone their state
+/// several times per request.
 #[derive(Clone)]
 pub struct Frontier {
+    parts: Arc<Parts>,
+    /// Restricts listings and totals to this node's own shards.
+    pub(crate) only_here: bool,
+}
+
+/// What all clones of a [`Frontier`] share; their methods reach it through `Deref`.
+pub struct Parts {
     pub(crate) router: Arc<Router>,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) config: Config,
     pub(crate) threads: OwnerThreads,
     /// Serialises moves of hosts: two owners that wait for each other would deadlock.
-    pub(crate) moves: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) moves: tokio::sync::Mutex<()>,
     /// Serialises changes of crawl settings over all shards.
-    pub(crate) crawl_changes: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) crawl_changes: tokio::sync::Mutex<()>,
     pub(crate) listings: Arc<ListingPermits>,
     /// Places for calls that wait at an owner on another node.
     pub(crate) remote_waits: Arc<Semaphore>,
-    /// Restricts listings and totals to this node's own shards.
-    pub(crate) only_here: bool,
+}
+
+impl Deref for Frontier {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 impl Frontier {
@@ -74,11 +89,11 @@ impl Frontier {
     fn new(engine: Arc<dyn Engine>, config: Config, threads: OwnerThreads, links: Option<Arc<dyn Links>>) -> Self {
         let readiness = Arc::new(Readiness::new(config.shards));
         let router = Router::new(&config, links, readiness.missed.clone());
-        let (moves, crawl_changes) = (Arc::default(), Arc::default());
+        let (moves, crawl_changes) = <(tokio::sync::Mutex<()>, tokio::sync::Mutex<()>)>::default();
         let listings = Arc::new(ListingPermits::new(config.listings_max, config.listings_waiting_max));
         let remote_waits = Arc::new(Semaphore::new(limits::REMOTE_WAITS_MAX));
-        let only_here = false;
-        Self { router, readiness, engine, config, threads, moves, crawl_changes, listings, remote_waits, only_here }
+        let parts = Parts { router, readiness, engine, config, threads, moves, crawl_changes, listings, remote_waits };
+        Self { parts: Arc::new(parts), only_here: false }
     }
 
     /// The shards covered by listings and totals.

@@ -107,7 +107,9 @@ impl Frontier {
     /// The same frontier, with listings and totals restricted to this node's own shards.
     #[must_use]
     pub fn only_here(&self) -> Self {
-        Self { only_here: self.router.links.is_some(), ..self.clone() }
+        let mut here = self.clone();
+        here.only_here = self.router.links.is_some();
+        here
     }
 
     /// Sets whether this node has lost the store. Callers are then told that, instead of its consequences.
