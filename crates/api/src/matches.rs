@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::ids::Token;
-use wayleave_core::matches::{MatchView, Stage};
+use wayleave_core::matches::{MatchStage, MatchView};
 use wayleave_core::names::{self, ClientName, PoolName};
 use wayleave_core::time::Millis;
 use wayleave_core::{frontier::refusal::Refusal, limits};
@@ -47,14 +47,14 @@ impl MatchState {
     }
 }
 
-impl From<Stage> for MatchState {
-    fn from(stage: Stage) -> Self {
+impl From<MatchStage> for MatchState {
+    fn from(stage: MatchStage) -> Self {
         match stage {
-            Stage::Queued => Self::Queued,
-            Stage::Vacant => Self::Vacant,
-            Stage::Making => Self::Making,
-            Stage::Matched => Self::Matched,
-            Stage::Failed => Self::Failed,
+            MatchStage::Queued => Self::Queued,
+            MatchStage::Vacant => Self::Vacant,
+            MatchStage::Making => Self::Making,
+            MatchStage::Matched => Self::Matched,
+            MatchStage::Failed => Self::Failed,
         }
     }
 }

@@ -6,7 +6,7 @@ use wayleave_core::time::Time;
 
 use super::*;
 
-fn view(stage: Stage, retry_after: Option<u64>) -> MatchView {
+fn view(stage: MatchStage, retry_after: Option<u64>) -> MatchView {
     MatchView {
         stage,
         why: MatchWhy::Last("because".into()),
@@ -26,13 +26,13 @@ fn written(view: MatchView) -> Match {
 #[test]
 fn a_client_is_told_to_wait_whole_seconds_rounded_up() {
     for (ms, secs) in [(None, 1), (Some(0), 1), (Some(1), 1), (Some(1_000), 1), (Some(1_001), 2), (Some(29_500), 30)] {
-        assert_eq!(written(view(Stage::Queued, ms)).retry_after_secs(), secs, "{ms:?}");
+        assert_eq!(written(view(MatchStage::Queued, ms)).retry_after_secs(), secs, "{ms:?}");
     }
 }
 
 #[test]
 fn a_failure_is_a_problem_that_also_says_its_state() {
-    let problem = written(view(Stage::Failed, Some(2_500))).failure();
+    let problem = written(view(MatchStage::Failed, Some(2_500))).failure();
     let wire = serde_json::to_value(&problem).unwrap();
     assert_eq!((&wire["status"], &wire["code"]), (&503.into(), &"match_failed".into()));
     assert_eq!((&wire["state"], &wire["reason"]), (&"failed".into(), &"because".into()));
@@ -43,7 +43,7 @@ fn a_failure_is_a_problem_that_also_says_its_state() {
 fn a_token_is_neither_in_logs_nor_in_lists() {
     let token = Token::new(ShardId(0), 7 << 70 | 9);
     let matched = Matched { worker: "w-1".into(), address: "h:1".into(), token: Some(token), expires_at: Time(0) };
-    let whole = written(MatchView { matched: Some(matched), ..view(Stage::Matched, None) });
+    let whole = written(MatchView { matched: Some(matched), ..view(MatchStage::Matched, None) });
     let text = token.to_string();
     assert!(serde_json::to_string(&whole).unwrap().contains(&text));
     assert!(!format!("{whole:?}").contains(&text));

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::roles::view::{PrimaryView, StandbyView};
-use wayleave_core::roles::{self as core, Ask, Candidate, RoleChanges, RoleView};
+use wayleave_core::roles::{self as core, Candidate, HeartbeatCall, RoleChanges, RoleView};
 use wayleave_core::time::Millis;
 use wayleave_core::{limits, names};
 
@@ -175,7 +175,7 @@ impl HeartbeatRequest {
     }
 }
 
-impl TryFrom<&HeartbeatRequest> for Ask {
+impl TryFrom<&HeartbeatRequest> for HeartbeatCall {
     type Error = BadValue;
 
     fn try_from(body: &HeartbeatRequest) -> Result<Self, BadValue> {

@@ -1,7 +1,7 @@
 use super::*;
 
-fn heartbeat(json: &str) -> Result<Ask, BadValue> {
-    Ask::try_from(&serde_json::from_str::<HeartbeatRequest>(json).unwrap())
+fn heartbeat(json: &str) -> Result<HeartbeatCall, BadValue> {
+    HeartbeatCall::try_from(&serde_json::from_str::<HeartbeatRequest>(json).unwrap())
 }
 
 #[test]

@@ -5,7 +5,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::request::{Put, PutKind};
 use wayleave_core::frontier::row::{UrlRow, Write};
-use wayleave_core::frontier::visit::{Found, Want};
+use wayleave_core::frontier::visit::{ScannedUrl, Want};
 use wayleave_core::ids::ShardId;
 use wayleave_core::matches;
 use wayleave_core::metadata::Metadata;
@@ -47,11 +47,11 @@ fn filled() -> State {
 }
 
 /// The front of a lane as a scan of the store would find it.
-fn front(state: &State, host: &str, puts: &[Write]) -> Vec<Found> {
+fn front(state: &State, host: &str, puts: &[Write]) -> Vec<ScannedUrl> {
     let queue = state.queue_id(host, "DEFAULT");
     let found = puts.iter().filter_map(|write| match write {
         Write::Due(id, position, key, Some(row)) if Some(*id) == queue => {
-            Some(Found { position: *position, key: key.clone(), row: row.clone() })
+            Some(ScannedUrl { position: *position, key: key.clone(), row: row.clone() })
         }
         _ => None,
     });
@@ -78,12 +78,12 @@ fn visits(c: &mut Criterion) {
         for number in 0..100 {
             store(&mut state, discovered(number), None, &mut writes);
         }
-        let fronts: Vec<Vec<Found>> = (0..100).map(|n| front(&state, &format!("h{n}.example"), &writes)).collect();
+        let fronts: Vec<Vec<ScannedUrl>> = (0..100).map(|n| front(&state, &format!("h{n}.example"), &writes)).collect();
         let want = Want { crawl: None, urls: 1, held_below: Some(1), bare_hosts: false };
         let serve = |state: &mut State| {
             let visits = state.plan_visits(&want, 100, NOW);
             let mut writes = Vec::new();
-            let serve = |(visit, front): (_, &Vec<Found>)| {
+            let serve = |(visit, front): (_, &Vec<ScannedUrl>)| {
                 state.hand_out(visit, vec![front.clone()], (1, Millis(30_000)), NOW, &mut writes)
             };
             visits.iter().zip(&fronts).map(serve).map(|urls| urls.len()).sum::<usize>()
@@ -131,7 +131,7 @@ fn warm_pool(workers: u64, uses_max: Option<u64>) -> matches::State {
 }
 
 /// The call to a worker among the effects.
-fn ask(effects: Vec<matches::Effect>) -> matches::Ask {
+fn ask(effects: Vec<matches::Effect>) -> matches::WorkerAsk {
     use matches::Effect;
     let found = effects.into_iter().find_map(|effect| match effect {
         Effect::Reserve(ask) | Effect::Release(ask) => Some(ask),

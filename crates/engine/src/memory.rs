@@ -43,7 +43,7 @@ struct State {
 /// A batch that is visible but not durable, with its undo record.
 struct Waiting {
     rows: Vec<(Key, Option<Value>)>,
-    turns: Vec<(ShardId, FenceState)>,
+    fence_states: Vec<(ShardId, FenceState)>,
     done: oneshot::Sender<Result<(), Error>>,
 }
 
@@ -95,7 +95,7 @@ impl Memory {
     pub fn crash(&self) -> Self {
         let mut state = self.lock();
         while let Some(batch) = state.waiting.pop_back() {
-            state.put_back(batch.rows, batch.turns);
+            state.put_back(batch.rows, batch.fence_states);
             let _ = batch.done.send(Err(Error::OutcomeUnknown("the store crashed".into())));
         }
         let next = State {
@@ -153,15 +153,15 @@ impl Memory {
     fn try_commit(&self, batch: Batch) -> Result<Commit, Error> {
         let mut state = self.lock();
         state.refuse()?;
-        let turns = state.fences.check(&batch.fences)?;
+        let fence_states = state.fences.check(&batch.fences)?;
         state.check(&batch.expects)?;
         let lost = state.lost_answers.pop_front();
         if lost == Some(LostAnswer::Dropped) {
             return Err(Error::OutcomeUnknown("the answer was lost".into()));
         }
-        let old_turns = turns.iter().map(|(shard, _)| (*shard, state.fences.state(*shard))).collect();
-        for (shard, turn) in turns {
-            state.fences.set(shard, turn);
+        let old_states = fence_states.iter().map(|(shard, _)| (*shard, state.fences.state(*shard))).collect();
+        for (shard, fence_state) in fence_states {
+            state.fences.set(shard, fence_state);
         }
         let mut old_rows = Vec::new();
         for write in batch.writes {
@@ -173,7 +173,7 @@ impl Memory {
                 old_rows.push((write.key, old));
             }
         }
-        let commit = state.settle(old_rows, old_turns);
+        let commit = state.settle(old_rows, old_states);
         match lost {
             // The caller gives up only after the time that a response would have taken.
             Some(_) => Ok(commit.map(|_| Err(Error::OutcomeUnknown("the answer was lost".into()))).boxed()),
@@ -242,27 +242,27 @@ impl State {
     }
 
     /// Answers a batch that was just applied: at once, or when it becomes durable.
-    fn settle(&mut self, rows: Vec<(Key, Option<Value>)>, turns: Vec<(ShardId, FenceState)>) -> Commit {
+    fn settle(&mut self, rows: Vec<(Key, Option<Value>)>, fence_states: Vec<(ShardId, FenceState)>) -> Commit {
         if !self.stepped {
             return std::future::ready(Ok(())).boxed();
         }
         let (done, answer) = oneshot::channel();
-        self.waiting.push_back(Waiting { rows, turns, done });
+        self.waiting.push_back(Waiting { rows, fence_states, done });
         answer
             .map(|answer| answer.unwrap_or_else(|_| Err(Error::OutcomeUnknown("the store was closed".into()))))
             .boxed()
     }
 
     /// Undoes a batch, newest change first, so that a key written twice gets its original value back.
-    fn put_back(&mut self, rows: Vec<(Key, Option<Value>)>, turns: Vec<(ShardId, FenceState)>) {
+    fn put_back(&mut self, rows: Vec<(Key, Option<Value>)>, fence_states: Vec<(ShardId, FenceState)>) {
         for (key, old) in rows.into_iter().rev() {
             match old {
                 Some(value) => self.rows.insert(key, value),
                 None => self.rows.remove(&key),
             };
         }
-        for (shard, turn) in turns {
-            self.fences.set(shard, turn);
+        for (shard, fence_state) in fence_states {
+            self.fences.set(shard, fence_state);
         }
     }
 }
@@ -276,7 +276,9 @@ impl Engine for Memory {
 
     fn own<'a>(&'a self, shard: ShardId, expects: &'a [Expect]) -> Pending<'a, (Epoch, u64)> {
         match self.try_own(shard, expects) {
-            Ok((turn, durable)) => durable.map(move |done| done.map(|()| (turn.epoch, turn.seq))).boxed(),
+            Ok((fence_state, durable)) => {
+                durable.map(move |done| done.map(|()| (fence_state.epoch, fence_state.seq))).boxed()
+            }
             Err(error) => std::future::ready(Err(error)).boxed(),
         }
     }

@@ -18,7 +18,7 @@ use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::{Instant, timeout_at};
-use wayleave_core::matches::{Ask, Verdict};
+use wayleave_core::matches::{Verdict, WorkerAsk};
 
 use crate::limits::{ANSWER_BYTES_MAX, ANSWER_SHOWN_CHARS_MAX, IDLE_CONNECTIONS_MAX};
 use crate::runtime::bounded;
@@ -52,17 +52,17 @@ impl Default for Calls {
 
 impl Calls {
     /// Asks a worker to reserve a slot for a client. Repeating it with the same token changes nothing.
-    pub async fn reserve(&self, ask: &Ask, deadline: Instant) -> Verdict {
+    pub async fn reserve(&self, ask: &WorkerAsk, deadline: Instant) -> Verdict {
         self.call(Method::POST, ask, deadline).await
     }
 
     /// Asks a worker whether it still holds the reservation, which confirms it.
-    pub async fn check(&self, ask: &Ask, deadline: Instant) -> Verdict {
+    pub async fn check(&self, ask: &WorkerAsk, deadline: Instant) -> Verdict {
         self.call(Method::GET, ask, deadline).await
     }
 
     /// Tells a worker to give the reservation up.
-    pub async fn release(&self, ask: &Ask, deadline: Instant) -> Verdict {
+    pub async fn release(&self, ask: &WorkerAsk, deadline: Instant) -> Verdict {
         self.call(Method::DELETE, ask, deadline).await
     }
 
@@ -73,7 +73,7 @@ impl Calls {
         answer.map(drop).map_err(|error| told(&error))
     }
 
-    async fn call(&self, method: Method, ask: &Ask, deadline: Instant) -> Verdict {
+    async fn call(&self, method: Method, ask: &WorkerAsk, deadline: Instant) -> Verdict {
         let begun = Instant::now();
         if deadline <= begun {
             return Verdict::Unknown("its time was over before it could be asked".into());
@@ -87,7 +87,7 @@ impl Calls {
         }
     }
 
-    async fn exchange(&self, method: &Method, ask: &Ask) -> Verdict {
+    async fn exchange(&self, method: &Method, ask: &WorkerAsk) -> Verdict {
         let answer = match self.send(method, ask).await {
             Ok(answer) => answer,
             Err(why) => return Verdict::Unknown(bounded(&why).into()),
@@ -106,7 +106,7 @@ impl Calls {
 
     /// A kept connection may be closed by the worker in the moment in which it is used again. All three calls may be
     /// repeated, so they are, once, on another connection.
-    async fn send(&self, method: &Method, ask: &Ask) -> Result<Response<Incoming>, String> {
+    async fn send(&self, method: &Method, ask: &WorkerAsk) -> Result<Response<Incoming>, String> {
         match self.client.request(request(method, ask)?).await {
             Err(error) if was_closed(&error) => self.client.request(request(method, ask)?).await,
             other => other,
@@ -115,7 +115,7 @@ impl Calls {
     }
 }
 
-fn request(method: &Method, ask: &Ask) -> Result<Request<Empty<Bytes>>, String> {
+fn request(method: &Method, ask: &WorkerAsk) -> Result<Request<Empty<Bytes>>, String> {
     let client = utf8_percent_encode(&ask.client, SEGMENT);
     let request = Request::builder()
         .method(method)

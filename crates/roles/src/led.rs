@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::{self, RoleName, Uuid};
-use wayleave_core::roles::{Ask, Candidate, HeartbeatReply, Refusal};
+use wayleave_core::roles::{Candidate, HeartbeatCall, HeartbeatReply, Refusal};
 use wayleave_core::time::Millis;
 use wayleave_engine::rows::role;
 use wayleave_engine::{Error, Look};
@@ -176,7 +176,7 @@ async fn renew(roles: &Roles, me: &Uuid, lead: &Lead, until: &watch::Sender<Inst
     }
 }
 
-fn ask(me: &Uuid, token: Option<Token>) -> Ask {
+fn ask(me: &Uuid, token: Option<Token>) -> HeartbeatCall {
     let candidate = Candidate {
         uuid: me.clone(),
         address: None,
@@ -186,5 +186,5 @@ fn ask(me: &Uuid, token: Option<Token>) -> Ask {
         interval: None,
         peer: None,
     };
-    Ask { candidate, token, heard: None, take_over: None, slot: None }
+    HeartbeatCall { candidate, token, heard: None, take_over: None, slot: None }
 }

@@ -9,8 +9,8 @@ use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::invariants::lawful_step;
 use wayleave_core::names::{RoleName, Slot, Uuid};
 use wayleave_core::roles::{
-    self as core, Ask, Decided, Facts, HeartbeatReply, Outcome, Refusal, Released, RoleChanges, RoleRow, RoleView, Was,
-    Writes,
+    self as core, Decided, Facts, HeartbeatCall, HeartbeatReply, Outcome, Refusal, Released, RoleChanges, RoleRow,
+    RoleView, Was, Writes,
 };
 use wayleave_core::settings::Change;
 use wayleave_core::time::Millis;
@@ -111,13 +111,13 @@ impl Roles {
     ///
     /// # Errors
     /// As the core refuses it, or if the store cannot serve it.
-    pub async fn heartbeat(&self, role: RoleName, ask: Ask) -> Result<HeartbeatReply, Refusal> {
+    pub async fn heartbeat(&self, role: RoleName, ask: HeartbeatCall) -> Result<HeartbeatReply, Refusal> {
         let entropy = (self.0.entropy)();
         let minted = Token(entropy.to_be_bytes());
         let answer = self.change(role, move |facts, _| {
             // The token tells whether a write of this very call has arrived, whose answer was lost.
             if store::term_is(facts, minted) {
-                let ask = Ask { token: Some(minted), ..ask.clone() };
+                let ask = HeartbeatCall { token: Some(minted), ..ask.clone() };
                 let mut decided = core::heartbeat(facts, &ask, entropy)?;
                 decided.answer.outcome = Outcome::Acquired;
                 return Ok(decided);

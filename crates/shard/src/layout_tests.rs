@@ -39,7 +39,7 @@ impl serde::de::Error for Stop {
 
 /// What the walk has recorded.
 #[derive(Default)]
-struct Found {
+struct Walked {
     /// The shapes of each named type; two types may share a name.
     shapes: BTreeMap<String, BTreeSet<String>>,
     /// Enums with their number of variants and the choices that lead to them.
@@ -50,7 +50,7 @@ struct Found {
 
 #[derive(Clone, Copy)]
 struct Walk<'a> {
-    found: &'a RefCell<Found>,
+    found: &'a RefCell<Walked>,
     choices: &'a Choices,
 }
 
@@ -276,7 +276,7 @@ impl<'de> Deserializer<'de> for Walk<'_> {
 }
 
 /// Walks through a type until every variant of every enum in it has been chosen once.
-fn walk<T: for<'de> Deserialize<'de>>(found: &RefCell<Found>) {
+fn walk<T: for<'de> Deserialize<'de>>(found: &RefCell<Walked>) {
     let mut done = BTreeSet::new();
     let mut wanted = vec![Choices::new()];
     while let Some(choices) = wanted.pop() {
@@ -297,7 +297,7 @@ fn walk<T: for<'de> Deserialize<'de>>(found: &RefCell<Found>) {
     }
 }
 
-fn layout(service: Service, walks: &[fn(&RefCell<Found>)]) -> String {
+fn layout(service: Service, walks: &[fn(&RefCell<Walked>)]) -> String {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     // Separately: the choices that lead to an enum start at the type that the walk began with.
     for walk in walks {

@@ -42,17 +42,17 @@ fn draw_put(chance: &Chance, now: Time) -> Put {
 /// Puts URLs, repeatedly the same few, until the calm phase.
 pub async fn putter(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
-    let mut turn = 0;
+    let mut round = 0;
     while !world.calm.get() {
         pass(chance.below(400)).await;
         let mut puts: Vec<Put> = (0..=chance.below(8)).map(|_| draw_put(&chance, world.now())).collect();
         if chance.once_in(6) {
             // A URL that is put only once: if this put is refused as unavailable, it must never appear.
             let mut once = draw_put(&chance, world.now());
-            once.url = format!("http://{}/once/{name}/{turn}", once.host).into();
+            once.url = format!("http://{}/once/{name}/{round}", once.host).into();
             puts.push(once);
         }
-        turn += 1;
+        round += 1;
         let ids: Vec<_> = puts.iter().map(|put| (put.crawl.to_string(), put.url.to_string())).collect();
         // A put that races with a deletion may have either outcome, also where the deletion found nothing to delete.
         let deletions = world.oracle.borrow().deletions.len();
@@ -89,14 +89,14 @@ fn check_put(world: &World, outcome: &PutOutcome) {
 /// Reserves, works, renews and releases; sometimes it dies, sometimes it is too slow.
 pub async fn worker(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
-    let mut turn = 0;
+    let mut round = 0;
     while !world.done.get() {
         pass(1 + chance.below(300)).await;
         let (groups, urls) = (1 + chance.below(3) as usize, 1 + chance.below(3) as usize);
         let lease = Millis(500 + chance.below(4_000));
         let wait = Millis(if chance.once_in(3) { chance.below(2_000) } else { 0 });
-        turn += 1;
-        let holder: Arc<str> = format!("worker {name} {turn}").into();
+        round += 1;
+        let holder: Arc<str> = format!("worker {name} {round}").into();
         let request = Reserve { holder: holder.clone(), groups, urls, crawl: None, lease, wait, request: None };
         match world.ask(async |frontier| frontier.reserve(request).await).await {
             Ok(granted) => {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use wayleave_core::ids::Token;
 use wayleave_core::invariants::Broken;
-use wayleave_core::matches::{Asker, MatchView, PoolSpec, Stage};
+use wayleave_core::matches::{Asker, MatchStage, MatchView, PoolSpec};
 use wayleave_core::names::PoolName;
 use wayleave_core::time::Millis;
 use wayleave_shard::matches::Matches;
@@ -102,12 +102,12 @@ fn judge(world: &World, asker: &Asker, view: &MatchView) {
         fail(world, &format!("law 10: '{}' is {:?} without a reason", asker.client, view.stage));
     }
     match (&view.matched, view.stage) {
-        (Some(matched), Stage::Matched) => {
+        (Some(matched), MatchStage::Matched) => {
             let Some(token) = matched.token else { fail(world, "a client was not told its token") };
             let told = world.site.told(&asker.client, token, &matched.address, matched.expires_at);
             verdict(world, told);
         }
-        (None, Stage::Matched) | (Some(_), _) => fail(world, &format!("stage and worker disagree: {view:?}")),
+        (None, MatchStage::Matched) | (Some(_), _) => fail(world, &format!("stage and worker disagree: {view:?}")),
         (None, _) => {}
     }
 }

@@ -7,7 +7,9 @@ use std::rc::Rc;
 
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::invariants::{Broken, Verdict as Judged};
-use wayleave_core::matches::{Ask, Effect, Exit, Found, Input, Instance, Labels, Make, RuntimeKind, Verdict};
+use wayleave_core::matches::{
+    Effect, Exit, Input, Instance, Labels, Make, RuntimeKind, Verdict, WorkerAsk, WorkerFound,
+};
 use wayleave_core::names::{PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 use wayleave_shard::matches::Matches;
@@ -81,7 +83,7 @@ impl Site {
         }
     }
 
-    fn ask(&self, effect: &Effect, ask: &Ask, now: Time) -> Verdict {
+    fn ask(&self, effect: &Effect, ask: &WorkerAsk, now: Time) -> Verdict {
         let mut workers = self.workers.borrow_mut();
         let running = |worker: &&mut Worker| worker.exit.is_none() && worker.instance.address == ask.address;
         let Some(worker) = workers.values_mut().find(running) else {
@@ -182,7 +184,7 @@ impl Site {
                 return Ok(None);
             }
             Effect::List { since, .. } => {
-                let found = |worker: &Worker| Found {
+                let found = |worker: &Worker| WorkerFound {
                     worker: worker.labels.worker,
                     generation: worker.labels.generation,
                     instance: Some(worker.instance.clone()),

@@ -134,7 +134,7 @@ async fn pass(mut client: TcpStream, target: String, shared: Arc<Shared>) -> Opt
     let mut line = Line { client, server, shared, up, down, step, unanswered, next: None, plan: None };
     loop {
         let (mut up, mut down) = ([0; 1 << 14], [0; 1 << 14]);
-        let turn = tokio::select! {
+        let copied = tokio::select! {
             read = line.client.read(&mut up) => match read {
                 Ok(count @ 1..) => line.on_client(&up[..count]).await,
                 _ => Err(Ended),
@@ -144,7 +144,7 @@ async fn pass(mut client: TcpStream, target: String, shared: Arc<Shared>) -> Opt
                 _ => Err(Ended),
             },
         };
-        turn.ok()?;
+        copied.ok()?;
     }
 }
 

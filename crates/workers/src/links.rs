@@ -14,7 +14,7 @@ use crate::limits::{LINKS_MAX, URL_BYTES_MAX};
 
 /// What a page says about itself and others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct PageLinks {
     /// The links that may be followed; none if the page says nofollow.
     pub links: Vec<Url>,
     /// The page's preferred URL, if it names another one than its own.
@@ -29,7 +29,7 @@ pub struct Found {
 
 /// Reads a page. `url` is where it was fetched from, `x_robots_tag` the values of that header.
 #[must_use]
-pub fn find<'a>(url: &Url, html: &str, x_robots_tag: impl IntoIterator<Item = &'a str>) -> Found {
+pub fn find<'a>(url: &Url, html: &str, x_robots_tag: impl IntoIterator<Item = &'a str>) -> PageLinks {
     let mut raw = Raw::read(html);
     for value in x_robots_tag {
         raw.wishes.header(value);
@@ -44,7 +44,7 @@ pub fn find<'a>(url: &Url, html: &str, x_robots_tag: impl IntoIterator<Item = &'
         links.extend(targets.filter(|target| seen.insert(target.clone())));
     }
     let own = resolve(url, "");
-    Found {
+    PageLinks {
         links,
         canonical: canonical.filter(|canonical| Some(canonical) != own.as_ref()),
         noindex: raw.wishes.noindex,

@@ -4,7 +4,7 @@ use super::*;
 
 const PAGE: &str = "http://a.example/dir/page?x=1#top";
 
-fn found(html: &str) -> Found {
+fn found(html: &str) -> PageLinks {
     find(&PAGE.parse().unwrap(), html, [])
 }
 

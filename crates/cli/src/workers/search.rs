@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::IsTerminal;
 
 use wayleave_workers::index::Refused;
-use wayleave_workers::search::{self, Error, Found, Hit, Search};
+use wayleave_workers::search::{self, Error, Hit, Search, SearchResults};
 
 use crate::exit::{Ended, NOT_FOUND, UNAVAILABLE, Usage};
 use crate::output::{self, counted};
@@ -43,9 +43,9 @@ pub struct Args {
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let words = args.words.join(" ");
     // Searches of many people spread over the rows.
-    let turn = RandomState::new().hash_one(()) as usize;
+    let first_row = RandomState::new().hash_one(()) as usize;
     let limit = usize::try_from(args.limit).unwrap_or(10);
-    let search = Search { words, crawl: args.crawl, limit, turn };
+    let search = Search { words, crawl: args.crawl, limit, first_row };
     let found = match search::run(&remote.client, &search).await {
         Err(Error::Query(refused @ (Refused::Empty | Refused::TooLong))) => {
             return Err(Usage(refused.to_string()).into());
@@ -60,7 +60,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     if found.missing > 0 {
         eprintln!("{} could not be searched: see `wayleave map`", counted(found.missing as u64, "chunk"));
     }
-    let Found { chunks, servers, .. } = found;
+    let SearchResults { chunks, servers, .. } = found;
     let searched = format!("{} on {}", counted(chunks as u64, "chunk"), counted(servers as u64, "server"));
     if found.hits.is_empty() {
         let (code, message) = match chunks {
@@ -80,7 +80,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If stdout is gone.
-pub fn print(json: bool, found: &Found) -> anyhow::Result<()> {
+pub fn print(json: bool, found: &SearchResults) -> anyhow::Result<()> {
     let bold = std::io::stdout().is_terminal();
     for (number, hit) in (1..).zip(&found.hits) {
         if json {

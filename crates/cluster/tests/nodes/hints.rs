@@ -13,7 +13,7 @@ use wayleave_cluster::{Dial, Hints, Membership, Network, Options, service};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::RoleName;
-use wayleave_core::roles::{Ask, Candidate, HeartbeatReply, Refusal, RoleView};
+use wayleave_core::roles::{Candidate, HeartbeatCall, HeartbeatReply, Refusal, RoleView};
 use wayleave_core::time::Millis;
 use wayleave_engine::{Engine, Look, Memory, Pending, Scan};
 use wayleave_registry::Registry;
@@ -43,7 +43,7 @@ async fn acquire(roles: &Roles) -> Result<HeartbeatReply, Refusal> {
         interval: None,
         peer: None,
     };
-    roles.heartbeat(role(), Ask { candidate, token: None, heard: None, take_over: None, slot: None }).await
+    roles.heartbeat(role(), HeartbeatCall { candidate, token: None, heard: None, take_over: None, slot: None }).await
 }
 
 fn role() -> RoleName {

@@ -4,7 +4,7 @@
 //! the commit of the slice it follows, so no slice is applied partially or twice. A host that moves may leave a shard
 //! that has not reached it yet for one that has already passed its position: what the first shard still owed the host
 //! is carried along ([`JobRow::owes`]), and the second processes it once more. This works only if both know the job, so
-//! no shard starts before all have registered it ([`Stage`]).
+//! no shard starts before all have registered it ([`JobPhase`]).
 //!
 //! A job covers what existed when it started. URLs stored or visited since are left alone, so a requeue terminates even
 //! while workers are busy.
@@ -32,7 +32,7 @@ pub enum JobState {
 
 /// How far the home shard has announced a job to the other shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Stage {
+pub enum JobPhase {
     /// Some may not have registered it.
     Announced,
     /// All have registered it; some may not have been told to start.
@@ -61,7 +61,7 @@ pub struct JobRow {
     /// When it ended here.
     pub ended_at: Option<Time>,
     /// On the home shard: progress of the announcement.
-    pub stage: Stage,
+    pub stage: JobPhase,
     /// Progress.
     pub cursor: JobCursor,
     /// Hosts that arrived later and are processed after all others.
@@ -97,7 +97,7 @@ impl JobRow {
             started_at: now,
             state: JobState::Waiting,
             ended_at: None,
-            stage: Stage::Announced,
+            stage: JobPhase::Announced,
             cursor: JobCursor::default(),
             again: Vec::new(),
             told: BulkOutcome::default(),

@@ -1,7 +1,7 @@
 //! Settling bulk jobs: which have ended on all shards, and which of those are forgotten.
 //!
 //! One shard, the home of all jobs, counts the running ones: a job counts from its registration there until it is
-//! settled as ended ([`Stage::Ended`]). A caller that finds no room for another job reads the rows of all shards and
+//! settled as ended ([`JobPhase::Ended`]). A caller that finds no room for another job reads the rows of all shards and
 //! settles.
 //!
 //! A shard cannot tell on its own that a job is over: one that has ended there is reopened when a host arrives from a
@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bulk_job::{JobRow, Stage};
+use super::bulk_job::{JobPhase, JobRow};
 use crate::ids::{ShardId, Token};
 use crate::limits::JOBS_KEPT;
 
@@ -56,7 +56,7 @@ pub fn settle(first: &[Vec<JobRow>], second: &[Vec<JobRow>]) -> Settled {
     known.sort_unstable();
     let forgotten = known.len().saturating_sub(JOBS_KEPT);
     settled.forgotten.extend(known.drain(..forgotten).map(|(_, id, _)| id));
-    settled.ended = known.into_iter().filter(|(.., stage)| *stage < Stage::Ended).map(|(_, id, _)| id).collect();
+    settled.ended = known.into_iter().filter(|(.., stage)| *stage < JobPhase::Ended).map(|(_, id, _)| id).collect();
     settled
 }
 
@@ -87,7 +87,7 @@ fn row_of<'a>(shard: ShardId, rows: &[(usize, &'a JobRow)]) -> Option<&'a JobRow
 /// Whether no shard has work left, provided nothing changed between the reads. A shard without a row has not registered
 /// the job, which the home knows, or has forgotten it.
 fn have_ended(id: Token, rows: &[(usize, &JobRow)]) -> bool {
-    let all_heard = row_of(id.shard(), rows).is_none_or(|home| home.stage >= Stage::Begun);
+    let all_heard = row_of(id.shard(), rows).is_none_or(|home| home.stage >= JobPhase::Begun);
     all_heard && rows.iter().all(|(_, row)| !row.is_open())
 }
 
@@ -102,7 +102,7 @@ mod tests {
 
     fn job(no: u128) -> JobRow {
         let id = Token::new(JOBS_HOME, no);
-        JobRow { stage: Stage::Begun, ..JobRow::new(id, BulkAction::Delete, UrlFilter::default(), None, Time(1)) }
+        JobRow { stage: JobPhase::Begun, ..JobRow::new(id, BulkAction::Delete, UrlFilter::default(), None, Time(1)) }
     }
 
     fn running(no: u128) -> JobRow {
@@ -126,9 +126,9 @@ mod tests {
         assert_eq!(settled(&over, &over), (vec![job(1).id], vec![]));
         let runs = vec![vec![ended(1, 5)], vec![running(1)]];
         assert_eq!(settled(&runs, &runs), (vec![], vec![]));
-        let unheard = vec![vec![JobRow { stage: Stage::Known, ..ended(1, 5) }], vec![]];
+        let unheard = vec![vec![JobRow { stage: JobPhase::Known, ..ended(1, 5) }], vec![]];
         assert_eq!(settled(&unheard, &unheard), (vec![], vec![]), "the other has yet to begin");
-        let settled_before = vec![vec![JobRow { stage: Stage::Ended, ..ended(1, 5) }], vec![ended(1, 6)]];
+        let settled_before = vec![vec![JobRow { stage: JobPhase::Ended, ..ended(1, 5) }], vec![ended(1, 6)]];
         assert_eq!(settled(&settled_before, &settled_before), (vec![], vec![]), "nothing is left to say of it");
     }
 
@@ -179,10 +179,10 @@ mod tests {
     #[test]
     fn jobs_of_an_older_store_are_settled_as_well() {
         let row = |row: JobRow, stage| JobRow { id: Token::new(ShardId(1), 1), stage, ..row };
-        let heard = row(ended(1, 5), Stage::Announced);
-        let over = vec![vec![heard.clone()], vec![row(ended(1, 5), Stage::Begun)], vec![]];
+        let heard = row(ended(1, 5), JobPhase::Announced);
+        let over = vec![vec![heard.clone()], vec![row(ended(1, 5), JobPhase::Begun)], vec![]];
         assert_eq!(settled(&over, &over), (vec![heard.id], vec![]), "the third has forgotten it");
-        let runs = vec![vec![heard.clone()], vec![], vec![row(running(1), Stage::Announced)]];
+        let runs = vec![vec![heard.clone()], vec![], vec![row(running(1), JobPhase::Announced)]];
         assert_eq!(settled(&runs, &runs), (vec![], vec![]), "it goes on in the third");
     }
 }

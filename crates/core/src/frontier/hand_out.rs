@@ -3,7 +3,7 @@
 use super::request::UrlToFetch;
 use super::row::{UrlRow, UrlStatus, Write};
 use super::state::State;
-use super::visit::{Found, Taken, Visit};
+use super::visit::{ScannedUrl, Taken, Visit};
 use crate::ids::QueueId;
 use crate::names::HostName;
 use crate::time::{Millis, Time};
@@ -13,7 +13,7 @@ impl State {
     pub fn hand_out(
         &mut self,
         visit: &Visit,
-        found: Vec<Vec<Found>>,
+        found: Vec<Vec<ScannedUrl>>,
         (most, hold): (usize, Millis),
         now: Time,
         writes: &mut Vec<Write>,

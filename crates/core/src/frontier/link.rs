@@ -11,7 +11,7 @@ use super::slab::Ix;
 use super::state::State;
 use super::url_key::UrlKey;
 use super::view::UrlState;
-use super::visit::{Found, Taken, Visit, Want};
+use super::visit::{ScannedUrl, Taken, Visit, Want};
 use crate::ids::{ChunkId, QueueId, Token};
 use crate::names::HostName;
 use crate::time::{Millis, Time};
@@ -314,7 +314,7 @@ impl State {
     pub fn take_link_more(
         &mut self,
         token: Token,
-        (visit, found): (&Visit, Vec<Vec<Found>>),
+        (visit, found): (&Visit, Vec<Vec<ScannedUrl>>),
         (most, now): (usize, Time),
         writes: &mut Vec<Write>,
     ) -> (Vec<UrlToFetch>, Millis) {

@@ -7,7 +7,7 @@ use super::request::{RequestId, Reservation};
 use super::row::{LeaseRow, Link, UrlRow, UrlStatus, Write};
 use super::slab::Ix;
 use super::state::State;
-use super::visit::{Found, Taken, Visit};
+use super::visit::{ScannedUrl, Taken, Visit};
 use crate::ids::{ChunkId, CrawlNo, QueueId, Token};
 use crate::names::GroupName;
 use crate::time::{Millis, Time};
@@ -34,7 +34,7 @@ impl State {
     pub fn reserve(
         &mut self,
         visit: &Visit,
-        found: Vec<Vec<Found>>,
+        found: Vec<Vec<ScannedUrl>>,
         grant: &Grant,
         now: Time,
         writes: &mut Vec<Write>,

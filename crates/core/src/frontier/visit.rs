@@ -48,7 +48,7 @@ impl Visit {
 }
 
 /// A visit with the fronts of its lanes, by scan.
-pub type PlannedVisit = (Visit, Vec<Vec<Found>>);
+pub type PlannedVisit = (Visit, Vec<Vec<ScannedUrl>>);
 
 /// A scan of a lane's front: `limit` rows from here to the end of the lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub struct LaneScan {
 
 /// A queued URL found by a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ScannedUrl {
     /// Its queue position.
     pub position: QueuePosition,
     /// The URL within the queue.
@@ -248,7 +248,7 @@ impl State {
     }
 
     /// Takes due URLs out of their lanes, as found by the scans of a visit. `found` has one list per scan made.
-    pub(super) fn take(&mut self, visit: &Visit, found: Vec<Vec<Found>>, most: usize, now: Time) -> Vec<Taken> {
+    pub(super) fn take(&mut self, visit: &Visit, found: Vec<Vec<ScannedUrl>>, most: usize, now: Time) -> Vec<Taken> {
         let mut taken = Vec::new();
         let Some((host, at)) = visit.queue.and_then(|id| self.find_queue(id)) else { return taken };
         let room = self.room(&self.hosts[host], self.queue(host, at));
@@ -271,7 +271,7 @@ impl State {
             self.touch_queue(host, at);
             for row in rows.into_iter().take(due) {
                 self.shift(host, at, Some(UrlState::Queued), Some(UrlState::Reserved));
-                let Found { position, key, row: DueRow { created, whole, details } } = row;
+                let ScannedUrl { position, key, row: DueRow { created, whole, details } } = row;
                 taken.push(Taken { position, key, created, whole, details });
             }
             self.recount_active(host, at, was_active);

@@ -1,6 +1,6 @@
 //! One input, one decision: what time has brought, the input itself, then everything that follows from both.
 
-use super::decision::{Answer, Ask, Decision};
+use super::decision::{Answer, Decision, WorkerAsk};
 use super::input::{Asker, Input, Verdict};
 use super::randomness::Randomness;
 use super::refusal::Refusal;
@@ -28,7 +28,7 @@ pub(super) enum Reply {
     /// A view that has no row.
     Told(MatchView),
     /// The client's match, once its worker was asked.
-    Verify(Box<Ask>),
+    Verify(Box<WorkerAsk>),
     /// The client's match, which its worker neither confirmed nor denied.
     Unverified(ClientName),
     NoMatch,

@@ -41,7 +41,7 @@ pub enum Answer {
     /// The client is matched, and [`Effect::Check`] with this question is among the effects. The call waits for
     /// [`Input::Checked`] with the same call, token and time of sending, whose answer is the call's. At the question's
     /// deadline the owner itself gives [`Input::Checked`] with an unknown verdict, which is not held against the worker.
-    Verify(Ask),
+    Verify(WorkerAsk),
     /// The client has no request here.
     NoMatch,
     /// The request is cancelled, or the slot is given back.
@@ -58,11 +58,11 @@ pub enum Answer {
 #[serde(rename = "MatchEffect")]
 pub enum Effect {
     /// `POST {address}/reservation/{client}`; ends in `Reserved`. Asking twice with one token is once.
-    Reserve(Ask),
+    Reserve(WorkerAsk),
     /// `GET {address}/reservation/{client}`; ends in `Checked`.
-    Check(Ask),
+    Check(WorkerAsk),
     /// `DELETE {address}/reservation/{client}`; ends in `Released`.
-    Release(Ask),
+    Release(WorkerAsk),
     /// Create and start a worker; ends in `Made`. If there is one of this name already, it is that one. What the runtime
     /// started is recorded before it is used.
     Create(Make),
@@ -140,8 +140,7 @@ pub struct Labels {
 
 /// A question to a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename = "WorkerAsk")]
-pub struct Ask {
+pub struct WorkerAsk {
     /// The client.
     pub client: ClientName,
     /// On behalf of which call, for a check.
@@ -175,7 +174,7 @@ pub struct Caller {
     pub call: Call,
 }
 
-impl Ask {
+impl WorkerAsk {
     /// The outcome of [`Effect::Reserve`].
     #[must_use]
     pub fn reserved(&self, verdict: Verdict) -> Input {

@@ -116,7 +116,7 @@ pub enum Input {
         /// As the order to list said: the list is no older.
         since: Time,
         /// What there is.
-        found: Vec<Found>,
+        found: Vec<WorkerFound>,
     },
     /// A worker reports itself.
     Report {
@@ -212,8 +212,7 @@ impl fmt::Display for Exit {
 
 /// What a runtime has under a label of this pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename = "WorkerFound")]
-pub struct Found {
+pub struct WorkerFound {
     /// The worker's number, by its label.
     pub worker: WorkerNo,
     /// The pool's generation, by its label.

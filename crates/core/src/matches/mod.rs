@@ -78,11 +78,11 @@ pub mod view;
 mod wake;
 pub mod why;
 
-pub use decision::{Answer, Ask, Caller, Decision, Effect, Labels, Make, Order};
-pub use input::{Asker, Call, Exit, Found, Input, Lack, StepId, Verdict};
+pub use decision::{Answer, Caller, Decision, Effect, Labels, Make, Order, WorkerAsk};
+pub use input::{Asker, Call, Exit, Input, Lack, StepId, Verdict, WorkerFound};
 pub use refusal::Refusal;
 pub use row::{Booking, Instance, MatchRow, MatchState, Phase, PoolRow, Secret, Trouble, WorkerNo, WorkerRow, Write};
 pub use settings::{BadSetting, PoolSpec, PullPolicy, Recipe, RuntimeKind, Settings};
 pub use state::{State, worker_name, worker_suffix};
-pub use view::{MatchView, Matched, PoolSummary, PoolView, RemovedView, Stage, WorkerView};
+pub use view::{MatchStage, MatchView, Matched, PoolSummary, PoolView, RemovedView, WorkerView};
 pub use why::{Held, MatchWhy, PoolWhy, Setback};

@@ -1,7 +1,7 @@
 //! A client's calls: it wants a worker, looks, or wants none any more.
 
 use super::apply::{Reply, WorkerAnswer};
-use super::decision::{Ask, Caller, Effect};
+use super::decision::{Caller, Effect, WorkerAsk};
 use super::input::{Asker, Call, Verdict};
 use super::randomness::Randomness;
 use super::refusal::Refusal;
@@ -78,7 +78,7 @@ impl State {
         }
         let ask = known.row.booking().and_then(|booking| self.ask(&client, booking, self.now.after(ASK_TIME)));
         let Some(ask) = ask else { return Reply::View(client) };
-        let ask = Ask { caller: Some(Caller { principal: asker.principal.clone(), call }), ..ask };
+        let ask = WorkerAsk { caller: Some(Caller { principal: asker.principal.clone(), call }), ..ask };
         self.effects.push(Effect::Check(ask.clone()));
         Reply::Verify(Box::new(ask))
     }
@@ -166,11 +166,11 @@ impl State {
         if before.is_none() && self.matches.len() >= MATCHES_MAX {
             return Reply::Refused(Refusal::TooMany(self.pool.name.to_string()));
         }
-        let turn = self.next_turn;
-        self.next_turn += 1;
+        let queue_number = self.next_queue_number;
+        self.next_queue_number += 1;
         let row = MatchRow {
             principal: asker.principal.clone(),
-            turn,
+            queue_number,
             queued_at: self.now,
             deadline: self.now.after(self.pool.settings.match_max),
             attempts: 0,

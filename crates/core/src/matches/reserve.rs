@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::apply::{Reply, WorkerAnswer};
-use super::decision::Ask;
+use super::decision::WorkerAsk;
 use super::input::Verdict;
 use super::randomness::Randomness;
 use super::row::{Booking, Leftover, MatchRow, MatchState, Phase, WorkerNo};
@@ -33,7 +33,7 @@ impl State {
         if !self.blocked.is_empty() && !self.with_room().is_subset(&self.open) {
             for client in std::mem::take(&mut self.blocked) {
                 if let Some(known) = self.matches.get(&client) {
-                    self.queue.set_ready(known.row.turn, true);
+                    self.queue.set_ready(known.row.queue_number, true);
                 }
             }
         }
@@ -47,7 +47,7 @@ impl State {
 
     fn assign_some(&mut self, random: &mut Randomness<'_>) {
         for _ in 0..MATCHES_AT_ONCE_MAX {
-            let Some((turn, client)) = self.queue.first_ready() else { return };
+            let Some((queue_number, client)) = self.queue.first_ready() else { return };
             if self.jobs() >= self.pool.settings.makers_max as usize {
                 return;
             }
@@ -55,7 +55,7 @@ impl State {
             match self.choose(&known.row, random) {
                 Pick::Nobody => return,
                 Pick::Blocked => {
-                    self.queue.set_ready(turn, false);
+                    self.queue.set_ready(queue_number, false);
                     self.blocked.insert(client);
                 }
                 Pick::Worker(worker) => {
@@ -112,10 +112,10 @@ impl State {
         self.store(client, Some(known));
     }
 
-    pub(super) fn ask(&self, client: &ClientName, booking: &Booking, until: Time) -> Option<Ask> {
+    pub(super) fn ask(&self, client: &ClientName, booking: &Booking, until: Time) -> Option<WorkerAsk> {
         let worker = self.workers.get(&booking.worker)?;
         let address = worker.row.instance.as_ref()?.address.clone();
-        Some(Ask {
+        Some(WorkerAsk {
             client: client.clone(),
             caller: None,
             worker: booking.worker,

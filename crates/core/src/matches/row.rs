@@ -246,7 +246,7 @@ pub struct MatchRow {
     /// Who may speak for the client, if callers are known by name.
     pub principal: Option<Arc<str>>,
     /// Its place in the queue.
-    pub turn: u64,
+    pub queue_number: u64,
     /// When it was queued.
     pub queued_at: Time,
     /// It fails then, unless it is matched.

@@ -25,7 +25,11 @@ impl State {
             if let MatchState::Making(booking) = &row.state {
                 *asked.entry(booking.worker).or_default() += 1;
             }
-            let queued = self.queue.iter().filter(|(turn, name)| *name == client && *turn == row.turn).count();
+            let queued = self
+                .queue
+                .iter()
+                .filter(|(queue_number, name)| *name == client && *queue_number == row.queue_number)
+                .count();
             hold(queued == usize::from(row.is_queued()), || format!("'{client}' is {queued} times in the queue"))?;
             hold(self.timers.contains(&(known.timer, client.clone())), || format!("'{client}' has no timer"))?;
             let ended = matches!(row.state, MatchState::Ended) && row.leftovers.is_empty();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::apply::Reply;
 use super::decision::{Effect, Labels};
-use super::input::{Exit, Found, Lack};
+use super::input::{Exit, Lack, WorkerFound};
 use super::randomness::Randomness;
 use super::refusal::Refusal;
 use super::row::{Phase, Secret, WorkerNo};
@@ -63,7 +63,7 @@ impl State {
         &mut self,
         site: &SiteName,
         since: Time,
-        found: Vec<Found>,
+        found: Vec<WorkerFound>,
         random: &mut Randomness<'_>,
     ) -> Reply {
         let (mut seen, mut unknown) = (BTreeSet::new(), false);
@@ -137,7 +137,7 @@ impl State {
     /// Orders the removal of what no row knows. An owner that was replaced does not know its successor's workers, so the
     /// order follows a write, whose commit fails for such an owner. What this owner does not know by then is not
     /// known later either: its number is not given out again, so the order does no harm however late it is.
-    fn remove_unknown(&mut self, site: &SiteName, found: &Found) {
+    fn remove_unknown(&mut self, site: &SiteName, found: &WorkerFound) {
         let (worker, generation) = (found.worker, found.generation);
         let near = worker.0 < self.pool.next_worker.saturating_add(NUMBERS_SKIPPED_MAX);
         if generation == self.pool.generation && near {
@@ -149,7 +149,7 @@ impl State {
     }
 
     /// Compares a worker with what its runtime has; `later` if that is certainly not older than its phase.
-    fn compare(&mut self, found: &Found, later: bool, random: &mut Randomness<'_>) {
+    fn compare(&mut self, found: &WorkerFound, later: bool, random: &mut Randomness<'_>) {
         let Some(row) = self.workers.get(&found.worker).map(|worker| &worker.row) else { return };
         let no = found.worker;
         let same = match (&row.instance, &found.instance) {

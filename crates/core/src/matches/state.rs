@@ -24,7 +24,7 @@ pub struct State {
     pub(super) workers: BTreeMap<WorkerNo, Worker>,
     pub(super) matches: BTreeMap<ClientName, Match>,
     pub(super) queue: Queue,
-    pub(super) next_turn: u64,
+    pub(super) next_queue_number: u64,
     /// Queued clients that have not given back a slot of the workers that have room.
     pub(super) blocked: BTreeSet<ClientName>,
     /// Workers that had room when clients were last assigned: only another one can help those that are blocked.
@@ -188,7 +188,7 @@ impl State {
             workers: workers.into_iter().map(|(no, row)| (no, Worker::new(row, now))).collect(),
             matches: BTreeMap::new(),
             queue: Queue::default(),
-            next_turn: 0,
+            next_queue_number: 0,
             blocked: BTreeSet::new(),
             open: BTreeSet::new(),
             timers: BTreeSet::new(),
@@ -207,7 +207,7 @@ impl State {
             let calls = calls_before(&row, now);
             let known =
                 Match { row, send_at: now, calls, release_at: now, verified_at: None, doubt: None, timer: Time::NEVER };
-            state.next_turn = state.next_turn.max(known.row.turn + 1);
+            state.next_queue_number = state.next_queue_number.max(known.row.queue_number + 1);
             state.enter(client, known);
         }
         state
@@ -235,7 +235,7 @@ impl State {
         if let Some(before) = self.matches.remove(client) {
             self.timers.remove(&(before.timer, client.clone()));
             if before.row.is_queued() {
-                self.queue.remove(before.row.turn);
+                self.queue.remove(before.row.queue_number);
                 self.blocked.remove(client);
             }
             self.count_asking(&before.row, false);
@@ -263,8 +263,8 @@ impl State {
         self.count_asking(&known.row, true);
         self.matched += usize::from(matches!(known.row.state, MatchState::Matched { .. }));
         if let MatchState::Queued { not_before } = known.row.state {
-            self.queue.insert(known.row.turn, client.clone());
-            self.queue.set_ready(known.row.turn, not_before <= self.now);
+            self.queue.insert(known.row.queue_number, client.clone());
+            self.queue.set_ready(known.row.queue_number, not_before <= self.now);
         }
         known.timer = known.next_look(self.now);
         self.timers.insert((known.timer, client.clone()));

@@ -25,8 +25,7 @@ const ASK_AGAIN_MAX: Millis = Millis(30_000);
 
 /// A match's state in the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename = "MatchStage")]
-pub enum Stage {
+pub enum MatchStage {
     /// It waits for a slot.
     Queued,
     /// A worker is asked.
@@ -39,7 +38,7 @@ pub enum Stage {
     Failed,
 }
 
-impl Stage {
+impl MatchStage {
     /// Its name in the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -57,7 +56,7 @@ impl Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatchView {
     /// Where it is.
-    pub stage: Stage,
+    pub stage: MatchStage,
     /// Why.
     pub why: MatchWhy,
     /// Its place in the queue, from 1.
@@ -185,7 +184,7 @@ impl MatchView {
     /// A failure that has no row.
     pub(super) fn failed(why: String, retry_after: Millis) -> Self {
         Self {
-            stage: Stage::Failed,
+            stage: MatchStage::Failed,
             why: MatchWhy::Last(why.into()),
             position: None,
             estimate: None,
@@ -210,14 +209,14 @@ impl State {
         let known = self.matches.get(client)?;
         let row = &known.row;
         let stage = match row.state {
-            MatchState::Queued { .. } => Stage::Queued,
-            MatchState::Making(_) => Stage::Making,
-            MatchState::Matched { .. } => Stage::Matched,
-            MatchState::Vacant { .. } => Stage::Vacant,
-            MatchState::Failed { .. } => Stage::Failed,
+            MatchState::Queued { .. } => MatchStage::Queued,
+            MatchState::Making(_) => MatchStage::Making,
+            MatchState::Matched { .. } => MatchStage::Matched,
+            MatchState::Vacant { .. } => MatchStage::Vacant,
+            MatchState::Failed { .. } => MatchStage::Failed,
             MatchState::Ended => return None,
         };
-        let ahead = row.is_queued().then(|| self.queue.ahead(row.turn));
+        let ahead = row.is_queued().then(|| self.queue.ahead(row.queue_number));
         let estimate =
             ahead.and_then(|ahead| self.estimate(ahead)).map(|soonest| soonest.max(self.barred_for(client, row)));
         let retry_after = match row.state {

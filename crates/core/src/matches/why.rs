@@ -300,7 +300,7 @@ impl State {
 
     /// Why a client that waits does so.
     pub(super) fn wait_why(&self, client: &ClientName) -> MatchWhy {
-        let ahead = self.matches.get(client).map_or(0, |known| self.queue.ahead(known.row.turn));
+        let ahead = self.matches.get(client).map_or(0, |known| self.queue.ahead(known.row.queue_number));
         let (settings, making) = (&self.pool.settings, self.making());
         let open = self.workers.values().any(|worker| self.room(worker) > 0);
         let (staying, ending) = self.headcount();

@@ -13,7 +13,7 @@ use crate::frontier::State as Frontier;
 use crate::frontier::request::{Outcome, Parent, Reservation, UrlResult, UrlToFetch};
 use crate::frontier::row::UrlRow;
 use crate::frontier::url_key::UrlKey;
-use crate::frontier::visit::{Found, PlannedVisit};
+use crate::frontier::visit::{PlannedVisit, ScannedUrl};
 use crate::ids::{ChunkId, Token};
 use crate::limits;
 use crate::names::HostName;
@@ -36,7 +36,7 @@ impl State {
     /// that was a link of it. Otherwise a page that is due again at once would replace itself, and a repeated report
     /// would be taken for one about the link that came back: it would count twice, or end a visit that goes on.
     #[must_use]
-    pub fn fresh_in(&self, id: ChunkId, found: &[Vec<Found>], now: Time) -> usize {
+    pub fn fresh_in(&self, id: ChunkId, found: &[Vec<ScannedUrl>], now: Time) -> usize {
         let Some(chunk) = self.active.get(&id) else { return 0 };
         let own: HashSet<&UrlKey> = chunk.links.iter().map(|link| &link.url.1).collect();
         due(found, now).take_while(|found| !own.contains(&found.key)).count()
@@ -227,7 +227,7 @@ impl LinkIndex<'_> {
 }
 
 /// What is due of the front of a queue, in the order in which it is taken.
-fn due(found: &[Vec<Found>], now: Time) -> impl Iterator<Item = &Found> {
+fn due(found: &[Vec<ScannedUrl>], now: Time) -> impl Iterator<Item = &ScannedUrl> {
     found.iter().flat_map(move |lane| lane.iter().take_while(move |found| found.position.due <= now))
 }
 

@@ -14,7 +14,7 @@ use crate::time::{Millis, Time};
 
 /// A candidate's heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct HeartbeatCall {
     /// Itself.
     pub candidate: Candidate,
     /// The token of its term, if it has been given one.
@@ -78,7 +78,7 @@ pub struct HeartbeatReply {
 /// # Errors
 /// If the candidate's heartbeats are too rare, its uuid is the primary's without the token, or there are too many roles or
 /// standbys.
-pub fn heartbeat(facts: &Facts, ask: &Ask, entropy: u128) -> Result<Decided<HeartbeatReply>, Refusal> {
+pub fn heartbeat(facts: &Facts, ask: &HeartbeatCall, entropy: u128) -> Result<Decided<HeartbeatReply>, Refusal> {
     let (mut row, origin) = facts.open()?;
     check_interval(facts, &row, &ask.candidate)?;
     let outcome = course(facts, &row, ask)?;
@@ -104,7 +104,7 @@ pub fn heartbeat(facts: &Facts, ask: &Ask, entropy: u128) -> Result<Decided<Hear
 }
 
 /// How the requested slot was run, if it was.
-fn ran<'a>(row: &'a RoleRow, ask: &Ask) -> Option<&'a Run> {
+fn ran<'a>(row: &'a RoleRow, ask: &HeartbeatCall) -> Option<&'a Run> {
     row.runs.of(ask.slot.as_deref()?)
 }
 
@@ -127,7 +127,7 @@ fn check_interval(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Result
 /// replaced. A term whose primary may continue ([`going_on`]) is taken over only by a member that the primary must have
 /// asked, and only in the state in which that member saw it: a request that was overtaken by a renewal is void. A
 /// primary that still acts by such an agreement proves that nobody has taken over, in any store.
-fn course(facts: &Facts, row: &RoleRow, ask: &Ask) -> Result<Outcome, Refusal> {
+fn course(facts: &Facts, row: &RoleRow, ask: &HeartbeatCall) -> Result<Outcome, Refusal> {
     let (now, candidate) = (facts.now, &ask.candidate);
     if ask.token.is_some() && ask.token == row.released {
         // A heartbeat overtaken by its own release: it must not make the released candidate primary again.
@@ -174,7 +174,7 @@ fn acquire(row: &mut RoleRow, candidate: &Candidate, entropy: u128, now: Time) {
     });
 }
 
-fn renew(row: &mut RoleRow, ask: &Ask, now: Time) {
+fn renew(row: &mut RoleRow, ask: &HeartbeatCall, now: Time) {
     let (ttl, goes_on) = (row.settings.ttl, row.settings.goes_on());
     // Two renewals within one millisecond must still differ.
     row.version += 1;
@@ -232,7 +232,7 @@ fn swept<'a>(
     over.take(limits::STANDBYS_SWEPT).map(|uuid| (uuid, None))
 }
 
-fn answer(facts: &Facts, row: &RoleRow, ask: &Ask, outcome: Outcome) -> HeartbeatReply {
+fn answer(facts: &Facts, row: &RoleRow, ask: &HeartbeatCall, outcome: Outcome) -> HeartbeatReply {
     let (candidate, ran) = (&ask.candidate, ran(row, ask));
     let live = row.live(facts.now);
     let own = live.filter(|_| outcome != Outcome::Standby);

@@ -21,7 +21,7 @@ pub mod view;
 pub use continue_mode::{Agreement, Bid, GoingOn, LastTerm, Member};
 pub use delete::delete;
 pub use facts::{Decided, Facts, Writes};
-pub use heartbeat::{Ask, HeartbeatReply, Outcome, heartbeat};
+pub use heartbeat::{HeartbeatCall, HeartbeatReply, Outcome, heartbeat};
 pub use raise_epoch::raise_epoch;
 pub use refusal::Refusal;
 pub use release::{Released, Was, release};

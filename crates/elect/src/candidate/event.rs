@@ -3,7 +3,7 @@
 use wayleave_api::roles::{GoingOn, LastTerm};
 use wayleave_core::time::Millis;
 
-use super::types::{Call, Effect, HeartbeatReply, Held, Reason, Stage, Then};
+use super::types::{Call, CandidateStage, Effect, HeartbeatReply, Held, Reason, Then};
 use super::{Candidate, RETRY_PART, jittered};
 use crate::clock::Moment;
 use crate::plan::{Plan, TooTight};
@@ -51,7 +51,7 @@ impl Candidate {
         if let Some(error) = unusable {
             self.fail(error, &mut effects);
         }
-        if awaited && !self.leaving && matches!(self.stage, Stage::Standing(None)) {
+        if awaited && !self.leaving && matches!(self.stage, CandidateStage::Standing(None)) {
             // A server responds again: a term that no server has taken back yet can now be released.
             if let Some(token) = self.unreleased.take() {
                 effects.extend(self.release(Some(token), Then::StandAgain(Millis(0))));
@@ -71,9 +71,9 @@ impl Candidate {
 
     /// The guarded work has stopped: by itself, in which case `then` says how to continue, or as it was told.
     pub fn on_stopped(&mut self, now: Moment, then: Then) -> Vec<Effect> {
-        let (held, then, next) = match std::mem::replace(&mut self.stage, Stage::Finished) {
-            Stage::Leading(held) => (held, then, None),
-            Stage::Stopping { held, then, next } => (held, then, next),
+        let (held, then, next) = match std::mem::replace(&mut self.stage, CandidateStage::Finished) {
+            CandidateStage::Leading(held) => (held, then, None),
+            CandidateStage::Stopping { held, then, next } => (held, then, next),
             other => {
                 self.stage = other;
                 return Vec::new();
@@ -81,7 +81,7 @@ impl Candidate {
         };
         if let (Some(next), Then::StandAgain(_)) = (&next, then) {
             // The server says that the old term is over: nothing to release. The new one must be confirmed first.
-            self.stage = Stage::Standing(Some(next.clone()));
+            self.stage = CandidateStage::Standing(Some(next.clone()));
             self.next_send = now;
             return Vec::new();
         }
@@ -101,7 +101,7 @@ impl Candidate {
     /// The release was abandoned: the term expires by itself, or is released when a server responds again.
     pub fn on_release_lost(&mut self, now: Moment) -> Vec<Effect> {
         match self.stage {
-            Stage::Releasing(then) => self.go_on(now, then),
+            CandidateStage::Releasing(then) => self.go_on(now, then),
             _ => Vec::new(),
         }
     }
@@ -110,17 +110,17 @@ impl Candidate {
     pub fn on_resign(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
         match &mut self.stage {
-            Stage::Standing(_) => {
+            CandidateStage::Standing(_) => {
                 self.leaving = true;
                 effects.extend(self.leave());
             }
-            Stage::Leading(_) => self.step_down(Reason::Resigned, Then::Finish, &mut effects),
-            Stage::Stopping { then, .. } | Stage::Releasing(then) => {
+            CandidateStage::Leading(_) => self.step_down(Reason::Resigned, Then::Finish, &mut effects),
+            CandidateStage::Stopping { then, .. } | CandidateStage::Releasing(then) => {
                 if matches!(then, Then::StandAgain(_)) {
                     *then = Then::Finish;
                 }
             }
-            Stage::Finished => {}
+            CandidateStage::Finished => {}
         }
         effects
     }
@@ -128,7 +128,7 @@ impl Candidate {
     /// A standing candidate that must leave does so once no response is pending.
     pub(super) fn leave(&mut self) -> Vec<Effect> {
         match &mut self.stage {
-            Stage::Standing(held) if self.leaving && self.in_flight.is_none() => {
+            CandidateStage::Standing(held) if self.leaving && self.in_flight.is_none() => {
                 let token = held.take().map(|held| held.token).or(self.unreleased.take());
                 self.release(token, Then::Finish)
             }
@@ -140,13 +140,13 @@ impl Candidate {
         // A response that arrives after the end of its own term must not revive it.
         let fresh = new.epoch > self.led;
         match &mut self.stage {
-            Stage::Standing(held) if fresh => {
+            CandidateStage::Standing(held) if fresh => {
                 *held = Some(new.clone());
                 let waits = self.line.waits(now);
                 if self.plan.is_some() && !self.leaving && !waits && now < self.stop_at(&new) {
                     self.led = new.epoch;
                     effects.push(Effect::Lead { epoch: new.epoch, until: new.until });
-                    self.stage = Stage::Leading(new);
+                    self.stage = CandidateStage::Leading(new);
                     self.agree_anew(told);
                     self.move_end(effects);
                 } else if !waits {
@@ -156,9 +156,9 @@ impl Candidate {
             }
             // A term that has ended here stays ended, however late its heartbeat counted: a store that has lost a later
             // take-over cannot know.
-            Stage::Leading(held) | Stage::Stopping { held, .. }
+            CandidateStage::Leading(held) | CandidateStage::Stopping { held, .. }
                 if held.epoch == new.epoch && self.agreement.heard().is_some() && now >= held.until => {}
-            Stage::Leading(held) | Stage::Stopping { held, .. } if held.epoch == new.epoch => {
+            CandidateStage::Leading(held) | CandidateStage::Stopping { held, .. } if held.epoch == new.epoch => {
                 let (latest, newer) = (new.acknowledged >= held.acknowledged, new.acknowledged > held.acknowledged);
                 if latest {
                     // The latest response about a term counts, even if it shortens it: T may have been lowered.
@@ -167,20 +167,20 @@ impl Candidate {
                 self.agree(told, latest, newer);
                 self.move_end(effects);
             }
-            Stage::Leading(_) if fresh => {
+            CandidateStage::Leading(_) if fresh => {
                 // The term was over and a new one was granted: the work of the old epoch must end before that of the
                 // new one.
                 self.step_down(Reason::Superseded, Then::StandAgain(Millis(0)), effects);
                 self.outlive(Some(new));
             }
-            Stage::Stopping { .. } if fresh => self.outlive(Some(new)),
+            CandidateStage::Stopping { .. } if fresh => self.outlive(Some(new)),
             _ => {}
         }
     }
 
     fn on_standby(&mut self, now: Moment, remaining: Millis, effects: &mut Vec<Effect>) {
         match &mut self.stage {
-            Stage::Standing(held) => {
+            CandidateStage::Standing(held) => {
                 *held = None;
                 // The current term may end before the next heartbeat is due: be there then.
                 let soonest = Millis(self.interval().0 / (RETRY_PART * 2));
@@ -195,7 +195,7 @@ impl Candidate {
 
     /// A standby that may take over does so with its own heartbeat, at once unless it has promised to wait.
     fn consider(&mut self, now: Moment, last: Option<LastTerm>) {
-        if matches!(self.stage, Stage::Standing(None))
+        if matches!(self.stage, CandidateStage::Standing(None))
             && let Some(at) = self.line.consider(now, last)
         {
             self.next_send = self.next_send.min(at);
@@ -206,7 +206,7 @@ impl Candidate {
         self.identity = self.identity.wrapping_add(1);
         self.unreleased = None;
         self.line.forget_offer();
-        if let Stage::Standing(held) = &mut self.stage {
+        if let CandidateStage::Standing(held) = &mut self.stage {
             // A term of the old identity, granted by a lost response, must expire: no reason to hurry.
             *held = None;
             self.next_send = now.after(jittered(self.interval(), entropy, JITTER_PART));
@@ -217,7 +217,7 @@ impl Candidate {
 
     /// For the server, the term whose work is being stopped is over.
     fn outlive(&mut self, later: Option<Held>) {
-        if let Stage::Stopping { held, next, .. } = &mut self.stage {
+        if let CandidateStage::Stopping { held, next, .. } = &mut self.stage {
             held.current = false;
             *next = later;
         }
@@ -242,20 +242,20 @@ impl Candidate {
     fn fail(&mut self, error: TooTight, effects: &mut Vec<Effect>) {
         let then = if self.fitted { Then::StandAgain(self.interval()) } else { Then::Fail(error) };
         match &mut self.stage {
-            Stage::Standing(None) if self.fitted => {}
-            Stage::Standing(held) => {
+            CandidateStage::Standing(None) if self.fitted => {}
+            CandidateStage::Standing(held) => {
                 let token = held.take().map(|held| held.token);
                 effects.extend(self.release(token, then));
             }
-            Stage::Leading(_) => self.step_down(Reason::TooTight, then, effects),
-            Stage::Stopping { then: after, .. } if !self.fitted => *after = then,
-            Stage::Stopping { .. } | Stage::Releasing(_) | Stage::Finished => {}
+            CandidateStage::Leading(_) => self.step_down(Reason::TooTight, then, effects),
+            CandidateStage::Stopping { then: after, .. } if !self.fitted => *after = then,
+            CandidateStage::Stopping { .. } | CandidateStage::Releasing(_) | CandidateStage::Finished => {}
         }
     }
 
     fn release(&mut self, token: Option<String>, then: Then) -> Vec<Effect> {
         self.in_flight = None;
-        self.stage = Stage::Releasing(then);
+        self.stage = CandidateStage::Releasing(then);
         self.unreleased = token.clone().filter(|_| self.agreement.heard().is_some());
         vec![Effect::Release { identity: self.identity, token }]
     }
@@ -263,7 +263,7 @@ impl Candidate {
     fn go_on(&mut self, now: Moment, then: Then) -> Vec<Effect> {
         match then {
             Then::StandAgain(pause) => {
-                self.stage = Stage::Standing(None);
+                self.stage = CandidateStage::Standing(None);
                 self.next_send = now.after(pause);
                 Vec::new()
             }
@@ -273,7 +273,7 @@ impl Candidate {
     }
 
     fn finish(&mut self, how: Result<(), TooTight>) -> Vec<Effect> {
-        self.stage = Stage::Finished;
+        self.stage = CandidateStage::Finished;
         vec![Effect::Finished(how)]
     }
 }

@@ -33,7 +33,7 @@ pub use types::{Call, Effect, Heartbeat, HeartbeatReply, Reason, Then};
 
 use crate::clock::Moment;
 use crate::plan::{Plan, TooTight, Wish};
-use types::{Held, Stage};
+use types::{CandidateStage, Held};
 
 /// Until the server has announced T: the timeout of the first response, and the base of pauses.
 const FIRST_TIMEOUT: Millis = Millis(2_000);
@@ -47,7 +47,7 @@ const DOUBLINGS_MAX: u32 = 2;
 pub struct Candidate {
     wish: Wish,
     plan: Option<Plan>,
-    stage: Stage,
+    stage: CandidateStage,
     /// The index of its current identity; the next one is used when the server refuses this one.
     identity: u32,
     /// The heartbeat whose response is pending.
@@ -79,7 +79,7 @@ impl Candidate {
         Self {
             wish,
             plan: None,
-            stage: Stage::Standing(None),
+            stage: CandidateStage::Standing(None),
             identity: 0,
             in_flight: None,
             next_send: Moment(0),
@@ -102,7 +102,7 @@ impl Candidate {
             Some(sent) => Some(sent.after(self.timeout())),
             None => Some(self.next_send),
         };
-        let stop = if let Stage::Leading(held) = &self.stage { Some(self.stop_at(held)) } else { None };
+        let stop = if let CandidateStage::Leading(held) = &self.stage { Some(self.stop_at(held)) } else { None };
         [speak, stop, self.ask_at()].into_iter().flatten().min()
     }
 
@@ -122,7 +122,7 @@ impl Candidate {
     #[must_use]
     pub const fn working(&self) -> Option<(u64, Moment)> {
         match &self.stage {
-            Stage::Leading(held) | Stage::Stopping { held, .. } => Some((held.epoch, held.until)),
+            CandidateStage::Leading(held) | CandidateStage::Stopping { held, .. } => Some((held.epoch, held.until)),
             _ => None,
         }
     }
@@ -130,13 +130,13 @@ impl Candidate {
     /// Whether it is neither primary nor leaving.
     #[must_use]
     pub const fn is_standing(&self) -> bool {
-        matches!(self.stage, Stage::Standing(_))
+        matches!(self.stage, CandidateStage::Standing(_))
     }
 
     /// Steps 2, 3 and 5, and the clock's half of 5a: the requested wake-up time has come.
     pub fn on_wake(&mut self, now: Moment, entropy: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
-        if let Stage::Leading(held) = &self.stage
+        if let CandidateStage::Leading(held) = &self.stage
             && now >= self.stop_at(held)
         {
             let why = if self.agreement.is_given() { Reason::OutOfAgreement } else { Reason::OutOfTime };
@@ -165,27 +165,27 @@ impl Candidate {
     /// Whether heartbeats are sent. Also while the work is being stopped: a longer term is a safer one.
     const fn speaks(&self) -> bool {
         match &self.stage {
-            Stage::Standing(_) | Stage::Leading(_) => true,
-            Stage::Stopping { held, .. } => held.current,
-            Stage::Releasing(_) | Stage::Finished => false,
+            CandidateStage::Standing(_) | CandidateStage::Leading(_) => true,
+            CandidateStage::Stopping { held, .. } => held.current,
+            CandidateStage::Releasing(_) | CandidateStage::Finished => false,
         }
     }
 
     fn send(&mut self, now: Moment) -> Effect {
         self.in_flight = Some(now);
         let token = match &self.stage {
-            Stage::Standing(held) => held.as_ref().map(|held| held.token.clone()),
-            Stage::Leading(held) | Stage::Stopping { held, .. } => Some(held.token.clone()),
-            Stage::Releasing(_) | Stage::Finished => None,
+            CandidateStage::Standing(held) => held.as_ref().map(|held| held.token.clone()),
+            CandidateStage::Leading(held) | CandidateStage::Stopping { held, .. } => Some(held.token.clone()),
+            CandidateStage::Releasing(_) | CandidateStage::Finished => None,
         };
         let (heard, take_over) = match &self.stage {
-            Stage::Leading(_) | Stage::Stopping { .. } => (self.agreement.heard(), None),
-            Stage::Standing(None) if !self.leaving => (None, self.line.take_offer(now)),
+            CandidateStage::Leading(_) | CandidateStage::Stopping { .. } => (self.agreement.heard(), None),
+            CandidateStage::Standing(None) if !self.leaving => (None, self.line.take_offer(now)),
             _ => (None, None),
         };
         // A candidate that has promised to wait must not take the role at all, not even from a store that knows no
         // term.
-        let waits = matches!(self.stage, Stage::Standing(None)) && self.line.waits(now);
+        let waits = matches!(self.stage, CandidateStage::Standing(None)) && self.line.waits(now);
         let (call, ready) = (Call { identity: self.identity, sent: now }, self.unfit.is_none() && !waits);
         Effect::Send(Heartbeat { call, token, ready, heard, take_over })
     }
@@ -215,7 +215,7 @@ impl Candidate {
         self.in_flight = None;
         let soon = self.interval().0 / RETRY_PART;
         let pause = match self.stage {
-            Stage::Standing(None) => Millis(soon << self.losses.min(DOUBLINGS_MAX)),
+            CandidateStage::Standing(None) => Millis(soon << self.losses.min(DOUBLINGS_MAX)),
             _ => Millis(soon),
         };
         self.losses = self.losses.saturating_add(1);
@@ -225,9 +225,9 @@ impl Candidate {
 
     /// Asks the work to stop; the term is kept until it has.
     fn step_down(&mut self, why: Reason, then: Then, effects: &mut Vec<Effect>) {
-        if let Stage::Leading(held) = &self.stage {
+        if let CandidateStage::Leading(held) = &self.stage {
             effects.push(Effect::StepDown { epoch: held.epoch, why });
-            self.stage = Stage::Stopping { held: held.clone(), then, next: None };
+            self.stage = CandidateStage::Stopping { held: held.clone(), then, next: None };
         }
     }
 }

@@ -12,7 +12,7 @@ use wayleave_core::limits;
 use wayleave_core::time::Millis;
 
 use super::Candidate;
-use super::types::{Effect, HeartbeatReply, Held, Stage};
+use super::types::{CandidateStage, Effect, HeartbeatReply, Held};
 use crate::clock::Moment;
 use crate::plan::Plan;
 
@@ -207,10 +207,12 @@ impl Candidate {
     /// Why it declines.
     pub fn on_question(&mut self, now: Moment, epoch: u64, span: Millis) -> Result<(), Decline> {
         match &self.stage {
-            Stage::Leading(_) | Stage::Stopping { .. } | Stage::Standing(Some(_)) => return Err(Decline::Primary),
-            Stage::Releasing(_) | Stage::Finished => return Err(Decline::Leaving),
-            Stage::Standing(None) if self.leaving => return Err(Decline::Leaving),
-            Stage::Standing(None) => {}
+            CandidateStage::Leading(_) | CandidateStage::Stopping { .. } | CandidateStage::Standing(Some(_)) => {
+                return Err(Decline::Primary);
+            }
+            CandidateStage::Releasing(_) | CandidateStage::Finished => return Err(Decline::Leaving),
+            CandidateStage::Standing(None) if self.leaving => return Err(Decline::Leaving),
+            CandidateStage::Standing(None) => {}
         }
         let patience = Millis(self.interval().0.saturating_add(self.timeout().0));
         let line = &mut self.line;
@@ -235,7 +237,7 @@ impl Candidate {
     pub fn on_promise(&mut self, question: &Question) -> Vec<Effect> {
         let mut effects = Vec::new();
         let end = question.sent.after(question.span).before(Plan::margin(question.span));
-        let current = matches!(&self.stage, Stage::Leading(held) | Stage::Stopping { held, .. } if held.current);
+        let current = matches!(&self.stage, CandidateStage::Leading(held) | CandidateStage::Stopping { held, .. } if held.current);
         if current && self.working().is_some_and(|(epoch, _)| epoch == question.epoch) {
             let same = |asked: &&mut Asked| {
                 asked.member.uuid == question.member && asked.member.peer.as_ref() == Some(&question.peer)
@@ -265,7 +267,9 @@ impl Candidate {
     #[must_use]
     pub fn goes_on(&self, now: Moment) -> bool {
         match &self.stage {
-            Stage::Leading(held) | Stage::Stopping { held, .. } => now >= held.own_end() && now < held.until,
+            CandidateStage::Leading(held) | CandidateStage::Stopping { held, .. } => {
+                now >= held.own_end() && now < held.until
+            }
             _ => false,
         }
     }
@@ -285,7 +289,7 @@ impl Candidate {
 
     /// Recomputes the end of the term.
     pub(super) fn move_end(&mut self, effects: &mut Vec<Effect>) {
-        if let Stage::Leading(held) | Stage::Stopping { held, .. } = &mut self.stage {
+        if let CandidateStage::Leading(held) | CandidateStage::Stopping { held, .. } = &mut self.stage {
             let until = self.agreement.end(held);
             if until != held.until {
                 held.until = until;
@@ -296,7 +300,7 @@ impl Candidate {
 
     /// When the members must be asked, if at all.
     pub(super) fn ask_at(&self) -> Option<Moment> {
-        let asks = matches!(&self.stage, Stage::Leading(held) | Stage::Stopping { held, .. } if held.current);
+        let asks = matches!(&self.stage, CandidateStage::Leading(held) | CandidateStage::Stopping { held, .. } if held.current);
         let can = |asked: &Asked| asked.member.peer.is_some();
         let Agreement { goes_on, members, next_ask, .. } = &self.agreement;
         let useful = *goes_on > Millis(0) && !members.is_empty() && members.iter().all(can);

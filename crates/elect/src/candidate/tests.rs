@@ -320,7 +320,7 @@ proptest! {
                     candidate.on_answer(at.after(Millis(20)), beat.call, primary(1, 15_000), entropy);
                 }
             }
-            if matches!(candidate.stage, Stage::Stopping { .. }) { break }
+            if matches!(candidate.stage, CandidateStage::Stopping { .. }) { break }
         }
     }
 }

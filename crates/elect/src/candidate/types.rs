@@ -177,7 +177,7 @@ impl Held {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Stage {
+pub(super) enum CandidateStage {
     /// Neither works nor may work. Has a term if one was granted by a response that arrived too late to begin with: the
     /// next heartbeat renews it.
     Standing(Option<Held>),

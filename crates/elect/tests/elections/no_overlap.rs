@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use wayleave_api::roles::HeartbeatResponse;
 use wayleave_core::ids::Token;
 use wayleave_core::metadata::Metadata;
-use wayleave_core::roles::{self, Ask, Facts, RoleChanges};
+use wayleave_core::roles::{self, Facts, HeartbeatCall, RoleChanges};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
 use wayleave_elect::{Call, Candidate, Effect, Heartbeat, HeartbeatReply, Moment, Question, Then, Wish};
@@ -218,7 +218,7 @@ impl World {
         self.grants += 1;
         let answer = match roles::heartbeat(
             &self.facts,
-            &Ask {
+            &HeartbeatCall {
                 candidate,
                 token,
                 heard: beat.heard,

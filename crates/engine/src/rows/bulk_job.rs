@@ -4,7 +4,7 @@
 //! it was reopened. A row that needs neither that nor the last stage is written as version 1.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
-use wayleave_core::frontier::bulk_job::{JobCursor, JobRow, JobState, Stage};
+use wayleave_core::frontier::bulk_job::{JobCursor, JobPhase, JobRow, JobState};
 use wayleave_core::frontier::requeue::{BulkAction, BulkOutcome};
 use wayleave_core::frontier::view::{UrlFilter, UrlState};
 use wayleave_core::ids::{HostId, QueueId, ShardId, Token};
@@ -17,7 +17,7 @@ const VERSION: u8 = 2;
 const PLAIN: u8 = 1;
 const WHATS: [BulkAction; 2] = [BulkAction::Requeue, BulkAction::Delete];
 const JOB_STATES: [JobState; 4] = [JobState::Waiting, JobState::Running, JobState::Done, JobState::Cancelled];
-const STAGES: [Stage; 4] = [Stage::Announced, Stage::Known, Stage::Begun, Stage::Ended];
+const STAGES: [JobPhase; 4] = [JobPhase::Announced, JobPhase::Known, JobPhase::Begun, JobPhase::Ended];
 const URL_STATES: [UrlState; 5] =
     [UrlState::Queued, UrlState::Reserved, UrlState::Fetched, UrlState::Gone, UrlState::Failed];
 
@@ -33,7 +33,7 @@ pub fn key(shard: ShardId, id: Token) -> Key {
 #[must_use]
 pub fn encode(row: &JobRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(128);
-    let version = if row.openings == 0 && row.stage < Stage::Ended { PLAIN } else { VERSION };
+    let version = if row.openings == 0 && row.stage < JobPhase::Ended { PLAIN } else { VERSION };
     out.byte(version);
     out.raw(&row.id.0);
     out.number(position(&WHATS, &row.what));
@@ -143,7 +143,7 @@ mod tests {
         let mut row = JobRow::new(Token([7; 16]), BulkAction::Delete, filter, Some(Time(5)), Time(9));
         assert_eq!(decode(&encode(&row)), Ok(row.clone()));
         row.state = JobState::Cancelled;
-        (row.ended_at, row.stage, row.again) = (Some(Time(11)), Stage::Known, vec![HostId(3), HostId(u64::MAX)]);
+        (row.ended_at, row.stage, row.again) = (Some(Time(11)), JobPhase::Known, vec![HostId(3), HostId(u64::MAX)]);
         let queue = Some(QueueId { host: HostId(4), no: 2 });
         row.cursor = JobCursor { queue, from: Some(vec![1, 2, 3]), again: true };
         (row.told, row.looked_at) = (BulkOutcome { done: 1, reserved: 2, unknown: 3 }, 4);
@@ -151,7 +151,7 @@ mod tests {
         let plain = JobRow::new(Token([0; 16]), BulkAction::Requeue, UrlFilter::default(), None, Time(0));
         assert_eq!(decode(&encode(&plain)), Ok(plain));
         assert_eq!(encode(&row)[0], PLAIN, "a program from before reads it");
-        for (stage, openings) in [(Stage::Ended, 0), (Stage::Begun, 3), (Stage::Ended, u64::MAX)] {
+        for (stage, openings) in [(JobPhase::Ended, 0), (JobPhase::Begun, 3), (JobPhase::Ended, u64::MAX)] {
             (row.stage, row.openings) = (stage, openings);
             assert_eq!(decode(&encode(&row)), Ok(row.clone()));
         }

@@ -54,7 +54,7 @@ pub fn within_lane(key: &[u8]) -> &[u8] {
     key.get(keys::PREFIX_BYTES + 9 + 1..).unwrap_or_default()
 }
 
-/// The URL and turn named by that part of a key.
+/// The URL and queue position named by that part of a key.
 ///
 /// # Errors
 /// If it does not parse.
@@ -64,7 +64,7 @@ pub fn parse_within_lane(lane: u8, within: &[u8]) -> Result<(QueuePosition, UrlK
     Ok((position, UrlKey(parts.rest().into())))
 }
 
-/// The URL and turn that a key names.
+/// The URL and queue position that a key names.
 ///
 /// # Errors
 /// If the key does not parse.

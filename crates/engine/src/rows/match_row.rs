@@ -51,7 +51,7 @@ pub fn encode(row: &MatchRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(128);
     out.byte(VERSION);
     write_text(&mut out, row.principal.as_deref());
-    out.number(row.turn);
+    out.number(row.queue_number);
     out.number(row.queued_at.0);
     out.number(row.deadline.0);
     out.number(row.attempts.into());
@@ -102,7 +102,7 @@ pub fn decode(bytes: &[u8]) -> Result<MatchRow, Damaged> {
     }
     Ok(MatchRow {
         principal: read_text(&mut input)?,
-        turn: input.number()?,
+        queue_number: input.number()?,
         queued_at: Time(input.number()?),
         deadline: Time(input.number()?),
         attempts: input.small()?,
@@ -197,10 +197,10 @@ mod tests {
             leftovers in prop::collection::vec((booking(), time()), 0..4), reason in "[a-zø ]{0,9}",
             pool in "[a-z0-9][a-z0-9._-]{0,9}", client in "[a-zø/ %]{1,20}", shard: u16,
         ) {
-            let (turn, attempts, version) = numbers;
+            let (queue_number, attempts, version) = numbers;
             let leftovers = leftovers.into_iter().map(|(booking, until)| Leftover { booking, until }).collect();
             let row = MatchRow {
-                principal: principal.map(Into::into), turn, queued_at, deadline, attempts, state, leftovers, reason: reason.into(), version,
+                principal: principal.map(Into::into), queue_number, queued_at, deadline, attempts, state, leftovers, reason: reason.into(), version,
             };
             let (pool, client) = (PoolName::from(pool.as_str()), ClientName::from(client.as_str()));
             prop_assert_eq!(parse_key(&key(ShardId(shard), &pool, &client)), Ok((pool, client)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use wayleave_core::limits::STOP_TIME;
-use wayleave_core::matches::{Ask, Effect, Input, Make, Order, Verdict, WorkerNo};
+use wayleave_core::matches::{Effect, Input, Make, Order, Verdict, WorkerAsk, WorkerNo};
 use wayleave_core::time::{Millis, Time};
 
 use super::permits::{AskKind, Late};
@@ -111,7 +111,7 @@ impl Accepted {
 
     /// Calls a worker. `None` if the call could not be made for reasons that are not the worker's: the pool then treats the
     /// order as lost.
-    async fn ask(&self, kind: AskKind, ask: &Ask) -> Option<Verdict> {
+    async fn ask(&self, kind: AskKind, ask: &WorkerAsk) -> Option<Verdict> {
         let deadline = self.deadline(ask.until)?;
         let Some(place) = self.permits.permit(kind, ask.worker) else {
             return Some(Verdict::Unknown("it was not asked: too many calls wait for it".into()));
@@ -147,8 +147,8 @@ impl Accepted {
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let turn = self.shared.turn(worker)?;
-        let _turn = turn.lock().await;
+        let step_lock = self.shared.step_lock(worker)?;
+        let _guard = step_lock.lock().await;
         let step = self.shared.begin(worker, step, doing)?;
         let work = async {
             let _permit = self.permits.orders.acquire().await.ok()?;

@@ -122,8 +122,8 @@ impl Shared {
     }
 
     /// The lock that serialises runtime calls about a worker.
-    pub fn turn(&self, worker: &WorkerKey) -> Option<Arc<tokio::sync::Mutex<()>>> {
-        self.lock().steps.turn(worker)
+    pub fn step_lock(&self, worker: &WorkerKey) -> Option<Arc<tokio::sync::Mutex<()>>> {
+        self.lock().steps.step_lock(worker)
     }
 
     /// Begins a step of a worker, unless a later one was ordered.
@@ -169,7 +169,7 @@ pub async fn tell_ends(shared: Arc<Shared>, mut events: mpsc::Receiver<Ended>) {
 }
 
 fn key(pool: &PoolName, effect: &Effect) -> OrderKey {
-    let of = |kind, ask: &wayleave_core::matches::Ask| {
+    let of = |kind, ask: &wayleave_core::matches::WorkerAsk| {
         OrderKey::Ask(pool.clone(), kind, ask.client.clone(), ask.token, ask.sent_at)
     };
     match effect {

@@ -31,7 +31,7 @@ struct Known {
     highest: u32,
     ordered: Instant,
     /// Serialises runtime calls about the worker.
-    turn: Arc<Mutex<()>>,
+    step_lock: Arc<Mutex<()>>,
     making: Option<CancellableStep>,
     awaiting: Option<CancellableStep>,
 }
@@ -62,7 +62,7 @@ impl Steps {
         let known = self.by_worker.entry(worker.clone()).or_insert_with(|| Known {
             highest: 0,
             ordered: now,
-            turn: Arc::default(),
+            step_lock: Arc::default(),
             making: None,
             awaiting: None,
         });
@@ -75,8 +75,8 @@ impl Steps {
     }
 
     /// Whoever has this locked gives orders about the worker.
-    pub fn turn(&self, worker: &WorkerKey) -> Option<Arc<Mutex<()>>> {
-        self.by_worker.get(worker).map(|known| Arc::clone(&known.turn))
+    pub fn step_lock(&self, worker: &WorkerKey) -> Option<Arc<Mutex<()>>> {
+        self.by_worker.get(worker).map(|known| Arc::clone(&known.step_lock))
     }
 
     /// Begins a step, unless a later one was ordered. What is returned says when to give it up.
@@ -111,8 +111,9 @@ impl Steps {
             return;
         }
         self.swept = Some(now);
-        let is_used =
-            |known: &Known| known.making.is_some() || known.awaiting.is_some() || Arc::strong_count(&known.turn) > 1;
+        let is_used = |known: &Known| {
+            known.making.is_some() || known.awaiting.is_some() || Arc::strong_count(&known.step_lock) > 1
+        };
         self.by_worker.retain(|_, known| is_used(known) || now.duration_since(known.ordered) < KEPT);
     }
 }
@@ -135,12 +136,12 @@ mod tests {
         assert!(
             steps.begin(&key(1), 3, StepKind::Make).is_none() && steps.begin(&key(1), 5, StepKind::Remove).is_some()
         );
-        let turn = steps.turn(&key(1)).unwrap();
+        let step_lock = steps.step_lock(&key(1)).unwrap();
         steps.ordered(&key(2), 1, StepKind::Other, start + 3 * KEPT);
-        assert!(steps.turn(&key(1)).is_some(), "somebody waits for its turn");
-        drop(turn);
+        assert!(steps.step_lock(&key(1)).is_some(), "somebody waits for its turn");
+        drop(step_lock);
         steps.ordered(&key(2), 1, StepKind::Other, start + 5 * KEPT);
-        assert!(steps.turn(&key(1)).is_none() && steps.by_worker.len() == 1);
+        assert!(steps.step_lock(&key(1)).is_none() && steps.by_worker.len() == 1);
     }
 
     #[test]

@@ -18,7 +18,9 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use wayleave_core::matches::{Exit, Found, Instance, Labels, Make, RuntimeKind, WorkerNo, worker_name, worker_suffix};
+use wayleave_core::matches::{
+    Exit, Instance, Labels, Make, RuntimeKind, WorkerFound, WorkerNo, worker_name, worker_suffix,
+};
 use wayleave_core::names::PoolName;
 
 use crate::limits::REASON_CHARS_MAX;
@@ -58,7 +60,7 @@ pub trait Runtime: Send + Sync + 'static {
     ///
     /// # Errors
     /// If that cannot be told: an incomplete list would declare living workers dead.
-    async fn list(&self, pool: &PoolName, owner: &str, deadline: Instant) -> Result<Vec<Found>, Failure>;
+    async fn list(&self, pool: &PoolName, owner: &str, deadline: Instant) -> Result<Vec<WorkerFound>, Failure>;
 
     /// The end of a worker's output, also of one of the last that were removed.
     ///

@@ -2,16 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
-use wayleave_core::matches::{Ask, Effect, Input, Verdict, WorkerNo};
+use wayleave_core::matches::{Effect, Input, Verdict, WorkerAsk, WorkerNo};
 use wayleave_core::time::Time;
 
 use super::scripted::{answer, instance, order, start};
 use super::support::{ask, eventually};
 
 /// A question to a worker, one of many.
-fn question(worker: u64, address: &str, n: u64, until: Time) -> Ask {
+fn question(worker: u64, address: &str, n: u64, until: Time) -> WorkerAsk {
     let asked = ask(&format!("client {worker}"), &instance(), 1);
-    Ask { worker: WorkerNo(worker), address: address.into(), sent_at: Time(n), until, ..asked }
+    WorkerAsk { worker: WorkerNo(worker), address: address.into(), sent_at: Time(n), until, ..asked }
 }
 
 fn of_client(news: &Input, worker: u64) -> bool {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use wayleave_core::ids::ShardId;
-use wayleave_core::matches::{Effect, Found, Input, Instance, Make, Order, RuntimeKind, StepId, WorkerNo};
+use wayleave_core::matches::{Effect, Input, Instance, Make, Order, RuntimeKind, StepId, WorkerFound, WorkerNo};
 use wayleave_core::names::{PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 use wayleave_makers::runtime::{Ended, WorkerKey};
@@ -74,7 +74,7 @@ impl Runtime for Scripted {
         Ok(())
     }
 
-    async fn list(&self, _: &PoolName, _: &str, _: Instant) -> Result<Vec<Found>, Failure> {
+    async fn list(&self, _: &PoolName, _: &str, _: Instant) -> Result<Vec<WorkerFound>, Failure> {
         if self.cannot_list.load(Ordering::SeqCst) { Err(Failure::new("not now")) } else { Ok(Vec::new()) }
     }
 
@@ -215,7 +215,7 @@ pub async fn answer() -> String {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             _ = stream.read(&mut [0; 1024]).await;
-            _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
+            _ = stream.write_all(b"HTTP/1.1 404 Not WorkerFound\r\ncontent-length: 0\r\n\r\n").await;
         }
     });
     address

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::matches::row::Secret;
-use wayleave_core::matches::{Ask, Instance, Labels, Make, PullPolicy, Recipe, RuntimeKind, StepId, WorkerNo};
+use wayleave_core::matches::{Instance, Labels, Make, PullPolicy, Recipe, RuntimeKind, StepId, WorkerAsk, WorkerNo};
 use wayleave_core::time::{Millis, Time};
 use wayleave_makers::runtime::WorkerKey;
 
@@ -77,8 +77,8 @@ pub fn token(n: u128) -> Token {
     Token::new(ShardId(0), n)
 }
 
-pub fn ask(client: &str, instance: &Instance, n: u128) -> Ask {
-    Ask {
+pub fn ask(client: &str, instance: &Instance, n: u128) -> WorkerAsk {
+    WorkerAsk {
         client: client.into(),
         caller: None,
         worker: WorkerNo(1),

@@ -1,7 +1,7 @@
 //! Slots over a store that loses responses and nodes that race with each other.
 
 use wayleave_core::names::Slot;
-use wayleave_core::roles::{Ask, Outcome, Refusal};
+use wayleave_core::roles::{HeartbeatCall, Outcome, Refusal};
 use wayleave_engine::memory::LostAnswer;
 use wayleave_roles::Roles;
 
@@ -12,14 +12,14 @@ fn mon() -> Option<Slot> {
 }
 
 async fn stand(roles: &Roles, uuid: &str) -> Outcome {
-    roles.heartbeat(role(), Ask { slot: mon(), ..ask(uuid, None) }).await.unwrap().outcome
+    roles.heartbeat(role(), HeartbeatCall { slot: mon(), ..ask(uuid, None) }).await.unwrap().outcome
 }
 
 #[tokio::test]
 async fn a_slot_is_recorded_once_though_the_stores_answer_was_lost() {
     for truth in [LostAnswer::Applied, LostAnswer::Dropped] {
         let (engine, _, here, there) = two_nodes();
-        let told = here.heartbeat(role(), Ask { slot: mon(), ..ask("a", None) }).await.unwrap();
+        let told = here.heartbeat(role(), HeartbeatCall { slot: mon(), ..ask("a", None) }).await.unwrap();
         engine.lose_next_answer(truth);
         here.release_after(role(), "a".into(), told.token, mon()).await.unwrap();
         // The client, too, may have to retry, and through another node.
@@ -38,7 +38,7 @@ async fn of_many_that_stand_at_once_through_two_nodes_one_is_given_the_slot() {
             tokio::spawn(async move {
                 let uuid = format!("c{n}");
                 loop {
-                    let told = match roles.heartbeat(role(), Ask { slot: mon(), ..ask(&uuid, None) }).await {
+                    let told = match roles.heartbeat(role(), HeartbeatCall { slot: mon(), ..ask(&uuid, None) }).await {
                         Ok(told) => told,
                         Err(Refusal::Unavailable(_)) => continue,
                         Err(refusal) => panic!("{refusal}"),

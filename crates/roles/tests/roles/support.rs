@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::RoleName;
-use wayleave_core::roles::{Ask, Candidate, HeartbeatReply, Refusal, RoleChanges};
+use wayleave_core::roles::{Candidate, HeartbeatCall, HeartbeatReply, Refusal, RoleChanges};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Engine;
@@ -21,7 +21,7 @@ pub fn role() -> RoleName {
     "indexer".into()
 }
 
-pub fn ask(uuid: &str, token: Option<Token>) -> Ask {
+pub fn ask(uuid: &str, token: Option<Token>) -> HeartbeatCall {
     let candidate = Candidate {
         uuid: uuid.into(),
         address: Some(format!("http://{uuid}").into()),
@@ -31,7 +31,7 @@ pub fn ask(uuid: &str, token: Option<Token>) -> Ask {
         interval: None,
         peer: None,
     };
-    Ask { candidate, token, heard: None, take_over: None, slot: None }
+    HeartbeatCall { candidate, token, heard: None, take_over: None, slot: None }
 }
 
 pub async fn beat(roles: &Roles, uuid: &str, token: Option<Token>) -> Result<HeartbeatReply, Refusal> {

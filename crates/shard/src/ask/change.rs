@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use wayleave_core::frontier::bulk_job::{JobRow, Stage};
+use wayleave_core::frontier::bulk_job::{JobPhase, JobRow};
 use wayleave_core::frontier::move_host::{Moving, Way};
 use wayleave_core::frontier::requeue::BulkAction;
 use wayleave_core::ids::{QueueId, ShardId, Token};
@@ -75,7 +75,7 @@ pub(crate) enum JobChange {
     /// Every shard has registered the job: start it.
     BeginJob(Token),
     /// Sent to the job's home shard: how far its announcement has reached the other shards.
-    SetStage(Token, Stage),
+    SetStage(Token, JobPhase),
     /// Jobs that have ended on every shard: `ended` no longer count against the limit, `forgotten` are removed.
     ConcludeJobs { ended: Vec<Token>, forgotten: Vec<Token> },
 }

@@ -57,7 +57,7 @@ impl Layer {
 
 /// Life cycle of the filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum FilterStage {
     /// Being rebuilt from the existing rows.
     Learning,
     /// Complete: it contains every URL of the shard.
@@ -70,23 +70,23 @@ enum Stage {
 pub(crate) struct Filter {
     layers: Vec<Layer>,
     bytes_max: usize,
-    stage: Stage,
+    stage: FilterStage,
     /// Resume key of the rebuild.
     pub learned: Option<Vec<u8>>,
 }
 
 impl Filter {
     pub fn new(bytes_max: usize) -> Self {
-        Self { layers: Vec::new(), bytes_max, stage: Stage::Learning, learned: None }
+        Self { layers: Vec::new(), bytes_max, stage: FilterStage::Learning, learned: None }
     }
 
     /// False only if the URL is certainly new.
     pub fn may_have(&self, fingerprint: u64) -> bool {
-        self.stage != Stage::Ready || self.layers.iter().any(|layer| layer.has(fingerprint))
+        self.stage != FilterStage::Ready || self.layers.iter().any(|layer| layer.has(fingerprint))
     }
 
     pub fn add(&mut self, fingerprint: u64) {
-        if self.stage == Stage::GivenUp {
+        if self.stage == FilterStage::GivenUp {
             return;
         }
         if self.layers.last().is_none_or(|layer| layer.room == 0) {
@@ -94,7 +94,7 @@ impl Filter {
             let urls = FIRST_URLS << self.layers.len().min(20);
             if held + urls * BITS_PER_URL / 8 > self.bytes_max {
                 self.layers = Vec::new();
-                self.stage = Stage::GivenUp;
+                self.stage = FilterStage::GivenUp;
                 return;
             }
             self.layers.push(Layer::new(urls));
@@ -105,13 +105,13 @@ impl Filter {
     }
 
     pub fn is_learning(&self) -> bool {
-        self.stage == Stage::Learning
+        self.stage == FilterStage::Learning
     }
 
     /// The rebuild has read all rows.
     pub fn finish_learning(&mut self) {
-        if self.stage == Stage::Learning {
-            self.stage = Stage::Ready;
+        if self.stage == FilterStage::Learning {
+            self.stage = FilterStage::Ready;
         }
         self.learned = None;
     }

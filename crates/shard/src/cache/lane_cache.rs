@@ -9,7 +9,7 @@
 
 use hashbrown::HashMap;
 use wayleave_core::frontier::row::Write;
-use wayleave_core::frontier::visit::{Found, LaneScan};
+use wayleave_core::frontier::visit::{LaneScan, ScannedUrl};
 use wayleave_core::ids::QueueId;
 use wayleave_engine::rows::due;
 use wayleave_engine::{Row, Write as Encoded};
@@ -71,7 +71,7 @@ impl LaneCache {
     }
 
     /// Answers a scan, if the cached prefix covers all of it.
-    pub fn get(&mut self, scan: &LaneScan) -> Option<Vec<Found>> {
+    pub fn get(&mut self, scan: &LaneScan) -> Option<Vec<ScannedUrl>> {
         let now = self.tick();
         let prefix = self.lanes.get_mut(&Lane::new(scan.queue, scan.lane))?;
         prefix.used_at = now;
@@ -82,7 +82,7 @@ impl LaneCache {
         let read = |kept: Kept<'_>| {
             kept.write(&mut within, &mut value);
             let (position, key) = due::parse_within_lane(scan.lane, &within).ok()?;
-            Some(Found { position, key, row: due::decode(&value).ok()? })
+            Some(ScannedUrl { position, key, row: due::decode(&value).ok()? })
         };
         prefix.iter().take(scan.limit).map(read).collect()
     }

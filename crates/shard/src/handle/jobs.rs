@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::StreamExt;
-use wayleave_core::frontier::bulk_job::{JobRow, JobState, Stage};
+use wayleave_core::frontier::bulk_job::{JobPhase, JobRow, JobState};
 use wayleave_core::frontier::conclude_jobs::{self, JOBS_HOME, Settled, settle};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::requeue::{BulkAction, BulkOutcome};
@@ -101,7 +101,7 @@ impl Frontier {
     async fn job_rows(&self) -> CallResult<(BTreeMap<Token, Vec<JobRow>>, BTreeSet<Token>)> {
         let mut shards = self.look_at_jobs().await?;
         // A single read cannot tell that a job is over, unless its home has settled that.
-        let settled: BTreeSet<Token> = ids(shards.first(), |row| row.stage == Stage::Ended);
+        let settled: BTreeSet<Token> = ids(shards.first(), |row| row.stage == JobPhase::Ended);
         let open: BTreeSet<Token> = ids(&shards, JobRow::is_open);
         let mut over = settled.clone();
         if shards.iter().flatten().any(|row| !open.contains(&row.id) && !settled.contains(&row.id)) {

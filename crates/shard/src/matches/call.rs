@@ -9,7 +9,7 @@ use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::matches::row::Secret;
 use wayleave_core::matches::view::PoolSummary;
 use wayleave_core::matches::{
-    Asker, Effect, Input, Lack, MatchView, PoolView, RemovedView, RuntimeKind, Settings, Stage, WorkerView,
+    Asker, Effect, Input, Lack, MatchStage, MatchView, PoolView, RemovedView, RuntimeKind, Settings, WorkerView,
 };
 use wayleave_core::names::{ClientName, PoolName, SiteName};
 use wayleave_core::time::Millis;
@@ -51,7 +51,7 @@ pub(crate) enum MatchCall {
     },
     Matches {
         pool: PoolName,
-        stage: Option<Stage>,
+        stage: Option<MatchStage>,
         after: Option<ClientName>,
         most: usize,
     },

@@ -8,7 +8,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::limits::{LISTING_LOOKS, MATCH_PARK_MAX, PAGE_SLICES_MAX, WAIT_MS_MAX};
 use wayleave_core::matches::view::PoolSummary;
-use wayleave_core::matches::{Asker, MatchView, PoolView, RemovedView, Settings, Stage, WorkerView};
+use wayleave_core::matches::{Asker, MatchStage, MatchView, PoolView, RemovedView, Settings, WorkerView};
 use wayleave_core::names::{ClientName, PoolName};
 use wayleave_core::time::{Millis, Time};
 
@@ -80,7 +80,7 @@ impl Matches {
     pub async fn matches(
         &self,
         pool: &PoolName,
-        stage: Option<Stage>,
+        stage: Option<MatchStage>,
         after: Option<ClientName>,
         most: usize,
     ) -> CallResult<MatchPage> {
@@ -197,7 +197,7 @@ impl Matches {
             let (part, _place) = self.part(pool, left);
             match self.ask(pool, call(Millis(part.as_millis() as u64), again)).await {
                 Ok(Waited::Now(view)) => {
-                    let waits = |view: &MatchView| matches!(view.stage, Stage::Queued | Stage::Making);
+                    let waits = |view: &MatchView| matches!(view.stage, MatchStage::Queued | MatchStage::Making);
                     // An owner that has too many calls parked answers at once: so does this call.
                     let early = asked.elapsed() < part / 2;
                     if early || Instant::now() >= deadline || !view.as_deref().is_some_and(waits) {

@@ -28,7 +28,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use wayleave_core::frontier::bulk_job::{JobCursor, JobRow, JobState, Stage};
+use wayleave_core::frontier::bulk_job::{JobCursor, JobPhase, JobRow, JobState};
 use wayleave_core::frontier::listing::Next;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::requeue::{BulkAction, BulkOutcome, Known};
@@ -62,7 +62,7 @@ impl Owner {
         }
         if job.id.shard() == self.shard {
             // Jobs that still run on other shards count as well.
-            let running = self.bulk_jobs.values().filter(|job| job.stage < Stage::Ended).count();
+            let running = self.bulk_jobs.values().filter(|job| job.stage < JobPhase::Ended).count();
             if running >= JOBS_RUNNING_MAX {
                 return Err(Refusal::OverLimit(format!(
                     "{running} jobs are running, which is the limit; wait for one to end, or cancel one"
@@ -95,7 +95,7 @@ impl Owner {
     }
 
     /// Records how far the announcement of a job has reached; called on its home shard.
-    pub fn set_stage(&mut self, id: Token, stage: Stage, writes: &mut Vec<Write>) {
+    pub fn set_stage(&mut self, id: Token, stage: JobPhase, writes: &mut Vec<Write>) {
         if let Some(mut job) = self.bulk_jobs.get(&id).cloned() {
             job.stage = job.stage.max(stage);
             self.note_job(job, writes);
@@ -104,7 +104,7 @@ impl Owner {
 
     /// Jobs have ended on all shards.
     pub fn conclude_jobs(&mut self, ended: &[Token], forgotten: &[Token], writes: &mut Vec<Write>) {
-        ended.iter().for_each(|id| self.set_stage(*id, Stage::Ended, writes));
+        ended.iter().for_each(|id| self.set_stage(*id, JobPhase::Ended, writes));
         for id in forgotten {
             if self.bulk_jobs.remove(id).is_some() {
                 writes.push(Write::BulkJob(*id, None));
@@ -114,7 +114,7 @@ impl Owner {
 
     /// Resumes announcing the jobs that some shards may not have heard of.
     pub fn spread_jobs(&self) {
-        let mine = self.bulk_jobs.values().filter(|job| job.id.shard() == self.shard && job.stage < Stage::Begun);
+        let mine = self.bulk_jobs.values().filter(|job| job.id.shard() == self.shard && job.stage < JobPhase::Begun);
         mine.for_each(|job| self.spread_job(job.id));
     }
 
@@ -156,7 +156,7 @@ impl Owner {
 
     /// Requeues not announced to all shards yet: other shards may take a crawl for finished that one of these concerns.
     pub fn unheard_requeues(&self) -> Vec<JobRow> {
-        let mine = self.bulk_jobs.values().filter(|job| job.id.shard() == self.shard && job.stage < Stage::Known);
+        let mine = self.bulk_jobs.values().filter(|job| job.id.shard() == self.shard && job.stage < JobPhase::Known);
         mine.filter(|job| job.what == BulkAction::Requeue && job.is_open()).cloned().collect()
     }
 
@@ -360,17 +360,17 @@ async fn spread_once(router: &Router, id: Token) -> CallResult<()> {
     // Never to the home itself: it may have forgotten the job by then and would register it as a new one.
     let others: Vec<ShardId> = all.iter().copied().filter(|shard| *shard != home).collect();
     let row = || Box::new(JobRow::new(id, what, filter.clone(), before, started_at));
-    if state == JobState::Cancelled && stage < Stage::Begun {
+    if state == JobState::Cancelled && stage < JobPhase::Begun {
         // The cancellation may have reached the home only.
         router.ask_all::<()>(&others, JobChange::CancelJob(row())).await?;
     }
-    if stage == Stage::Announced {
+    if stage == JobPhase::Announced {
         router.ask_all::<()>(&others, JobChange::StartJob(row())).await?;
-        router.ask::<()>(home, JobChange::SetStage(id, Stage::Known)).await?;
+        router.ask::<()>(home, JobChange::SetStage(id, JobPhase::Known)).await?;
     }
-    if stage < Stage::Begun {
+    if stage < JobPhase::Begun {
         router.ask_all::<()>(&all, JobChange::BeginJob(id)).await?;
-        router.ask::<()>(home, JobChange::SetStage(id, Stage::Begun)).await?;
+        router.ask::<()>(home, JobChange::SetStage(id, JobPhase::Begun)).await?;
     }
     Ok(())
 }

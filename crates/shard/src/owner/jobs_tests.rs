@@ -69,12 +69,12 @@ async fn what_is_heard_late_neither_counts_an_ended_job_again_nor_brings_a_forgo
     let engine = Arc::new(Memory::new(ManualClock::new(Time(1_000_000))));
     let frontier = Frontier::open(engine, Config::new(2), &tokio::runtime::Handle::current()).await.unwrap();
     let id = frontier.start_job(BulkAction::Delete, UrlFilter::default(), None).await.unwrap().id;
-    while rows(&frontier, 0).await[0].stage < Stage::Ended {
+    while rows(&frontier, 0).await[0].stage < JobPhase::Ended {
         frontier.conclude_jobs().await.unwrap();
     }
     let tell = async |shard: u16, ask: JobChange| frontier.router.ask::<()>(ShardId(shard), ask).await.unwrap();
-    tell(0, JobChange::SetStage(id, Stage::Known)).await;
-    assert_eq!(rows(&frontier, 0).await[0].stage, Stage::Ended, "one who told of it was slow");
+    tell(0, JobChange::SetStage(id, JobPhase::Known)).await;
+    assert_eq!(rows(&frontier, 0).await[0].stage, JobPhase::Ended, "one who told of it was slow");
     let job = rows(&frontier, 0).await.remove(0);
     for shard in [0, 1] {
         tell(shard, JobChange::ConcludeJobs { ended: vec![id], forgotten: vec![id] }).await;

@@ -2,7 +2,7 @@
 
 use wayleave_core::frontier::row::{DueRow, UrlRow};
 use wayleave_core::frontier::url_key::UrlKey;
-use wayleave_core::frontier::visit::{Found, LaneScan, Visit};
+use wayleave_core::frontier::visit::{LaneScan, ScannedUrl, Visit};
 use wayleave_core::ids::QueueId;
 use wayleave_core::limits::READ_AHEAD;
 use wayleave_core::time::Time;
@@ -43,7 +43,7 @@ pub(crate) async fn fronts(
     lane_cache: &mut LaneCache,
     visits: &[Visit],
     (most, now): (usize, Time),
-) -> Result<Vec<Vec<Vec<Found>>>, Error> {
+) -> Result<Vec<Vec<Vec<ScannedUrl>>>, Error> {
     // The first lane of a visit seldom runs short, so the first lanes of all visits are read in one batch.
     let first: Vec<&LaneScan> = visits.iter().filter_map(|visit| visit.scans.first()).collect();
     let mut first = scan_lanes(engine, lane_cache, &first).await?.into_iter();
@@ -69,8 +69,8 @@ async fn scan_lanes(
     engine: &dyn Engine,
     lane_cache: &mut LaneCache,
     lanes: &[&LaneScan],
-) -> Result<Vec<Vec<Found>>, Error> {
-    let mut found: Vec<Option<Vec<Found>>> = lanes.iter().map(|lane| lane_cache.get(lane)).collect();
+) -> Result<Vec<Vec<ScannedUrl>>, Error> {
+    let mut found: Vec<Option<Vec<ScannedUrl>>> = lanes.iter().map(|lane| lane_cache.get(lane)).collect();
     let missing: Vec<&LaneScan> =
         lanes.iter().zip(&found).filter(|(_, found)| found.is_none()).map(|(lane, _)| *lane).collect();
     if !missing.is_empty() {
@@ -99,7 +99,7 @@ fn scan(lane: &LaneScan) -> Scan {
     }
 }
 
-fn read_found(key: &[u8], value: &[u8]) -> Result<Found, Error> {
+fn read_found(key: &[u8], value: &[u8]) -> Result<ScannedUrl, Error> {
     let (_, position, key) = due::parse_key(key).map_err(damaged)?;
-    Ok(Found { position, key, row: due::decode(value).map_err(damaged)? })
+    Ok(ScannedUrl { position, key, row: due::decode(value).map_err(damaged)? })
 }

@@ -285,7 +285,7 @@ impl Crawler {
     }
 }
 
-/// What a turn of a task led to.
+/// What one round of a task led to.
 struct Step {
     ended: Vec<Ended>,
     finished: bool,

@@ -31,12 +31,12 @@ pub struct Search {
     /// At most so many hits.
     pub limit: usize,
     /// Which of the rows that serve comes first.
-    pub turn: usize,
+    pub first_row: usize,
 }
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Found {
+pub struct SearchResults {
     /// The best hits, best first, each URL once.
     pub hits: Vec<Hit>,
     /// Chunks that were searched.
@@ -67,24 +67,24 @@ pub enum Error {
 ///
 /// # Errors
 /// If the words are none or the map cannot be read. A server that does not answer is no error.
-pub async fn run(client: &Client, search: &Search) -> Result<Found, Error> {
+pub async fn run(client: &Client, search: &Search) -> Result<SearchResults, Error> {
     // Refused here already, with a reason, and not by every server.
     search.words.parse::<Query>()?;
     let map = client.map(&GetMapQuery::default()).await?;
-    let Some(map) = map else { return Ok(Found::default()) };
+    let Some(map) = map else { return Ok(SearchResults::default()) };
     let asker = Asker::new().map_err(Error::Tls)?;
     Ok(ask_all(&asker, &map, search).await)
 }
 
-async fn ask_all(asker: &Asker, map: &Map, search: &Search) -> Found {
+async fn ask_all(asker: &Asker, map: &Map, search: &Search) -> SearchResults {
     let limit = search.limit.min(HITS_MAX);
     let question = Question { words: &search.words, crawl: search.crawl.as_deref(), limit };
-    let mut found = Found::default();
+    let mut found = SearchResults::default();
     let mut best: HashMap<String, Hit> = HashMap::new();
     let (mut away, mut servers) = (HashSet::new(), HashSet::new());
     let mut wanted: Option<HashSet<String>> = None;
     for _ in 0..ROUNDS_MAX {
-        let (plan, nowhere) = plan::plan(map, search.turn, wanted.as_ref(), &away);
+        let (plan, nowhere) = plan::plan(map, search.first_row, wanted.as_ref(), &away);
         found.missing += nowhere.len();
         let question = &question;
         let mut answers = futures::stream::iter(plan)

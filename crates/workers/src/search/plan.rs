@@ -7,10 +7,10 @@ use wayleave_api::map::{Map, MapRow};
 /// A question to one server: the chunks that it is asked for.
 pub(super) type Plan = BTreeMap<String, Vec<String>>;
 
-/// The rows in the order in which they are used: those that serve, from the one that `turn` names on, then the others.
-fn rows(map: &Map, turn: usize) -> Vec<&MapRow> {
+/// The rows in the order in which they are used: those that serve, from the one that `first_row` names on, then the others.
+fn rows(map: &Map, first_row: usize) -> Vec<&MapRow> {
     let (serving, others): (Vec<_>, Vec<_>) = map.rows.iter().partition(|row| row.serving);
-    let first = turn.checked_rem(serving.len()).unwrap_or(0);
+    let first = first_row.checked_rem(serving.len()).unwrap_or(0);
     let (late, early) = serving.split_at(first);
     early.iter().chain(late).chain(&others).copied().collect()
 }
@@ -19,13 +19,13 @@ fn rows(map: &Map, turn: usize) -> Vec<&MapRow> {
 /// the next that has it. Also the chunks that no such server has.
 pub(super) fn plan(
     map: &Map,
-    turn: usize,
+    first_row: usize,
     wanted: Option<&HashSet<String>>,
     away: &HashSet<String>,
 ) -> (Plan, HashSet<String>) {
     let mut chosen: HashMap<&str, &str> = HashMap::new();
     let mut all: HashSet<&str> = map.missing.iter().map(|missing| missing.chunk.as_str()).collect();
-    for row in rows(map, turn) {
+    for row in rows(map, first_row) {
         for server in &row.servers {
             all.extend(server.chunks.iter().map(String::as_str));
             if away.contains(&server.address) {
@@ -74,9 +74,9 @@ mod tests {
         Map { version: 1, rows, missing_count: missing.len() as u64, missing }
     }
 
-    fn told(map: &Map, turn: usize, away: &[&str]) -> (Vec<(String, String)>, Vec<String>) {
+    fn told(map: &Map, first_row: usize, away: &[&str]) -> (Vec<(String, String)>, Vec<String>) {
         let away = away.iter().map(|name| (*name).to_owned()).collect();
-        let (plan, nowhere) = plan(map, turn, None, &away);
+        let (plan, nowhere) = plan(map, first_row, None, &away);
         (plan.into_iter().map(|(server, chunks)| (server, chunks.join(" "))).collect(), nowhere.into_iter().collect())
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use wayleave_workers::search::Found;
+use wayleave_workers::search::SearchResults;
 use wayleave_workers::site::Politeness;
 
 use crate::output::{self, Table, span};
@@ -42,7 +42,7 @@ impl Figures {
     ///
     /// # Errors
     /// If stdout is gone.
-    pub fn print(&self, json: bool, word: &str, found: &Found, delay: Duration) -> anyhow::Result<()> {
+    pub fn print(&self, json: bool, word: &str, found: &SearchResults, delay: Duration) -> anyhow::Result<()> {
         if json {
             return output::json(self);
         }

@@ -16,7 +16,7 @@ use wayleave_api::crawls::{RetryPatch, SetCrawlRequest};
 use wayleave_api::map::GetMapQuery;
 use wayleave_api::urls::{AddUrlsRequest, UrlToAdd};
 use wayleave_client::Client;
-use wayleave_workers::search::{self, Found, Search};
+use wayleave_workers::search::{self, Search, SearchResults};
 use wayleave_workers::site::{Config, Site};
 
 use crate::exit::{ERROR, Ended};
@@ -219,8 +219,8 @@ impl Demo {
         Ok(())
     }
 
-    async fn search(&self, word: &str) -> anyhow::Result<Found> {
-        let search = Search { words: word.to_owned(), crawl: None, limit: 3, turn: 0 };
+    async fn search(&self, word: &str) -> anyhow::Result<SearchResults> {
+        let search = Search { words: word.to_owned(), crawl: None, limit: 3, first_row: 0 };
         Ok(search::run(&self.client, &search).await?)
     }
 

@@ -31,7 +31,7 @@ pub async fn check(stage: &Stage, map: &Map) -> usize {
     let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().unwrap();
     let pages: Vec<(String, Page)> = stage.site.indexable().map(|(url, page)| (url.into(), page)).collect();
     let mut searched = 0;
-    for (turn, row) in map.rows.iter().enumerate() {
+    for (first_row, row) in map.rows.iter().enumerate() {
         let locations = locations(&http, row).await;
         for (url, _) in &pages {
             assert!(locations.contains_key(url), "{url} is in no chunk of row {}", row.row);
@@ -41,7 +41,7 @@ pub async fn check(stage: &Stage, map: &Map) -> usize {
         searched += found.buffer_unordered(AT_ONCE).fold(0, |sum, words| async move { sum + words }).await;
         // The same by the library that `wayleave search` uses, in all chunks, for one page of each host.
         for (url, page) in pages.iter().step_by(stage.size.pages + 7) {
-            let search = Search { words: page.own_word().to_owned(), crawl: None, limit: 10, turn };
+            let search = Search { words: page.own_word().to_owned(), crawl: None, limit: 10, first_row };
             let found = search::run(&stage.client, &search).await.unwrap();
             assert_eq!((found.hits.len(), found.missing, found.away.len()), (1, 0, 0), "{found:?}");
             assert_eq!(found.hits[0].url, *url);

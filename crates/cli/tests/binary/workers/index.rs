@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use wayleave_api::map::{GetMapQuery, Map};
 use wayleave_client::Client;
-use wayleave_workers::search::{self, Found, Search};
+use wayleave_workers::search::{self, Search, SearchResults};
 
 use super::cut::{Cut, Moment, Proxy};
 use super::stage::Stage;
@@ -34,15 +34,15 @@ fn is_whole(map: &Map, rows: usize, chunks: usize) -> bool {
     map.missing_count == 0 && map.rows.len() == rows && map.rows.iter().all(|row| in_row(row) == chunks)
 }
 
-async fn find(client: &Client, words: &str, turn: usize) -> Found {
-    search::run(client, &Search { words: words.to_owned(), crawl: None, limit: 10, turn }).await.unwrap()
+async fn find(client: &Client, words: &str, first_row: usize) -> SearchResults {
+    search::run(client, &Search { words: words.to_owned(), crawl: None, limit: 10, first_row }).await.unwrap()
 }
 
-/// Every word of every page is found, in the row that `turn` names first.
-async fn check_words(stage: &Stage, client: &Client, turn: usize, chunks: usize) {
+/// Every word of every page is found, in the row that `first_row` names first.
+async fn check_words(stage: &Stage, client: &Client, first_row: usize, chunks: usize) {
     for (url, page) in stage.site.indexable() {
         for word in &page.words {
-            let found = find(client, &format!("{word} {}", page.own_word()), turn).await;
+            let found = find(client, &format!("{word} {}", page.own_word()), first_row).await;
             assert_eq!((found.chunks, found.missing), (chunks, 0), "{found:?}");
             assert_eq!(found.hits.len(), 1, "{word} of {url}");
             assert_eq!((&found.hits[0].url, &found.hits[0].title), (&url.to_string(), &page.title));

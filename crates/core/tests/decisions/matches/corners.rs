@@ -2,8 +2,8 @@
 
 use wayleave_core::limits::{ASK_TIME, BREAKER_FAILURES, ORDER_RESENT, WORKER_MISSES_MAX};
 use wayleave_core::matches::{
-    Answer, Effect, Exit, Found, Input, Instance, MatchWhy, Phase, PoolSpec, PoolWhy, Setback, Stage, StepId, Verdict,
-    WorkerNo,
+    Answer, Effect, Exit, Input, Instance, MatchStage, MatchWhy, Phase, PoolSpec, PoolWhy, Setback, StepId, Verdict,
+    WorkerFound, WorkerNo,
 };
 use wayleave_core::time::Millis;
 
@@ -35,7 +35,7 @@ fn an_unclear_answer_keeps_the_match_and_a_plain_no_queues_it_again() {
     container.mood = Mood::Good;
     container.held.clear();
     let Answer::Match(view) = world.put("a") else { panic!() };
-    assert!(matches!(view.stage, Stage::Queued | Stage::Making), "{view:?}");
+    assert!(matches!(view.stage, MatchStage::Queued | MatchStage::Making), "{view:?}");
     world.pass(5_000, &["a"]);
     assert_eq!(verified(&world.put("a")), Some(true));
     assert_ne!(world.store.matches["a"].booking().unwrap().token, token);
@@ -91,7 +91,7 @@ fn a_slot_that_is_given_back_while_it_is_asked_for_stays_booked_until_no_call_ca
     tick_at(&mut world, end);
     world.deliver();
     world.pass(1_000, &["c"]);
-    assert_eq!(world.stage("c"), Some(Stage::Matched));
+    assert_eq!(world.stage("c"), Some(MatchStage::Matched));
     assert!(!world.store.matches.contains_key("a"));
 }
 
@@ -105,7 +105,7 @@ fn a_hung_worker_does_not_hold_its_clients_up_if_another_has_room() {
     }
     world.pass(4_000, &["a", "b"]);
     for client in ["a", "b"] {
-        assert_eq!(world.stage(client), Some(Stage::Matched), "{:#?}", world.store);
+        assert_eq!(world.stage(client), Some(MatchStage::Matched), "{:#?}", world.store);
     }
 }
 
@@ -114,7 +114,7 @@ fn a_worker_that_answers_nothing_gets_no_more_clients_and_is_replaced() {
     let mut world = with(PoolSpec { slots: Some(2), max: Some(2), ..spec() }, &["x"]);
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
     world.pass(1_000 * 5 * u64::from(WORKER_MISSES_MAX), &["a"]);
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     assert_eq!(world.store.workers[&WorkerNo(1)].phase, Phase::Draining, "x may still use it");
     world.pass(60_000, &["a"]);
     assert!(!world.runtime.containers.contains_key(&WorkerNo(1)));
@@ -183,10 +183,10 @@ fn a_worker_whose_report_says_that_others_use_it_is_not_stopped_and_not_asked() 
     }
     assert_eq!(phases(&world), [Phase::Running]);
     world.put("b");
-    assert_eq!(world.stage("b"), Some(Stage::Queued));
+    assert_eq!(world.stage("b"), Some(MatchStage::Queued));
     report(&mut world, 1, 1);
     world.deliver();
-    assert_eq!(world.stage("b"), Some(Stage::Matched));
+    assert_eq!(world.stage("b"), Some(MatchStage::Matched));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_worker_that_exited_cleanly_is_restarted_and_one_that_failed_is_replaced() {
     world.put("a");
     assert_eq!(phases(&world), [Phase::Restarting]);
     world.deliver();
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     assert_eq!((world.store.workers[&WorkerNo(1)].run, world.runtime.created), (2, 1));
     // So are the outcomes of its earlier steps, while it is started once more.
     exit(&mut world, 1, Exit::Clean);
@@ -215,7 +215,7 @@ fn a_worker_that_exited_cleanly_is_restarted_and_one_that_failed_is_replaced() {
     exit(&mut world, 1, Exit::Error("out of memory".into()));
     assert_eq!(phases(&world), [Phase::Removing]);
     world.pass(3_000, &["a"]);
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     assert_eq!(world.runtime.created, 2);
 }
 
@@ -238,13 +238,13 @@ fn failures_back_off_then_open_the_breaker_and_fail_those_that_wait_with_the_rea
     assert!(view.why.to_string().contains("no such image: game"));
     world.pass(5_000, &[]);
     let Answer::Match(view) = world.put("a") else { panic!() };
-    assert_eq!(view.stage, Stage::Failed);
+    assert_eq!(view.stage, MatchStage::Failed);
     assert!(view.why.to_string().contains("no such image: game"), "{}", view.why);
     assert!(view.retry_after.is_some());
     assert_eq!(world.store.pool.as_ref().unwrap().trouble.as_ref().unwrap().failures, BREAKER_FAILURES);
     // While it is open, others fail at once and leave no row.
     let Answer::Match(view) = world.put("b") else { panic!() };
-    assert_eq!((view.stage, world.store.matches.contains_key("b")), (Stage::Failed, false));
+    assert_eq!((view.stage, world.store.matches.contains_key("b")), (MatchStage::Failed, false));
     assert!(matches!(world.state.pool_why(), PoolWhy::BackingOff { .. }));
     // After the back-off one worker is tried, for however many clients.
     world.runtime.broken = None;
@@ -257,7 +257,7 @@ fn failures_back_off_then_open_the_breaker_and_fail_those_that_wait_with_the_rea
     assert_eq!(world.state.pool_view().coming, 2, "one worker of two slots");
     world.pass(2_000, &["a", "b", "c", "d"]);
     for client in ["a", "b", "c", "d"] {
-        assert_eq!(world.stage(client), Some(Stage::Matched));
+        assert_eq!(world.stage(client), Some(MatchStage::Matched));
     }
     assert_eq!(world.store.pool.as_ref().unwrap().trouble, None);
 }
@@ -269,7 +269,7 @@ fn an_old_worker_does_not_prove_that_new_ones_can_be_made() {
     world.pass(30_000, &["a", "b"]);
     let failures = world.store.pool.as_ref().unwrap().trouble.as_ref().unwrap().failures;
     assert!((3..=6).contains(&failures), "{failures} failures in 30 s");
-    assert_eq!(world.stage("b"), Some(Stage::Queued), "it may still get a's slot");
+    assert_eq!(world.stage("b"), Some(MatchStage::Queued), "it may still get a's slot");
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn a_new_worker_that_refuses_its_first_client_counts_as_a_failure_of_its_image()
     let trouble = world.store.pool.as_ref().unwrap().trouble.clone().unwrap();
     assert!(trouble.reason.contains("404 or 409 to its first reservation"), "{}", trouble.reason);
     world.pass(20_000, &[]);
-    assert_eq!(world.stage("a"), Some(Stage::Failed));
+    assert_eq!(world.stage("a"), Some(MatchStage::Failed));
     assert!(world.runtime.containers.is_empty(), "what was made in vain is removed");
 }
 
@@ -299,7 +299,7 @@ fn a_runtime_that_hangs_holds_a_maker_only_until_the_deadline_and_its_late_worke
     tick_at(&mut world, start.after(Millis(8_000)));
     assert_eq!(phases(&world), [Phase::Removing]);
     world.pass(5_000, &["a"]);
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     // The runtime wakes up: its worker is known to nobody.
     let late = world.run(&hung).unwrap();
     assert!(world.runtime.containers.contains_key(&WorkerNo(1)));
@@ -349,7 +349,7 @@ fn a_worker_that_was_made_while_the_server_was_dead_is_adopted_and_not_made_twic
     world.reload();
     world.announce();
     world.deliver();
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     assert_eq!((world.runtime.created, world.runtime.containers.len()), (1, 1));
 }
 
@@ -359,14 +359,14 @@ fn a_list_says_nothing_about_what_was_started_after_it() {
     world.put("a");
     let old = Input::Listed { site: "site-1".into(), since: world.now, found: Vec::new() };
     world.deliver();
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     world.apply(old);
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     let since = world.now.after(Millis(1));
     world.now = since;
     world.runtime.containers.clear();
     world.apply(Input::Listed { site: "site-1".into(), since, found: Vec::new() });
-    assert_eq!(world.stage("a"), Some(Stage::Vacant), "its runtime says plainly that it is gone");
+    assert_eq!(world.stage("a"), Some(MatchStage::Vacant), "its runtime says plainly that it is gone");
     assert!(world.store.matches["a"].reason.contains("no longer has it"));
 }
 
@@ -375,10 +375,10 @@ fn another_process_under_the_same_id_is_not_the_worker() {
     let mut world = with(spec(), &["a"]);
     world.now = world.now.after(Millis(1));
     let instance = Instance { id: "c1".into(), started: 99, address: address(WorkerNo(1)) };
-    let found = vec![Found { worker: WorkerNo(1), generation: 77, instance: Some(instance), exit: None }];
+    let found = vec![WorkerFound { worker: WorkerNo(1), generation: 77, instance: Some(instance), exit: None }];
     world.apply(Input::Listed { site: "site-1".into(), since: world.now, found });
     assert_eq!(phases(&world), [Phase::Removing]);
-    assert_eq!(world.stage("a"), Some(Stage::Vacant));
+    assert_eq!(world.stage("a"), Some(MatchStage::Vacant));
 }
 
 #[test]
@@ -423,10 +423,10 @@ fn a_request_fails_at_its_deadline_with_the_reason_and_the_next_call_but_one_que
         world.pass(1_000, &["a"]);
     }
     let Answer::Match(view) = world.put("b") else { panic!() };
-    assert_eq!(view.stage, Stage::Failed);
+    assert_eq!(view.stage, MatchStage::Failed);
     assert!(view.why.to_string().starts_with("no worker was free within 2 min 0 s: no slot is free"), "{}", view.why);
     let Answer::Match(view) = world.put("b") else { panic!() };
-    assert_eq!(view.stage, Stage::Queued);
+    assert_eq!(view.stage, MatchStage::Queued);
 }
 
 #[test]
@@ -473,16 +473,17 @@ fn two_hundred_clients_at_once_on_five_workers_with_ten_slots_and_three_kills() 
         world.announce();
     }
     world.pass(10_000, &names);
-    let matched = names.iter().filter(|name| world.stage(name) == Some(Stage::Matched)).count();
+    let matched = names.iter().filter(|name| world.stage(name) == Some(MatchStage::Matched)).count();
     assert_eq!((matched, world.runtime.created), (50, 5));
     // Those who have a worker keep it; the others fail when their time is over.
-    let served: Vec<&str> = names.iter().copied().filter(|name| world.stage(name) == Some(Stage::Matched)).collect();
+    let served: Vec<&str> =
+        names.iter().copied().filter(|name| world.stage(name) == Some(MatchStage::Matched)).collect();
     world.pass(30_000, &served);
     let held: usize = world.runtime.containers.values().map(|container| container.held.len()).sum();
     assert_eq!(held, 50, "slots booked are clients matched");
     for name in &names {
         let view = world.state.view(&(*name).into()).unwrap();
-        assert!(matches!(view.stage, Stage::Matched | Stage::Failed), "{name}: {view:?}");
+        assert!(matches!(view.stage, MatchStage::Matched | MatchStage::Failed), "{name}: {view:?}");
         assert!(!view.why.to_string().is_empty());
     }
     world.pass(120_000, &[]);

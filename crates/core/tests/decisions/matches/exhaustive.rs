@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use wayleave_core::matches::{Answer, Exit, Input, PoolSpec, Stage, WorkerNo};
+use wayleave_core::matches::{Answer, Exit, Input, MatchStage, PoolSpec, WorkerNo};
 use wayleave_core::time::Millis;
 
 use super::world::{World, spec};
@@ -133,7 +133,7 @@ impl Node {
         world.announce();
         let served = |world: &mut World| {
             clients.iter().all(|client| match world.put(client) {
-                Answer::Match(view) => view.stage == Stage::Matched && view.verified,
+                Answer::Match(view) => view.stage == MatchStage::Matched && view.verified,
                 _ => false,
             })
         };

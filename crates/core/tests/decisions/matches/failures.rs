@@ -1,6 +1,6 @@
 //! Failures: which are counted, against what, and for how long workers, sites and pools are left alone after them.
 
-use wayleave_core::matches::{Exit, MatchWhy, Phase, PoolSpec, Setback, Stage, Verdict, WorkerNo};
+use wayleave_core::matches::{Exit, MatchStage, MatchWhy, Phase, PoolSpec, Setback, Verdict, WorkerNo};
 
 use super::runtime::Mood;
 use super::setup::{exit, later, phases, report, set, take_asks, trouble, with, world};
@@ -26,7 +26,7 @@ fn calls_that_time_out_together_because_a_worker_paused_once_are_one_miss() {
     }
     assert_eq!((phases(&world), trouble(&world)), (vec![Phase::Running], None));
     world.pass(3_000, &["a", "b", "c", "d"]);
-    assert_eq!(world.stage("d"), Some(Stage::Matched), "{:#?}", world.store);
+    assert_eq!(world.stage("d"), Some(MatchStage::Matched), "{:#?}", world.store);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn the_death_of_a_worker_that_served_is_no_failure_to_make_one() {
     for no in 1..5 {
         world.put("a");
         world.deliver();
-        assert_eq!(world.stage("a"), Some(Stage::Matched), "{:#?}", world.store);
+        assert_eq!(world.stage("a"), Some(MatchStage::Matched), "{:#?}", world.store);
         exit(&mut world, no, Exit::Error("out of memory".into()));
         world.deliver();
         assert_eq!(trouble(&world), None);
@@ -84,7 +84,7 @@ fn workers_that_fail_at_the_same_time_are_one_failure() {
     assert_eq!(phases(&world).len(), 5);
     world.deliver();
     assert_eq!(trouble(&world).unwrap().failures, 1);
-    assert_eq!(world.stage("a"), Some(Stage::Queued), "the breaker is closed");
+    assert_eq!(world.stage("a"), Some(MatchStage::Queued), "the breaker is closed");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_site_that_fails_is_left_alone_while_another_one_works() {
     }
     world.pass(5_000, &clients);
     for client in clients {
-        assert_eq!(world.stage(client), Some(Stage::Matched), "{client}: {:#?}", world.store);
+        assert_eq!(world.stage(client), Some(MatchStage::Matched), "{client}: {:#?}", world.store);
     }
     assert!(world.runtime.refused <= 6, "{} creations at a site that cannot", world.runtime.refused);
     assert_eq!(trouble(&world), None, "the recipe works");
@@ -150,7 +150,7 @@ fn a_worker_that_exited_on_a_site_that_is_silent_does_not_count_against_max() {
     world.announce();
     world.pass(20_000, &[]);
     world.pass(3_000, &["a"]);
-    assert_eq!(world.stage("a"), Some(Stage::Matched), "{:#?}", world.store);
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched), "{:#?}", world.store);
     // When the site is back, its worker is surplus.
     world.alive = ["site-1".into(), "site-2".into()].into();
     world.pass(70_000, &["a"]);

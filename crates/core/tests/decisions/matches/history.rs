@@ -3,7 +3,7 @@
 //! must end with a worker, or with a reason; and when all have left, nothing may be left over.
 
 use proptest::prelude::*;
-use wayleave_core::matches::{Effect, Exit, Input, PoolSpec, Stage, WorkerNo};
+use wayleave_core::matches::{Effect, Exit, Input, MatchStage, PoolSpec, WorkerNo};
 use wayleave_core::time::Millis;
 
 use super::runtime::Mood;
@@ -195,7 +195,7 @@ fn everybody_is_served(world: &mut World) -> Result<(), TestCaseError> {
     // Together longer than every back-off, request and reservation.
     for _ in 0..35 {
         world.pass(20_000, &CLIENTS);
-        if CLIENTS.iter().all(|client| world.stage(client) == Some(Stage::Matched)) {
+        if CLIENTS.iter().all(|client| world.stage(client) == Some(MatchStage::Matched)) {
             break;
         }
     }
@@ -204,7 +204,7 @@ fn everybody_is_served(world: &mut World) -> Result<(), TestCaseError> {
     for client in CLIENTS {
         let view = world.state.view(&client.into());
         let stage = view.as_ref().map(|view| view.stage);
-        prop_assert_eq!(stage, Some(Stage::Matched), "{} has {:?}: {:?}", client, view, world.store);
+        prop_assert_eq!(stage, Some(MatchStage::Matched), "{} has {:?}: {:?}", client, view, world.store);
         let matched = view.and_then(|view| view.matched).unwrap();
         let held =
             world.runtime.containers.values().filter(|c| c.holds(&client.into(), matched.token.unwrap(), world.now));

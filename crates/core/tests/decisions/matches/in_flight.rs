@@ -6,7 +6,7 @@
 //! (check)(settings)(cancel).
 
 use wayleave_core::limits::{ASK_TIME, RELEASE_RESENT};
-use wayleave_core::matches::{Answer, Effect, Exit, Input, MatchWhy, Phase, PoolSpec, Stage, Verdict, WorkerNo};
+use wayleave_core::matches::{Answer, Effect, Exit, Input, MatchStage, MatchWhy, Phase, PoolSpec, Verdict, WorkerNo};
 use wayleave_core::time::Millis;
 
 use super::runtime::Mood;
@@ -90,7 +90,7 @@ fn a_worker_is_not_started_again_while_a_call_to_its_last_run_may_arrive() {
     tick_at(&mut world, ask.until);
     assert_eq!(phases(&world), [Phase::Restarting]);
     world.pass(3_000, &["a"]);
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
 }
 
 #[test]
@@ -127,12 +127,12 @@ fn a_client_is_not_booked_again_on_a_worker_while_a_release_may_arrive_there() {
     world.deliver();
     world.put("a");
     world.deliver();
-    assert_eq!(world.stage("a"), Some(Stage::Queued), "the first release would end the new reservation");
+    assert_eq!(world.stage("a"), Some(MatchStage::Queued), "the first release would end the new reservation");
     let why = world.state.view(&"a".into()).unwrap().why;
     assert!(matches!(why, MatchWhy::GivingBack { .. }), "{why}");
     tick_at(&mut world, first.until);
     world.pass(1_000, &["a"]);
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
 }
 
 #[test]
@@ -145,10 +145,10 @@ fn after_a_crash_a_release_of_the_owner_before_may_be_on_its_way() {
     world.deliver();
     world.put("a");
     world.deliver();
-    assert_eq!(world.stage("a"), Some(Stage::Queued));
+    assert_eq!(world.stage("a"), Some(MatchStage::Queued));
     tick_at(&mut world, crash.after(ASK_TIME));
     world.pass(1_000, &["a"]);
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
 }
 
 #[test]
@@ -168,10 +168,10 @@ fn a_look_at_a_match_that_its_worker_lost_says_so_and_queues_nobody() {
     later(&mut world, 2_000);
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().held.clear();
     let Answer::Match(view) = world.look("a") else { panic!() };
-    assert_eq!((view.stage, view.stage.name(), view.position), (Stage::Vacant, "vacant", None));
+    assert_eq!((view.stage, view.stage.name(), view.position), (MatchStage::Vacant, "vacant", None));
     assert!(view.why.to_string().contains("no longer held"), "{}", view.why);
     let Answer::Match(view) = world.put("a") else { panic!() };
-    assert!(matches!(view.stage, Stage::Queued | Stage::Making), "{view:?}");
+    assert!(matches!(view.stage, MatchStage::Queued | MatchStage::Making), "{view:?}");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_cancel_of_an_earlier_match_does_not_end_the_present_one() {
     world.put("a");
     world.deliver();
     assert!(matches!(world.apply(cancel(old)), Answer::Refused(_)));
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     let present = token(&world);
     assert_eq!(world.apply(cancel(present)), Answer::Cancelled);
 }
@@ -212,6 +212,6 @@ fn clients_that_wait_for_an_earlier_slot_do_not_hold_up_those_behind_them() {
     for _ in 0..3 {
         world.apply(Input::Tick);
     }
-    assert_eq!(world.stage("z"), Some(Stage::Making), "{:?}", world.state.view(&"z".into()));
+    assert_eq!(world.stage("z"), Some(MatchStage::Making), "{:?}", world.state.view(&"z".into()));
     assert!(world.last.as_ref().unwrap().wake_at.unwrap() > world.now, "it spins");
 }

@@ -6,7 +6,7 @@
 //! unknown); (ask)(no answer)(the Maker's unknown), which counts.
 
 use wayleave_core::limits::{MATCH_ATTEMPTS_MAX, WORKER_MISSES_MAX};
-use wayleave_core::matches::{Answer, Input, Phase, PoolSpec, Stage, Verdict};
+use wayleave_core::matches::{Answer, Input, MatchStage, Phase, PoolSpec, Verdict};
 
 use super::setup::{later, phases, take_asks, tick_at, with};
 use super::world::{asker, spec};
@@ -17,7 +17,7 @@ fn a_worker_is_not_given_up_because_its_maker_was_away() {
     let clients: Vec<String> = (0..3 * WORKER_MISSES_MAX).map(|n| format!("c{n}")).collect();
     for client in &clients {
         world.put(client);
-        assert_eq!(world.stage(client), Some(Stage::Making), "{:#?}", world.store);
+        assert_eq!(world.stage(client), Some(MatchStage::Making), "{:#?}", world.store);
         world.effects.clear();
         later(&mut world, 6_500);
         assert_eq!(phases(&world), [Phase::Running], "it was never asked");
@@ -28,7 +28,7 @@ fn a_worker_is_not_given_up_because_its_maker_was_away() {
     world.announce();
     world.pass(30_000, &names);
     for client in names {
-        assert_eq!(world.stage(client), Some(Stage::Matched), "{client}: {:#?}", world.store);
+        assert_eq!(world.stage(client), Some(MatchStage::Matched), "{client}: {:#?}", world.store);
     }
     assert_eq!(world.runtime.created, 1);
 }
@@ -48,7 +48,7 @@ fn a_client_does_not_fail_because_orders_were_lost() {
     }
     assert!(asked > MATCH_ATTEMPTS_MAX as usize, "{asked}");
     world.pass(10_000, &["a"]);
-    assert_eq!(world.stage("a"), Some(Stage::Matched), "{:#?}", world.store);
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched), "{:#?}", world.store);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::matches::{
-    Answer, Effect, Exit, Found, Input, Phase, PoolSpec, Refusal, RuntimeKind, Secret, Stage, State, WorkerNo,
+    Answer, Effect, Exit, Input, MatchStage, Phase, PoolSpec, Refusal, RuntimeKind, Secret, State, WorkerFound,
+    WorkerNo,
 };
 use wayleave_core::time::Time;
 
@@ -48,7 +49,7 @@ fn a_name_can_be_used_again_while_a_site_owes_the_pool_that_was_deleted() {
     assert_ne!(world.state.worker_name(WorkerNo(1)), before);
     world.alive = ["site-1".into()].into();
     world.pass(20_000, &["b"]);
-    assert_eq!(world.stage("b"), Some(Stage::Matched));
+    assert_eq!(world.stage("b"), Some(MatchStage::Matched));
     assert_eq!(world.runtime.containers.keys().map(|no| no.0).collect::<Vec<_>>(), [2], "the old one is removed");
     assert!(world.store.pool.as_ref().unwrap().owed.is_empty());
 }
@@ -154,7 +155,7 @@ fn a_process_that_was_replaced_by_a_restart_cannot_report() {
     let restart = restart.unwrap();
     assert_eq!((restart.recipe.runtime, restart.run), (RuntimeKind::Process, 2));
     world.deliver();
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     assert!(matches!(world.apply(stale), Answer::Refused(Refusal::WrongSecret { .. })));
 }
 
@@ -164,13 +165,13 @@ fn a_container_that_was_created_and_not_started_is_neither_running_nor_gone() {
     world.deliver();
     world.put("a");
     later(&mut world, 1);
-    let list = |instance, exit| vec![Found { worker: WorkerNo(1), generation: 77, instance, exit }];
+    let list = |instance, exit| vec![WorkerFound { worker: WorkerNo(1), generation: 77, instance, exit }];
     let listed = |world: &World, found| Input::Listed { site: "site-1".into(), since: world.now, found };
     let created = listed(&world, list(None, None));
     world.apply(created);
     assert_eq!(phases(&world), [Phase::Creating]);
     world.deliver();
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     // A restart that has not happened yet shows the end of the run before.
     exit(&mut world, 1, Exit::Clean);
     world.put("a");

@@ -1,6 +1,6 @@
 //! Reasons: what went wrong is told at once, to clients and operators, by the name of the worker, and not forgotten.
 
-use wayleave_core::matches::{Exit, Lack, PoolSpec, RuntimeKind, Stage};
+use wayleave_core::matches::{Exit, Lack, MatchStage, PoolSpec, RuntimeKind};
 use wayleave_core::time::Millis;
 
 use super::runtime::Mood;
@@ -55,7 +55,7 @@ fn a_proven_worker_that_hangs_is_named_to_those_that_wait_and_forgiven_when_it_a
     assert!(pool(&world).contains("worker games-000000000000004d-1: 500"), "{}", pool(&world));
     set(&mut world, Mood::Good);
     world.pass(10_000, &["x"]);
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     assert_eq!(pool(&world), "1 worker is running, 0 free slots, 0 clients are waiting");
 }
 
@@ -65,7 +65,7 @@ fn a_match_that_fails_at_its_deadline_names_the_worker_once() {
     world.runtime.mood = Mood::Mute;
     world.put("a");
     world.pass(10_000, &[]);
-    assert_eq!(world.stage("a"), Some(Stage::Failed));
+    assert_eq!(world.stage("a"), Some(MatchStage::Failed));
     let why = of(&world, "a");
     assert!(
         why.contains("worker games-000000000000004d-1: 500") && why.matches("games-000000000000004d-1").count() == 1,
@@ -84,7 +84,7 @@ fn a_pool_at_rest_remembers_its_last_failure_and_promises_no_start_after_it() {
     world.pass(300_000, &[]);
     world.put("a");
     let view = world.state.view(&"a".into()).unwrap();
-    assert_eq!((view.stage, view.estimate), (Stage::Queued, None), "{}", view.why);
+    assert_eq!((view.stage, view.estimate), (MatchStage::Queued, None), "{}", view.why);
     assert!(of(&world, "a").contains("no such image: game"), "{}", of(&world, "a"));
 }
 
@@ -104,7 +104,7 @@ fn clients_of_a_pool_that_is_removed_are_told_so() {
     let mut world = with(single(), &["a"]);
     world.put("b");
     world.apply(wayleave_core::matches::Input::Delete);
-    assert_eq!((world.stage("b"), &*of(&world, "b")), (Some(Stage::Failed), "the pool was removed"));
+    assert_eq!((world.stage("b"), &*of(&world, "b")), (Some(MatchStage::Failed), "the pool was removed"));
 }
 
 #[test]

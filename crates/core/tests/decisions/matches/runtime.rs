@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wayleave_core::ids::Token;
 use wayleave_core::limits::WORKER_CLOCK_MARGIN;
-use wayleave_core::matches::{Ask, Exit, Found, Input, Instance, Make, Secret, Verdict, WorkerNo};
+use wayleave_core::matches::{Exit, Input, Instance, Make, Secret, Verdict, WorkerAsk, WorkerFound, WorkerNo};
 use wayleave_core::names::{ClientName, SiteName};
 use wayleave_core::time::Time;
 
@@ -119,7 +119,7 @@ impl Runtime {
         Ok(instance)
     }
 
-    pub fn call(&mut self, call: &Call, ask: &Ask, now: Time) -> Verdict {
+    pub fn call(&mut self, call: &Call, ask: &WorkerAsk, now: Time) -> Verdict {
         let unknown = |why: &str| Verdict::Unknown(why.into());
         let Some(container) = self.containers.get_mut(&ask.worker).filter(|container| container.running) else {
             return unknown("connection refused");
@@ -153,9 +153,9 @@ impl Runtime {
         }
     }
 
-    pub fn list(&self, site: &SiteName) -> Vec<Found> {
+    pub fn list(&self, site: &SiteName) -> Vec<WorkerFound> {
         let there = self.containers.iter().filter(|(_, container)| self.shared || container.site == *site);
-        let found = |(no, container): (&WorkerNo, &Container)| Found {
+        let found = |(no, container): (&WorkerNo, &Container)| WorkerFound {
             worker: *no,
             generation: container.generation,
             instance: Some(container.instance(*no)),

@@ -1,6 +1,6 @@
 //! Worlds to start from, and what the tests look at.
 
-use wayleave_core::matches::{Answer, Ask, Effect, Exit, Input, Phase, PoolSpec, Stage, Trouble, WorkerNo};
+use wayleave_core::matches::{Answer, Effect, Exit, Input, MatchStage, Phase, PoolSpec, Trouble, WorkerAsk, WorkerNo};
 use wayleave_core::time::{Millis, Time};
 
 use super::world::World;
@@ -19,7 +19,7 @@ pub fn with(spec: PoolSpec, clients: &[&str]) -> World {
     }
     world.deliver();
     for client in clients {
-        assert_eq!(world.stage(client), Some(Stage::Matched), "{client}: {:#?}", world.store);
+        assert_eq!(world.stage(client), Some(MatchStage::Matched), "{client}: {:#?}", world.store);
     }
     world
 }
@@ -54,7 +54,7 @@ pub fn report(world: &mut World, no: u64, free: u32) -> Answer {
 }
 
 /// Takes the reservations that are on their way.
-pub fn take_asks(world: &mut World) -> Vec<Ask> {
+pub fn take_asks(world: &mut World) -> Vec<WorkerAsk> {
     let effects = std::mem::take(&mut world.effects);
     let (asks, rest) = effects.into_iter().partition(|effect| matches!(effect, Effect::Reserve(_)));
     world.effects = rest;

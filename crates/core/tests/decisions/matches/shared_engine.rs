@@ -3,7 +3,7 @@
 //! Interleavings: (list of the other site)(list of the own one); (the own site falls silent)(list of the other site);
 //! (the own site comes back); (list of the other site while the worker is being made).
 
-use wayleave_core::matches::{Effect, Input, Phase, PoolSpec, Stage, WorkerNo};
+use wayleave_core::matches::{Effect, Input, MatchStage, Phase, PoolSpec, WorkerNo};
 
 use super::setup::{later, phases, verified, with, world};
 use super::world::{World, spec};
@@ -76,7 +76,7 @@ fn a_worker_that_is_being_made_is_made_once_though_its_site_changes_its_name() {
     world.announce();
     world.pass(30_000, &["a"]);
     assert_eq!((site(&world), phases(&world)), ("site-2".to_owned(), vec![Phase::Running]));
-    assert_eq!((world.stage("a"), world.runtime.created), (Some(Stage::Matched), 1));
+    assert_eq!((world.stage("a"), world.runtime.created), (Some(MatchStage::Matched), 1));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use wayleave_core::matches::{
-    Answer, Effect, Exit, Input, PoolSpec, PoolSummary, PoolView, Settings, Stage, WorkerView,
+    Answer, Effect, Exit, Input, MatchStage, PoolSpec, PoolSummary, PoolView, Settings, WorkerView,
 };
 use wayleave_core::time::Millis;
 
@@ -47,7 +47,7 @@ fn an_estimate_counts_from_when_the_worker_began_to_be_made() {
     let first = world.state.view(&"a".into()).unwrap().estimate;
     assert_eq!(first, Some(Millis(3_750)), "three quarters of the guess, as the first start took no time");
     world.deliver();
-    assert_eq!(world.stage("a"), Some(Stage::Matched));
+    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     exit(&mut world, 1, Exit::Clean);
     world.put("a");
     let second = world.state.view(&"a".into()).unwrap().estimate;
@@ -60,7 +60,7 @@ fn a_failed_client_is_not_told_to_come_back_at_once() {
     world.put("b");
     later(&mut world, 2_000);
     let Answer::Match(view) = world.put("b") else { panic!() };
-    assert_eq!(view.stage, Stage::Failed);
+    assert_eq!(view.stage, MatchStage::Failed);
     assert!(view.retry_after >= Some(Millis(500)), "{:?}", view.retry_after);
 }
 

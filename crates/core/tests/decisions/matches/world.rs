@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::matches::{
-    Answer, Asker, Decision, Effect, Input, Lack, MatchRow, MatchState, MatchView, Phase, PoolRow, PoolSpec,
-    RuntimeKind, Settings, Stage, State, Verdict, WorkerNo, WorkerRow, Write,
+    Answer, Asker, Decision, Effect, Input, Lack, MatchRow, MatchStage, MatchState, MatchView, Phase, PoolRow,
+    PoolSpec, RuntimeKind, Settings, State, Verdict, WorkerNo, WorkerRow, Write,
 };
 use wayleave_core::names::{ClientName, SiteName};
 use wayleave_core::time::{Millis, Time};
@@ -357,7 +357,7 @@ impl World {
         self.apply(cancel(client))
     }
 
-    pub fn stage(&self, client: &str) -> Option<Stage> {
+    pub fn stage(&self, client: &str) -> Option<MatchStage> {
         self.state.view(&client.into()).map(|view| view.stage)
     }
 

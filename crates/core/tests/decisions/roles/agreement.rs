@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use wayleave_core::ids::Token;
-use wayleave_core::roles::{Ask, Candidate, Mode, Outcome, Peer, RoleChanges};
+use wayleave_core::roles::{Candidate, HeartbeatCall, Mode, Outcome, Peer, RoleChanges};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
 
@@ -61,7 +61,7 @@ fn beat(
         world.tokens.remove(&uuid);
     }
     let term = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.bid());
-    let ask = Ask {
+    let ask = HeartbeatCall {
         candidate: candidate(&uuid),
         token: acts.as_ref().and_then(|_| world.tokens.get(&uuid).copied()),
         heard: acts.as_ref().map(|primary| primary.version).filter(|version| *version > 0),
@@ -170,7 +170,7 @@ fn a11_a_member_that_comes_back_with_another_door_has_to_join_again() {
     world.beat_with(with_door(1), None).unwrap();
     world.pass(200);
     let token = world.token_of("a");
-    world.ask(Ask { candidate: candidate("a"), token, heard: None, take_over: None, slot: None }).unwrap();
+    world.ask(HeartbeatCall { candidate: candidate("a"), token, heard: None, take_over: None, slot: None }).unwrap();
     world.pass(T);
     // Same uuid, but another peer address: this process may not know what was promised at the old one.
     let told = world.beat_with(with_door(2), None).unwrap();

@@ -3,14 +3,20 @@
 use proptest::prelude::*;
 use wayleave_core::invariants::lawful_step;
 use wayleave_core::limits;
-use wayleave_core::roles::{Ask, HeartbeatReply, Outcome, Refusal, Was};
+use wayleave_core::roles::{HeartbeatCall, HeartbeatReply, Outcome, Refusal, Was};
 use wayleave_core::time::Millis;
 
 use crate::roles::world::{World, candidate};
 
 fn beat_for(world: &mut World, uuid: &str, slot: &str) -> Result<HeartbeatReply, Refusal> {
     let token = world.token_of(uuid);
-    world.ask(Ask { candidate: candidate(uuid), token, heard: None, take_over: None, slot: Some(slot.into()) })
+    world.ask(HeartbeatCall {
+        candidate: candidate(uuid),
+        token,
+        heard: None,
+        take_over: None,
+        slot: Some(slot.into()),
+    })
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use wayleave_core::roles::{Ask, Bid, Candidate, GoingOn, Mode, RoleChanges};
+use wayleave_core::roles::{Bid, Candidate, GoingOn, HeartbeatCall, Mode, RoleChanges};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
 
@@ -60,7 +60,8 @@ fn run(world: &mut World, line: &str) -> String {
         "beat" => {
             let epoch = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.epoch);
             let take_over = option(rest, "take").map(|at| Bid { epoch: epoch.unwrap(), expires_at: Time(at) });
-            let ask = Ask { candidate: asked(rest), token, heard: option(rest, "heard"), take_over, slot: None };
+            let ask =
+                HeartbeatCall { candidate: asked(rest), token, heard: option(rest, "heard"), take_over, slot: None };
             return match world.ask(ask) {
                 Err(refusal) => format!("refused: {refusal}"),
                 Ok(a) => {

@@ -2,7 +2,9 @@
 
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::limits;
-use wayleave_core::roles::{Ask, Candidate, HeartbeatReply, Mode, Outcome, Refusal, RoleChanges, StandbyRow, Was};
+use wayleave_core::roles::{
+    Candidate, HeartbeatCall, HeartbeatReply, Mode, Outcome, Refusal, RoleChanges, StandbyRow, Was,
+};
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
 
@@ -197,7 +199,9 @@ fn a11_the_mode_is_kept_and_handed_out() {
 fn ask(world: &mut World, uuid: &str, heard: Option<u64>, bids: bool) -> HeartbeatReply {
     let token = world.tokens.get(uuid).copied();
     let term = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.bid());
-    world.ask(Ask { candidate: candidate(uuid), token, heard, take_over: term.filter(|_| bids), slot: None }).unwrap()
+    world
+        .ask(HeartbeatCall { candidate: candidate(uuid), token, heard, take_over: term.filter(|_| bids), slot: None })
+        .unwrap()
 }
 
 /// A role whose primary `a` knows its standby `b`, and the version that `a` has received.

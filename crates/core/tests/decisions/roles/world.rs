@@ -6,8 +6,8 @@ use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::invariants::{Span, Tenure, lawful_step, one_primary};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::roles::{
-    self, Ask, Candidate, Decided, Facts, HeartbeatReply, Origin, Outcome, Refusal, Released, RoleChanges, RoleView,
-    Writes,
+    self, Candidate, Decided, Facts, HeartbeatCall, HeartbeatReply, Origin, Outcome, Refusal, Released, RoleChanges,
+    RoleView, Writes,
 };
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
@@ -102,10 +102,10 @@ impl World {
     }
 
     pub fn beat_with(&mut self, candidate: Candidate, token: Option<Token>) -> Result<HeartbeatReply, Refusal> {
-        self.ask(Ask { candidate, token, heard: None, take_over: None, slot: None })
+        self.ask(HeartbeatCall { candidate, token, heard: None, take_over: None, slot: None })
     }
 
-    pub fn ask(&mut self, ask: Ask) -> Result<HeartbeatReply, Refusal> {
+    pub fn ask(&mut self, ask: HeartbeatCall) -> Result<HeartbeatReply, Refusal> {
         self.entropy += 1;
         let uuid = ask.candidate.uuid.clone();
         let answer = self.apply(roles::heartbeat(&self.facts, &ask, self.entropy)?);

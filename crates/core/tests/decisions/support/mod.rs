@@ -15,7 +15,7 @@ use wayleave_core::frontier::reserve::Grant;
 use wayleave_core::frontier::row::{Details, DueRow, HotRow, LeaseRow, QueuePosition, UrlRow, UrlStatus, Write};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::UrlView;
-use wayleave_core::frontier::visit::{Found, Visit, Want};
+use wayleave_core::frontier::visit::{ScannedUrl, Visit, Want};
 use wayleave_core::ids::{QueueId, ShardId, Token};
 use wayleave_core::names::{Alias, CrawlName, HostName};
 use wayleave_core::time::{Millis, Time};
@@ -198,8 +198,8 @@ impl Shard {
     }
 
     /// The results of a visit's scans.
-    pub fn fronts(&self, visit: &Visit, most: usize) -> Vec<Vec<Found>> {
-        let mut fronts: Vec<Vec<Found>> = Vec::new();
+    pub fn fronts(&self, visit: &Visit, most: usize) -> Vec<Vec<ScannedUrl>> {
+        let mut fronts: Vec<Vec<ScannedUrl>> = Vec::new();
         for (i, scan) in visit.scans.iter().enumerate() {
             if i > 0 && fronts.iter().map(Vec::len).sum::<usize>() >= most {
                 break;
@@ -207,7 +207,7 @@ impl Shard {
             let from = (scan.queue, QueuePosition { lane: scan.lane, due: scan.from.0 }, UrlKey(scan.from.1.clone()));
             let rows = self.store.dues.range(from..);
             let rows = rows.take_while(|((queue, position, _), _)| *queue == scan.queue && position.lane == scan.lane);
-            let found = |((_, position, key), row): (&(QueueId, QueuePosition, UrlKey), &DueRow)| Found {
+            let found = |((_, position, key), row): (&(QueueId, QueuePosition, UrlKey), &DueRow)| ScannedUrl {
                 position: *position,
                 key: key.clone(),
                 row: row.clone(),

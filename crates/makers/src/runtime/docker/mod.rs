@@ -24,7 +24,7 @@ use futures::{StreamExt, TryStreamExt};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
-use wayleave_core::matches::{Found, Instance, Make, RuntimeKind};
+use wayleave_core::matches::{Instance, Make, RuntimeKind, WorkerFound};
 use wayleave_core::names::PoolName;
 
 use self::engine::{Engine, by, is_conflict, is_missing, is_unchanged};
@@ -368,7 +368,7 @@ impl Runtime for DockerRuntime {
         }
     }
 
-    async fn list(&self, pool: &PoolName, owner: &str, deadline: Instant) -> Result<Vec<Found>, Failure> {
+    async fn list(&self, pool: &PoolName, owner: &str, deadline: Instant) -> Result<Vec<WorkerFound>, Failure> {
         let labels = [(container::OWNER, owner), (container::POOL, pool)].map(|(name, it)| (name.into(), it.into()));
         let filters = container::filter(labels);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();

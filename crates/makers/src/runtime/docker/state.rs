@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bollard::models::{ContainerInspectResponse, ContainerState};
-use wayleave_core::matches::{Exit, Found, Instance};
+use wayleave_core::matches::{Exit, Instance, WorkerFound};
 
 use super::container;
 use crate::runtime::WorkerKey;
@@ -57,10 +57,10 @@ impl ContainerView {
     }
 
     /// As a list tells it. What runs and has no port yet cannot be reached, so it is not told as started.
-    pub fn found(self) -> Found {
+    pub fn found(self) -> WorkerFound {
         let WorkerKey { generation, worker, .. } = self.worker;
         let is_reached = !self.runs || self.port.is_some();
-        Found { worker, generation, instance: self.instance.filter(|_| is_reached), exit: self.exit }
+        WorkerFound { worker, generation, instance: self.instance.filter(|_| is_reached), exit: self.exit }
     }
 }
 

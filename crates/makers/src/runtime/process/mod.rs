@@ -43,7 +43,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::{Instant, sleep_until, timeout_at};
-use wayleave_core::matches::{Found, Instance, Make, RuntimeKind};
+use wayleave_core::matches::{Instance, Make, RuntimeKind, WorkerFound};
 use wayleave_core::names::PoolName;
 
 use self::claim::Claim;
@@ -226,7 +226,7 @@ impl Runtime for ProcessRuntime {
         }
     }
 
-    async fn list(&self, pool: &PoolName, owner: &str, deadline: Instant) -> Result<Vec<Found>, Failure> {
+    async fn list(&self, pool: &PoolName, owner: &str, deadline: Instant) -> Result<Vec<WorkerFound>, Failure> {
         let (shared, pool, owner) = (Arc::clone(&self.shared), pool.clone(), owner.to_owned());
         let list = blocking(move || {
             let workers = shared.all();

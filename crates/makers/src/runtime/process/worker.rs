@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use rustix::fd::OwnedFd;
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
 use tokio::sync::watch;
-use wayleave_core::matches::{Exit, Found, Instance, Make};
+use wayleave_core::matches::{Exit, Instance, Make, WorkerFound};
 
 use super::ports::Port;
 use super::record::{self, Process, Record};
@@ -263,12 +263,12 @@ impl Worker {
     }
 
     /// As a list tells it; `None` if nothing was started.
-    pub fn found(&self, shared: &Shared) -> Option<Found> {
+    pub fn found(&self, shared: &Shared) -> Option<WorkerFound> {
         let mut state = self.lock();
         self.notice(&mut state, shared);
         let record = state.record.as_ref()?;
         let WorkerKey { generation, worker, .. } = self.key;
-        Some(Found { worker, generation, instance: Some(record.instance()?), exit: record.exit.clone() })
+        Some(WorkerFound { worker, generation, instance: Some(record.instance()?), exit: record.exit.clone() })
     }
 }
 

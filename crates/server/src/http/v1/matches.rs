@@ -20,7 +20,7 @@ use wayleave_api::matches::{
 };
 use wayleave_api::{Code, Problem};
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::matches::{Asker, MatchView, Refusal as No, Stage};
+use wayleave_core::matches::{Asker, MatchStage, MatchView, Refusal as No};
 use wayleave_core::names::{ClientName, PoolName};
 use wayleave_core::time::Millis;
 
@@ -190,11 +190,11 @@ async fn page(
     most: usize,
 ) -> Result<(Vec<Match>, Option<ClientName>), Refusal> {
     let stage = state.map(|state| match state {
-        MatchState::Queued => Stage::Queued,
-        MatchState::Making => Stage::Making,
-        MatchState::Matched => Stage::Matched,
-        MatchState::Vacant => Stage::Vacant,
-        MatchState::Failed => Stage::Failed,
+        MatchState::Queued => MatchStage::Queued,
+        MatchState::Making => MatchStage::Making,
+        MatchState::Matched => MatchStage::Matched,
+        MatchState::Vacant => MatchStage::Vacant,
+        MatchState::Failed => MatchStage::Failed,
     });
     let (found, next) = app.matches.matches(pool, stage, after, most).await?;
     let listed = |(client, view): (ClientName, MatchView)| Match::new(pool, &client, view).without_token();

@@ -12,7 +12,7 @@ use wayleave_api::roles::{
     ReleaseRoleResponse, Role, SetRoleRequest, WaitFor as WireWaitFor,
 };
 use wayleave_core::ids::Epoch;
-use wayleave_core::roles::Ask;
+use wayleave_core::roles::HeartbeatCall;
 use wayleave_core::time::Millis;
 use wayleave_roles::{Wait, WaitFor};
 
@@ -127,7 +127,7 @@ pub async fn heartbeat(
     RoleInPath(role): RoleInPath,
     JsonBody(body): JsonBody<HeartbeatRequest>,
 ) -> Result<impl IntoResponse, Refused> {
-    Ok(fresh(HeartbeatResponse::from(app.roles.heartbeat(role, Ask::try_from(&body)?).await?)))
+    Ok(fresh(HeartbeatResponse::from(app.roles.heartbeat(role, HeartbeatCall::try_from(&body)?).await?)))
 }
 
 /// Asks the primary to step down.

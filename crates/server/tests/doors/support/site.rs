@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
-use wayleave_core::matches::{Effect, Found, Input, Instance, Labels, Make, RuntimeKind, Verdict, WorkerNo};
+use wayleave_core::matches::{Effect, Input, Instance, Labels, Make, RuntimeKind, Verdict, WorkerFound, WorkerNo};
 use wayleave_core::names::PoolName;
 use wayleave_core::time::{Millis, Time};
 use wayleave_server::{KeptLog, LogOf, WorkerLogs};
@@ -39,7 +39,7 @@ impl Drop for Site {
 #[derive(Clone)]
 struct Workers {
     manners: Arc<Mutex<Manners>>,
-    found: Arc<Mutex<BTreeMap<(PoolName, u64), Found>>>,
+    found: Arc<Mutex<BTreeMap<(PoolName, u64), WorkerFound>>>,
 }
 
 const NAME: &str = "here";
@@ -100,8 +100,12 @@ impl Workers {
     fn made(&self, pool: &PoolName, make: &Make) -> Instance {
         let no = make.labels.worker;
         let instance = Instance { id: no.0.to_string().into(), started: 1, address: "127.0.0.1:9".into() };
-        let found =
-            Found { worker: no, generation: make.labels.generation, instance: Some(instance.clone()), exit: None };
+        let found = WorkerFound {
+            worker: no,
+            generation: make.labels.generation,
+            instance: Some(instance.clone()),
+            exit: None,
+        };
         self.found.lock().unwrap().insert((pool.clone(), no.0), found);
         instance
     }

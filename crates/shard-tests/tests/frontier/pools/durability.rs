@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::ShardId;
-use wayleave_core::matches::{Effect, PoolSpec, RuntimeKind, Stage};
+use wayleave_core::matches::{Effect, MatchStage, PoolSpec, RuntimeKind};
 use wayleave_engine::memory::LostAnswer;
 use wayleave_engine::{Error, Memory};
 use wayleave_shard::Frontier;
@@ -91,7 +91,7 @@ async fn no_order_is_handed_out_and_no_answer_given_before_its_write_is_durable(
         pass(20).await;
         assert!(!telling.is_finished(), "taken in too early: after {steps:?}");
     }
-    assert_eq!(putting.await.unwrap().unwrap().unwrap().stage, Stage::Matched);
+    assert_eq!(putting.await.unwrap().unwrap().unwrap().stage, MatchStage::Matched);
     assert_eq!(steps, ["create", "await", "reserve"]);
     // The client leaves: the order to give the slot back follows its row.
     let polling = poll(&matches, &site, 4_000);
@@ -148,14 +148,14 @@ async fn a_commit_that_fails_is_told_to_its_callers_and_the_pool_is_loaded_again
     let refused = put(&matches, "a", NOW).await;
     assert!(matches!(&refused, Err(Refusal::Unavailable(why)) if why.contains("on purpose")), "{refused:?}");
     assert_eq!(stage(&matches, "a").await, None, "nothing was changed");
-    assert_eq!(stage(&matches, "before").await, Some(Stage::Queued), "what was answered is there");
+    assert_eq!(stage(&matches, "before").await, Some(MatchStage::Queued), "what was answered is there");
     assert!(!parked.is_finished(), "who waited goes on waiting");
     let view = put(&matches, "a", NOW).await.unwrap().unwrap();
-    assert_eq!((view.stage, view.position), (Stage::Queued, Some(2)));
+    assert_eq!((view.stage, view.position), (MatchStage::Queued, Some(2)));
     let site = Site::new("s");
     let _maker = site.serve(&matches);
-    assert_eq!(parked.await.unwrap().unwrap().unwrap().stage, Stage::Matched);
-    assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);
+    assert_eq!(parked.await.unwrap().unwrap().unwrap().stage, MatchStage::Matched);
+    assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, MatchStage::Matched);
     assert_eq!(site.held(), 2);
 }
 
@@ -175,7 +175,7 @@ async fn whatever_commit_fails_every_client_ends_with_one_slot() {
                         loop {
                             // "Unavailable" and "outcome unknown" ask the client to try again.
                             match put(&matches, &client, LONG).await {
-                                Ok(Some(view)) if view.stage == Stage::Matched => return,
+                                Ok(Some(view)) if view.stage == MatchStage::Matched => return,
                                 Ok(view) => panic!("{view:?}"),
                                 Err(Refusal::Unavailable(_) | Refusal::OutcomeUnknown(_)) => pass(50).await,
                                 Err(refusal) => panic!("{refusal:?}"),
@@ -216,7 +216,7 @@ async fn while_the_store_refuses_changes_matches_are_shown_and_nothing_is_ordere
     assert!(put(&matches, "b", NOW).await.is_err());
     pass(100).await;
     let shown = matches.look(pool(), asker("a"), LONG).await.unwrap().unwrap();
-    assert_eq!((shown.stage, shown.matched, shown.verified), (Stage::Matched, view.matched, false));
+    assert_eq!((shown.stage, shown.matched, shown.verified), (MatchStage::Matched, view.matched, false));
     let anothers = matches.look(pool(), by("bob", "alices"), NOW).await;
     assert!(matches!(anothers, Err(Refusal::Match(_))), "not to everybody: {anothers:?}");
     let polled = matches.orders(SHARD, "s".into(), RuntimeKind::Process, Millis(1_000)).await;
@@ -225,5 +225,5 @@ async fn while_the_store_refuses_changes_matches_are_shown_and_nothing_is_ordere
     engine.set_full(false);
     let _maker = site.serve(&matches);
     pass(2_000).await;
-    assert_eq!(put(&matches, "b", LONG).await.unwrap().unwrap().stage, Stage::Matched);
+    assert_eq!(put(&matches, "b", LONG).await.unwrap().unwrap().stage, MatchStage::Matched);
 }

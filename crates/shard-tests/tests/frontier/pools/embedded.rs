@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use wayleave_core::matches::{PoolSpec, Stage};
+use wayleave_core::matches::{MatchStage, PoolSpec};
 use wayleave_engine_fjall::{Fjall, Options};
 use wayleave_shard::{Config, Frontier};
 
@@ -28,13 +28,13 @@ async fn a_crowd_is_matched_and_found_again_on_the_embedded_store() {
             let spec = PoolSpec { slots: Some(10), max: Some(10), makers_max: Some(100), ..spec() };
             matches.set_pool(pool(), settings(spec)).await.unwrap();
         }
-        let (page, _) = matches.matches(&pool(), Some(Stage::Matched), None, 200).await.unwrap();
+        let (page, _) = matches.matches(&pool(), Some(MatchStage::Matched), None, 200).await.unwrap();
         let found: Vec<_> = page.into_iter().map(|(client, view)| (client, view.version, view.matched)).collect();
         assert_eq!(*shown.get_or_insert(found.clone()), found, "what was answered is found again");
         let maker = site.serve(&matches);
         super::crowd(&matches, &site, 100).await;
         maker.end().await;
-        let (page, _) = matches.matches(&pool(), Some(Stage::Matched), None, 200).await.unwrap();
+        let (page, _) = matches.matches(&pool(), Some(MatchStage::Matched), None, 200).await.unwrap();
         shown = Some(page.into_iter().map(|(client, view)| (client, view.version, view.matched)).collect());
         frontier.stop().await;
         drop((frontier, matches));

@@ -1,7 +1,7 @@
 //! Listings of pools and matches, and what bounds them.
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::matches::{self, PoolSpec, Stage};
+use wayleave_core::matches::{self, MatchStage, PoolSpec};
 use wayleave_core::names::{ClientName, PoolName};
 use wayleave_shard::matches::WorkerReport;
 
@@ -45,9 +45,9 @@ async fn matches_are_listed_by_client_page_by_page_and_by_stage() {
     let all = || names.iter().chain(&waiting).cloned();
     for (stage, want) in [
         (None, all().collect::<Vec<_>>()),
-        (Some(Stage::Matched), names.clone()),
-        (Some(Stage::Queued), waiting.clone()),
-        (Some(Stage::Failed), Vec::new()),
+        (Some(MatchStage::Matched), names.clone()),
+        (Some(MatchStage::Queued), waiting.clone()),
+        (Some(MatchStage::Failed), Vec::new()),
     ] {
         for most in [7, 100, 1_000] {
             let (mut found, mut after) = (Vec::new(), None);

@@ -9,7 +9,7 @@ pub mod site;
 mod waiting;
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::matches::{Asker, MatchView, PoolSpec, Settings, Stage};
+use wayleave_core::matches::{Asker, MatchStage, MatchView, PoolSpec, Settings};
 use wayleave_core::names::PoolName;
 use wayleave_core::time::Millis;
 use wayleave_shard::matches::Matches;
@@ -54,7 +54,7 @@ pub async fn put(matches: &Matches, client: &str, wait: Millis) -> Result<Option
     matches.put(pool(), asker(client), wait).await
 }
 
-pub async fn stage(matches: &Matches, client: &str) -> Option<Stage> {
+pub async fn stage(matches: &Matches, client: &str) -> Option<MatchStage> {
     matches.why(pool(), client.into()).await.unwrap().map(|view| view.stage)
 }
 
@@ -85,7 +85,7 @@ pub async fn crowd(matches: &Matches, site: &Site, clients: usize) {
     let puts: Vec<_> = puts.collect();
     for put in puts {
         let view = put.await.unwrap().unwrap().expect("nobody cancelled it");
-        assert_eq!(view.stage, Stage::Matched, "{view:?}");
+        assert_eq!(view.stage, MatchStage::Matched, "{view:?}");
         assert!(view.verified && view.matched.is_some_and(|matched| matched.token.is_some()));
     }
     assert_eq!(site.held(), clients, "slots booked = clients matched");
@@ -117,7 +117,7 @@ async fn a_pool_that_is_deleted_drains_first_and_may_come_again() {
     let (_world, matches) = world(2, spec()).await;
     let site = Site::new("s");
     let _maker = site.serve(&matches);
-    assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);
+    assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, MatchStage::Matched);
     assert!(matches.delete_pool(pool()).await.unwrap().closing);
     assert!(put(&matches, "b", NOW).await.is_err(), "it takes no more");
     pass(5_000).await;
@@ -129,7 +129,7 @@ async fn a_pool_that_is_deleted_drains_first_and_may_come_again() {
     let named = Refusal::Match(wayleave_core::matches::Refusal::RemovedPool("p".into()));
     assert_eq!(unknown, Err(named));
     matches.set_pool(pool(), settings(spec())).await.unwrap();
-    assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);
+    assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, MatchStage::Matched);
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,10 +139,10 @@ async fn every_site_gets_the_orders_for_its_own_workers_and_pools_of_a_shard_sha
     let sites = [Site::new("s"), Site::new("t")];
     let _makers: Vec<_> = sites.iter().map(|site| site.serve(&matches)).collect();
     for n in 0..6 {
-        assert_eq!(put(&matches, &format!("c{n}"), LONG).await.unwrap().unwrap().stage, Stage::Matched);
+        assert_eq!(put(&matches, &format!("c{n}"), LONG).await.unwrap().unwrap().stage, MatchStage::Matched);
     }
     let other = matches.put("q".into(), asker("c0"), LONG).await.unwrap().unwrap();
-    assert_eq!(other.stage, Stage::Matched);
+    assert_eq!(other.stage, MatchStage::Matched);
     assert!(sites.iter().all(|site| site.workers() >= 3), "a site fails on an order that is not for it");
     assert_eq!(sites.iter().map(Site::held).sum::<usize>(), 7);
     let shown = matches.why(pool(), "c0".into()).await.unwrap().unwrap();
@@ -159,7 +159,7 @@ async fn a_maker_cannot_speak_for_clients_and_operators() {
     matches.tell(told.into_iter().map(|input| (pool(), input)).collect()).await.unwrap();
     matches.tell(vec![("unknown".into(), Input::Tick)]).await.unwrap();
     assert!(!matches.pool(pool()).await.unwrap().closing);
-    assert_eq!((stage(&matches, "a").await, stage(&matches, "b").await), (Some(Stage::Queued), None));
+    assert_eq!((stage(&matches, "a").await, stage(&matches, "b").await), (Some(MatchStage::Queued), None));
 }
 
 /// The frontier of a world, opened again.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use wayleave_core::ids::{NodeId, ShardId};
-use wayleave_core::matches::{RuntimeKind, Stage};
+use wayleave_core::matches::{MatchStage, RuntimeKind};
 use wayleave_engine::Memory;
 use wayleave_shard::{Config, Frontier, LinkError, Links, Service};
 
@@ -90,16 +90,16 @@ async fn any_node_takes_any_call() {
     let _maker = site.serve(&cluster.at(1));
     super::crowd(&cluster.at(1), &site, 5).await;
     let here = cluster.at(0).why(pool(), "c1".into()).await.unwrap();
-    assert_eq!(here.map(|view| view.stage), Some(Stage::Matched));
+    assert_eq!(here.map(|view| view.stage), Some(MatchStage::Matched));
     // Waits may be longer than a call between nodes may take.
     let full = cluster.at(1).put(pool(), asker("late"), Millis(1)).await.unwrap().unwrap();
-    assert_eq!(full.stage, Stage::Matched);
+    assert_eq!(full.stage, MatchStage::Matched);
     let waiting = tokio::spawn({
         let matches = cluster.at(1);
         async move { matches.put(pool(), asker("later"), Millis(25_000)).await }
     });
     let begun = tokio::time::Instant::now();
-    assert_eq!(waiting.await.unwrap().unwrap().unwrap().stage, Stage::Queued);
+    assert_eq!(waiting.await.unwrap().unwrap().unwrap().stage, MatchStage::Queued);
     assert!(begun.elapsed() >= Duration::from_secs(25));
     assert_eq!(cluster.net.0.lock().unwrap().len(), 2);
 }
@@ -142,7 +142,7 @@ async fn calls_that_are_parked_when_the_shard_moves_go_on_at_its_next_owner() {
         let _maker = site.serve(&matches);
         for call in calls.into_iter().chain(looks) {
             let view = tokio::time::timeout(Duration::from_secs(60), call).await.expect("none hangs");
-            assert_eq!(view.unwrap().unwrap().unwrap().stage, Stage::Matched);
+            assert_eq!(view.unwrap().unwrap().unwrap().stage, MatchStage::Matched);
         }
         assert_eq!(site.held(), 20);
     }

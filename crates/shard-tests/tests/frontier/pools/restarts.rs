@@ -1,6 +1,6 @@
 //! Restarts: requests in every state survive one, and each goes on.
 
-use wayleave_core::matches::{PoolSpec, Stage};
+use wayleave_core::matches::{MatchStage, PoolSpec};
 
 use super::*;
 
@@ -8,23 +8,25 @@ use super::*;
 async fn every_state(matches: &Matches, site: &Site) {
     // "failed" fails for want of a worker, before any site is there.
     put(matches, "failed", NOW).await.unwrap();
-    until("it fails", || async { stage(matches, "failed").await == Some(Stage::Failed) }).await;
+    until("it fails", || async { stage(matches, "failed").await == Some(MatchStage::Failed) }).await;
     let maker = site.serve(matches);
-    assert_eq!(put(matches, "vacant", LONG).await.unwrap().unwrap().stage, Stage::Matched);
+    assert_eq!(put(matches, "vacant", LONG).await.unwrap().unwrap().stage, MatchStage::Matched);
     matches.tell(site.crash(&pool())).await.unwrap();
     for client in ["matched", "left"] {
-        assert_eq!(put(matches, client, LONG).await.unwrap().unwrap().stage, Stage::Matched);
+        assert_eq!(put(matches, client, LONG).await.unwrap().unwrap().stage, MatchStage::Matched);
     }
-    assert_eq!(stage(matches, "vacant").await, Some(Stage::Vacant));
+    assert_eq!(stage(matches, "vacant").await, Some(MatchStage::Vacant));
     // From here on the site hears, and its answers are lost.
     site.lose(&["reserve", "release", "create", "check"]);
     assert_eq!(matches.cancel(pool(), asker("left"), None).await, Ok(true));
     put(matches, "making", NOW).await.unwrap();
-    until("a worker is asked", || async { stage(matches, "making").await == Some(Stage::Making) }).await;
+    until("a worker is asked", || async { stage(matches, "making").await == Some(MatchStage::Making) }).await;
     for client in ["queued1", "queued2"] {
         put(matches, client, NOW).await.unwrap();
     }
-    for (client, want) in [("making", Stage::Making), ("queued1", Stage::Queued), ("queued2", Stage::Queued)] {
+    for (client, want) in
+        [("making", MatchStage::Making), ("queued1", MatchStage::Queued), ("queued2", MatchStage::Queued)]
+    {
         assert_eq!(stage(matches, client).await, Some(want));
     }
     drop(maker);
@@ -48,17 +50,21 @@ async fn requests_in_every_state_survive_a_restart_and_go_on() {
         matches = reopened(&mut world).await;
         assert_eq!(portrait(&matches).await, before, "a restart changed what can be seen");
     }
-    assert_eq!(stage(&matches, "failed").await, Some(Stage::Failed));
+    assert_eq!(stage(&matches, "failed").await, Some(MatchStage::Failed));
     site.lose(&[]);
     let _maker = site.serve(&matches);
     for client in ["making", "queued1", "queued2", "matched", "vacant"] {
         let view = put(&matches, client, LONG).await.unwrap().unwrap();
-        assert_eq!(view.stage, Stage::Matched, "{client}: {view:?}");
+        assert_eq!(view.stage, MatchStage::Matched, "{client}: {view:?}");
     }
     until("the slot of the one that left is given back", || async { site.held() == 5 }).await;
     let again = put(&matches, "failed", LONG).await.unwrap().unwrap();
-    assert_eq!(again.stage, Stage::Failed, "it is told");
-    assert_eq!(put(&matches, "failed", LONG).await.unwrap().unwrap().stage, Stage::Matched, "then it is queued anew");
+    assert_eq!(again.stage, MatchStage::Failed, "it is told");
+    assert_eq!(
+        put(&matches, "failed", LONG).await.unwrap().unwrap().stage,
+        MatchStage::Matched,
+        "then it is queued anew"
+    );
     assert_eq!(site.held(), 6);
 }
 
@@ -82,7 +88,7 @@ async fn restarts_at_any_moment_strand_nobody_and_leak_nothing() {
                 // Whatever it was told is true: matched, or that it is not known.
                 let told = tokio::time::timeout(std::time::Duration::from_secs(90), put).await.expect("nobody hangs");
                 let told = told.unwrap();
-                let held = |view: &MatchView| view.stage == Stage::Matched;
+                let held = |view: &MatchView| view.stage == MatchStage::Matched;
                 assert!(told.as_ref().is_err() || told.as_ref().is_ok_and(|view| view.as_ref().is_some_and(held)));
             }
             drop(maker);

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::task::JoinHandle;
 use wayleave_core::ids::Token;
-use wayleave_core::matches::{Ask, Effect, Exit, Found, Input, Instance, Labels, Make, RuntimeKind, StepId, Verdict};
+use wayleave_core::matches::{
+    Effect, Exit, Input, Instance, Labels, Make, RuntimeKind, StepId, Verdict, WorkerAsk, WorkerFound,
+};
 use wayleave_core::names::{PoolName, SiteName};
 use wayleave_core::time::Millis;
 use wayleave_shard::matches::Matches;
@@ -140,7 +142,7 @@ impl Site {
             }
             Effect::List { since, .. } => {
                 let own = inner.workers.iter().filter(|((of, _), _)| *of == pool);
-                let found = own.map(|(_, worker)| Found {
+                let found = own.map(|(_, worker)| WorkerFound {
                     worker: worker.labels.worker,
                     generation: worker.labels.generation,
                     instance: Some(worker.instance.clone()),
@@ -167,11 +169,11 @@ impl Site {
 }
 
 impl Inner {
-    fn worker_at(&mut self, ask: &Ask) -> Option<&mut Running> {
+    fn worker_at(&mut self, ask: &WorkerAsk) -> Option<&mut Running> {
         self.workers.values_mut().find(|worker| worker.instance.address == ask.address)
     }
 
-    fn reserve(&mut self, ask: &Ask) -> Verdict {
+    fn reserve(&mut self, ask: &WorkerAsk) -> Verdict {
         let Some(worker) = self.worker_at(ask) else { return Verdict::Unknown("nobody listens".into()) };
         let full = worker.held.len() >= worker.slots && !worker.held.contains_key(&*ask.client);
         if !full {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use wayleave_core::limits::{MATCH_PARK_MAX, PARKED_MATCHES_MAX};
-use wayleave_core::matches::{PoolSpec, Stage};
+use wayleave_core::matches::{MatchStage, PoolSpec};
 
 use super::*;
 
@@ -14,11 +14,11 @@ async fn a_put_waits_as_long_as_it_said_and_is_then_told_where_it_is() {
     for wait in [0, 100, MATCH_PARK_MAX.0, 3 * MATCH_PARK_MAX.0 + 7] {
         let begun = Instant::now();
         let view = put(&matches, "a", Millis(wait)).await.unwrap().unwrap();
-        assert_eq!((view.stage, view.position), (Stage::Queued, Some(1)));
+        assert_eq!((view.stage, view.position), (MatchStage::Queued, Some(1)));
         let waited = begun.elapsed();
         assert!(waited >= Duration::from_millis(wait) && waited < Duration::from_millis(wait + 50), "{waited:?}");
         let looked = matches.look(pool(), asker("a"), Millis(wait)).await.unwrap().unwrap();
-        assert_eq!(looked.stage, Stage::Queued);
+        assert_eq!(looked.stage, MatchStage::Queued);
     }
 }
 
@@ -43,7 +43,7 @@ async fn a_put_that_waits_is_answered_as_soon_as_there_is_a_worker() {
     let _maker = site.serve(&matches);
     for call in [waiting, looking] {
         let view = call.await.unwrap().unwrap().unwrap();
-        assert_eq!((view.stage, view.verified), (Stage::Matched, true));
+        assert_eq!((view.stage, view.verified), (MatchStage::Matched, true));
     }
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
 }
@@ -57,7 +57,7 @@ async fn a_new_pool_knows_the_sites_whose_makers_wait() {
     pass(7_000).await;
     let begun = Instant::now();
     matches.set_pool(pool(), settings(spec())).await.unwrap();
-    assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);
+    assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, MatchStage::Matched);
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
 }
 
@@ -68,7 +68,7 @@ async fn a_put_that_waits_for_the_word_of_a_worker_does_not_queue_a_client_that_
         let (_world, matches) = world(2, spec()).await;
         let site = Site::new("s");
         let _maker = site.serve(&matches);
-        assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, Stage::Matched);
+        assert_eq!(put(&matches, "a", LONG).await.unwrap().unwrap().stage, MatchStage::Matched);
         pass(3_000).await;
         site.lose(&["check"]);
         let waiting = tokio::spawn({
@@ -120,7 +120,7 @@ async fn a_put_that_waits_when_its_worker_dies_gets_another_one() {
     pass(2_000).await;
     assert!(!second.is_finished());
     matches.tell(site.crash(&pool())).await.unwrap();
-    assert_eq!(second.await.unwrap().unwrap().unwrap().stage, Stage::Matched);
+    assert_eq!(second.await.unwrap().unwrap().unwrap().stage, MatchStage::Matched);
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +142,7 @@ async fn a_matched_client_is_confirmed_by_its_worker_or_shown_unverified_in_time
     pass(2_000).await;
     let begun = Instant::now();
     let view = look().await.unwrap().unwrap();
-    assert!(!view.verified && view.stage == Stage::Matched && view.matched == first.matched);
+    assert!(!view.verified && view.stage == MatchStage::Matched && view.matched == first.matched);
     assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
     site.lose(&[]);
     pass(2_000).await;
@@ -151,7 +151,7 @@ async fn a_matched_client_is_confirmed_by_its_worker_or_shown_unverified_in_time
     site.lock().workers.values_mut().for_each(|worker| worker.held.clear());
     pass(2_000).await;
     let again = put(&matches, "a", LONG).await.unwrap().unwrap();
-    assert!(again.verified && again.stage == Stage::Matched);
+    assert!(again.verified && again.stage == MatchStage::Matched);
     assert_ne!(again.matched.unwrap().token, first.matched.unwrap().token);
     assert_eq!(site.held(), 1);
 }
@@ -167,10 +167,14 @@ async fn a_failure_is_told_once_to_all_who_wait_for_it() {
         .collect();
     for call in waiting {
         let view = call.await.unwrap().unwrap().unwrap();
-        assert_eq!(view.stage, Stage::Failed, "{view:?}");
+        assert_eq!(view.stage, MatchStage::Failed, "{view:?}");
         assert!(view.why.to_string().contains("no node can start workers"), "{}", view.why);
     }
-    assert_eq!(put(&matches, "a", NOW).await.unwrap().unwrap().stage, Stage::Queued, "the next call queues it anew");
+    assert_eq!(
+        put(&matches, "a", NOW).await.unwrap().unwrap().stage,
+        MatchStage::Queued,
+        "the next call queues it anew"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +190,7 @@ async fn past_the_bound_of_parked_calls_a_call_is_answered_as_things_are() {
     pass(500).await;
     let begun = Instant::now();
     let view = put(&matches, "late", Millis(3_000)).await.unwrap().unwrap();
-    assert_eq!((view.stage, view.position), (Stage::Queued, Some(PARKED_MATCHES_MAX + 1)));
+    assert_eq!((view.stage, view.position), (MatchStage::Queued, Some(PARKED_MATCHES_MAX + 1)));
     assert!(begun.elapsed() < Duration::from_millis(500));
     // Callers that leave make room, which is looked for every 100 ms.
     waiting.iter().take(10).for_each(tokio::task::JoinHandle::abort);
@@ -195,6 +199,6 @@ async fn past_the_bound_of_parked_calls_a_call_is_answered_as_things_are() {
     put(&matches, "later", Millis(1_000)).await.unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(1_000));
     for call in waiting.into_iter().skip(10) {
-        assert_eq!(call.await.unwrap().unwrap().unwrap().stage, Stage::Queued);
+        assert_eq!(call.await.unwrap().unwrap().unwrap().stage, MatchStage::Queued);
     }
 }

@@ -2,7 +2,7 @@
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::limits::ASK_TIME;
-use wayleave_core::matches::{Answer, Call, Input, MatchView, Stage, State, Verdict};
+use wayleave_core::matches::{Answer, Call, Input, MatchStage, MatchView, State, Verdict};
 use wayleave_core::names::PoolName;
 use wayleave_core::time::Time;
 
@@ -92,7 +92,7 @@ impl Pools {
                     self.turn.answer(call.reply, Ok(Waited::Now(failure.clone())));
                     continue;
                 }
-                failure = view.clone().filter(|view| view.stage == Stage::Failed).map(Box::new);
+                failure = view.clone().filter(|view| view.stage == MatchStage::Failed).map(Box::new);
                 self.client_call(call, now);
             }
         }
@@ -156,7 +156,7 @@ impl Pools {
 
 /// Whether a call that waits for a worker goes on waiting.
 const fn is_waiting(view: &MatchView) -> bool {
-    matches!(view.stage, Stage::Queued | Stage::Making)
+    matches!(view.stage, MatchStage::Queued | MatchStage::Making)
 }
 
 pub(super) fn odd_answer() -> Refusal {

@@ -11,7 +11,7 @@ fn list(site: &str, since: u64) -> Effect {
 }
 
 fn ask(client: &str, token: u8, until: Time) -> Effect {
-    Effect::Reserve(wayleave_core::matches::Ask {
+    Effect::Reserve(wayleave_core::matches::WorkerAsk {
         client: client.into(),
         caller: None,
         worker: WorkerNo(1),

@@ -2,7 +2,7 @@
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::limits::{LISTING_LOOKS, ORDERS_WAIT_MAX, POOLS_MAX, TELL_MAX};
-use wayleave_core::matches::{self, Answer, Asker, Call, Input, Lack, RuntimeKind, Settings, Stage, State};
+use wayleave_core::matches::{self, Answer, Asker, Call, Input, Lack, MatchStage, RuntimeKind, Settings, State};
 use wayleave_core::names::{ClientName, PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 
@@ -229,7 +229,7 @@ fn pool_told(answer: Answer) -> CallResult<Box<matches::PoolView>> {
 }
 
 /// A slice of a pool's matches. It may be short or empty: then none of those it looked at is in that stage.
-fn page(state: &State, stage: Option<Stage>, after: Option<&ClientName>, most: usize) -> MatchPage {
+fn page(state: &State, stage: Option<MatchStage>, after: Option<&ClientName>, most: usize) -> MatchPage {
     let mut seen = state.matches(after, most.clamp(1, LISTING_LOOKS));
     let next = seen.last().map(|(client, _)| client.clone());
     let more = next.as_ref().is_some_and(|last| !state.matches(Some(last), 1).is_empty());

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 use wayleave_core::ids::ShardId;
 use wayleave_core::limits::ASK_TIME;
-use wayleave_core::matches::{Ask, Asker, Effect, Input, Instance, PoolSpec, RuntimeKind, Stage, Verdict};
+use wayleave_core::matches::{Asker, Effect, Input, Instance, MatchStage, PoolSpec, RuntimeKind, Verdict, WorkerAsk};
 use wayleave_core::names::PoolName;
 use wayleave_core::time::{Millis, Time};
 
@@ -80,7 +80,7 @@ impl Desk {
     }
 
     /// Carries out what is ordered, but for checks, which are returned.
-    fn work(&mut self) -> Vec<Ask> {
+    fn work(&mut self) -> Vec<WorkerAsk> {
         let mut checks = Vec::new();
         loop {
             let orders = self.poll();
@@ -111,7 +111,7 @@ impl Desk {
 }
 
 /// Stage, and whether the worker confirmed it; none if the call is still parked.
-fn told(answer: &mut Answer) -> Option<Option<(Stage, bool)>> {
+fn told(answer: &mut Answer) -> Option<Option<(MatchStage, bool)>> {
     match answer.try_recv() {
         Ok(Ok(MatchResponse::Waited(Waited::Now(view)))) => Some(view.map(|view| (view.stage, view.verified))),
         Err(oneshot::error::TryRecvError::Empty) => None,
@@ -122,12 +122,12 @@ fn told(answer: &mut Answer) -> Option<Option<(Stage, bool)>> {
 #[test]
 fn a_put_that_goes_on_waiting_queues_nobody_who_was_cancelled_between_its_parts() {
     let mut desk = Desk::new();
-    assert_eq!(told(&mut desk.put(0, false)), Some(Some((Stage::Queued, false))));
-    assert_eq!(told(&mut desk.put(0, true)), Some(Some((Stage::Queued, false))), "it goes on");
+    assert_eq!(told(&mut desk.put(0, false)), Some(Some((MatchStage::Queued, false))));
+    assert_eq!(told(&mut desk.put(0, true)), Some(Some((MatchStage::Queued, false))), "it goes on");
     desk.ask(MatchCall::Cancel { pool: pool(), asker: asker(), token: None });
     assert_eq!(told(&mut desk.put(4_000, true)), Some(None));
     assert_eq!(told(&mut desk.look()), Some(None), "it is not queued again");
-    assert_eq!(told(&mut desk.put(0, false)), Some(Some((Stage::Queued, false))), "a new call queues it");
+    assert_eq!(told(&mut desk.put(0, false)), Some(Some((MatchStage::Queued, false))), "a new call queues it");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_check_answers_the_calls_that_came_before_it_was_sent_and_no_later_one() {
     let mut desk = Desk::new();
     let mut put = desk.put(4_000, false);
     assert!(desk.work().is_empty());
-    assert_eq!(told(&mut put), Some(Some((Stage::Matched, true))));
+    assert_eq!(told(&mut put), Some(Some((MatchStage::Matched, true))));
     desk.now = desk.now.after(Millis(2_000));
     let (mut first, early) = (desk.look(), desk.work());
     desk.now = desk.now.after(Millis(100));
@@ -143,10 +143,10 @@ fn a_check_answers_the_calls_that_came_before_it_was_sent_and_no_later_one() {
     let ([early], [late]) = (early.as_slice(), late.as_slice()) else { panic!("one check each") };
     assert_eq!((told(&mut first), told(&mut second)), (None, None), "both are parked");
     desk.tell(early.checked(Verdict::Yes));
-    assert_eq!(told(&mut first), Some(Some((Stage::Matched, true))));
+    assert_eq!(told(&mut first), Some(Some((MatchStage::Matched, true))));
     assert_eq!(told(&mut second), None, "that answer may be older than the call");
     desk.tell(late.checked(Verdict::Unknown("500".into())));
-    assert!(matches!(told(&mut second), Some(Some((Stage::Matched, _)))));
+    assert!(matches!(told(&mut second), Some(Some((MatchStage::Matched, _)))));
 }
 
 #[test]
@@ -158,12 +158,12 @@ fn a_check_that_is_answered_too_late_changes_nothing() {
     let (mut look, checks) = (desk.look(), desk.work());
     desk.now = desk.now.after(ASK_TIME);
     desk.turn();
-    assert_eq!(told(&mut look), Some(Some((Stage::Matched, false))), "nobody has confirmed it");
+    assert_eq!(told(&mut look), Some(Some((MatchStage::Matched, false))), "nobody has confirmed it");
     let [check] = checks.as_slice() else { panic!("one check") };
     let (reply, _answer) = oneshot::channel();
     desk.pools.handle(MatchCall::Tell(vec![(pool(), check.checked(Verdict::No))]), reply, desk.now);
     assert_eq!(desk.turn(), 0, "a plain no, and no row changes");
-    assert!(matches!(told(&mut desk.look()), None | Some(Some((Stage::Matched, _)))));
+    assert!(matches!(told(&mut desk.look()), None | Some(Some((MatchStage::Matched, _)))));
 }
 
 #[test]

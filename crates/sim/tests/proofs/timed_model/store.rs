@@ -6,8 +6,8 @@ use wayleave_api::roles::HeartbeatResponse;
 use wayleave_core::ids::Token;
 use wayleave_core::metadata::Metadata;
 use wayleave_core::roles::{
-    Ask, Candidate, Facts, Mode, Origin, Outcome, Peer, RoleChanges, RoleRow, RoleSettings, StandbyRow, Writes,
-    heartbeat, release, set,
+    Candidate, Facts, HeartbeatCall, Mode, Origin, Outcome, Peer, RoleChanges, RoleRow, RoleSettings, StandbyRow,
+    Writes, heartbeat, release, set,
 };
 use wayleave_core::settings::Change;
 use wayleave_core::time::{Millis, Time};
@@ -169,7 +169,7 @@ impl Store {
         let token = beat.token.as_deref().map(|token| Token::parse(token).expect("a token of this store"));
         let mut facts = self.facts(real_ms);
         let take_over = beat.take_over.map(|bid| bid.try_into().expect("numbers that a reader can hold"));
-        let ask = Ask { candidate, token, heard: beat.heard, take_over, slot: None };
+        let ask = HeartbeatCall { candidate, token, heard: beat.heard, take_over, slot: None };
         self.fault.spoil(&mut facts, &ask);
         let decided = match heartbeat(&facts, &ask, u128::from(self.grants) + 1) {
             Ok(decided) => decided,
@@ -248,7 +248,7 @@ impl Store {
 
 impl Fault {
     /// Makes the core decide as if it had that fault.
-    fn spoil(self, facts: &mut Facts, ask: &Ask) {
+    fn spoil(self, facts: &mut Facts, ask: &HeartbeatCall) {
         let Some(term) = facts.row.as_mut().and_then(|row| row.term.as_mut()) else { return };
         if term.expires_at > facts.now || term.holder.uuid == ask.candidate.uuid {
             return;
