@@ -8,8 +8,8 @@ use wayleave_workers::builder::{Builder, Config, Counts};
 use wayleave_workers::crawler::Until;
 
 use super::progress::Progress;
-use super::stopped;
-use super::worker_args::{WorkerArgs, check_refused};
+use super::worker_args::{Opened, WorkerArgs, check_refused};
+use super::{note_unknown, stopped};
 use crate::exit::{self, Ended};
 use crate::output::{self, counted, size, span};
 use crate::remote::Remote;
@@ -65,7 +65,10 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     start_logging(LogForm::Text, &args.worker.log_level)?;
     let stop = stopped("finishing the chunks in hand")?;
     let client = remote.patient().await?;
-    let (store, address) = args.worker.open(&args.store).await?;
+    let Opened { store, address, lock: _lock } = args.worker.open(&args.store).await?;
+    if !args.until_idle {
+        note_unknown(&remote, args.crawl.as_deref()).await?;
+    }
     let (registration, pause) =
         args.worker.register(&client, MachineType::Builder, address, store.folder(), &stop).await?;
     let until = match (args.once, args.until_idle) {

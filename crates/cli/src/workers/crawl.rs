@@ -13,8 +13,8 @@ use wayleave_workers::scope::Reach;
 use wayleave_workers::store::Store;
 
 use super::progress::{Progress, rate};
-use super::stopped;
-use super::worker_args::{WorkerArgs, check_refused};
+use super::worker_args::{Opened, WorkerArgs, check_refused};
+use super::{note_unknown, stopped};
 use crate::exit::{self, Ended, Usage};
 use crate::output::{self, counted, size, span};
 use crate::remote::Remote;
@@ -94,14 +94,17 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let stop = stopped("finishing what is being fetched")?;
     let client = remote.patient().await?;
     let setting = args.store.clone().or_else(|| (!args.single).then(|| "wayleave-pages".to_owned()));
-    let (store, address) = match &setting {
+    let (store, address, _lock) = match &setting {
         Some(setting) => {
-            let (store, address) = args.worker.open(setting).await?;
-            (Some(store), address)
+            let Opened { store, address, lock } = args.worker.open(setting).await?;
+            (Some(store), address, lock)
         }
-        None => (None, args.worker.open_without_store().await?),
+        None => (None, args.worker.open_without_store().await?, None),
     };
     seed(&remote, &args).await?;
+    if !args.until_idle {
+        note_unknown(&remote, args.crawl.as_deref()).await?;
+    }
     let folder = store.as_ref().and_then(Store::folder);
     let (registration, pause) = args.worker.register(&client, MachineType::Crawler, address, folder, &stop).await?;
     let crawler = Crawler::new(client, args.config(), store, stop, pause)?;

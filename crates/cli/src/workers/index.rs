@@ -8,6 +8,7 @@ use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 use wayleave_api::fleet::MachineType;
 use wayleave_workers::fleet::{self, Orders, Registration};
+use wayleave_workers::folder_lock::FolderLock;
 use wayleave_workers::index_server::{self, ChunkFiles, Config};
 use wayleave_workers::pause;
 use wayleave_workers::store::Store;
@@ -65,6 +66,8 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     start_logging(LogForm::Text, &args.worker.log_level)?;
     let stop = stopped("stopping")?;
     let client = remote.patient().await?;
+    // First of all: the folder of another server must not be changed.
+    let _lock = FolderLock::of_folder(&args.data)?;
     let id = args.worker.id_of(&args.data)?;
     let listening = args.worker.listen(Some(&args.data)).await?;
     let address = listening.address();
