@@ -83,8 +83,15 @@ fn operators_list_show_skip_and_retry_and_are_helped_where_they_err() {
     assert_eq!(late.code, 4, "{}", late.err);
     assert_eq!(server.run(&["chunks", "retry", id]).ok(), format!("chunk {id} is crawling\n"));
 
+    server.run(&["crawls", "delete", "news", "--yes"]).ok();
+    let deleted = server.run(&["chunks", "--crawl", "news"]).ok();
+    assert!(deleted.contains("its crawl was deleted"), "{deleted}");
     for (args, code, hint) in [
-        (&["chunks", "show", "x"][..], 2, "`wayleave chunks` lists them"),
+        (&["chunks", "retry", id][..], 4, "its crawl was deleted"),
+        (&["chunks", "--crawl", "nwes"], 3, "nwes"),
+        (&["crawl", "--crawl", "nwes", "--single", "--until-idle"], 3, "nwes"),
+        (&["crawl", "--crawl", "nwes", "--single", "--once"], 3, "crawl 'nwes' does not exist: waiting"),
+        (&["chunks", "show", "x"], 2, "`wayleave chunks` lists them"),
         (&["chunks", "show", "77"], 3, "chunk '77' is not known"),
         (&["chunks", "--state", "done"], 2, "set-aside"),
         (&["chunks", "complete", id, "--token", "x"], 2, "not a token"),
