@@ -126,12 +126,17 @@ impl ChunkRow {
             }
             (ChunkState::Crawling, None) => {
                 let ready = self.ready_at(frontier);
-                let waits = match ready {
-                    Some(at) if at <= now => "a crawler is awaited",
-                    Some(_) => "it is offered again when its groups may be visited",
-                    None => "a group of its links is busy or paused",
+                let hindered = || self.leases().find_map(|token| frontier.link_hindrance(token));
+                let (waits, until) = match (ready, hindered()) {
+                    (Some(at), _) if at <= now => ("a crawler is awaited".to_owned(), Some(now)),
+                    (Some(at), None) => ("it is offered again when its groups may be visited".to_owned(), Some(at)),
+                    (Some(at), Some((why, _))) => {
+                        (format!("it is offered again when its groups may be visited: {why}"), Some(at))
+                    }
+                    (None, Some((why, until))) => (format!("a group of its links is not free: {why}"), until),
+                    (None, None) => ("a group of its links is busy or paused".to_owned(), None),
                 };
-                (format!("{waits}{}", again()), ready.map(|at| at.max(now)))
+                (format!("{waits}{}", again()), until)
             }
             (ChunkState::Crawled, _) | (ChunkState::Building, None) => {
                 (format!("its links are fetched; an index builder is awaited{}", again()), None)
