@@ -52,7 +52,8 @@ enum Command {
         #[arg(value_parser = values::chunk)]
         id: String,
     },
-    /// Give a chunk up that is not built: its worker's token ends, and URLs that it has not fetched are marked as failed
+    /// Give a chunk up: its worker's token ends, and URLs that it has not fetched are marked as failed; a built one leaves the
+    /// index
     Skip {
         /// Its id
         #[arg(value_parser = values::chunk)]

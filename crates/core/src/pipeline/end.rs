@@ -223,7 +223,7 @@ impl State {
                 return Err(wrong("retried", remedy));
             }
             (OperatorAction::Skip, ChunkState::Built) => {
-                return Err(wrong("skipped", "it is built, and nothing is left to do"));
+                return Err(wrong("skipped", "it is built and about to be placed; try again in a moment"));
             }
             (OperatorAction::Skip, ChunkState::Skipped) => return Ok(ChunkState::Skipped),
             (OperatorAction::Skip, _) => {
