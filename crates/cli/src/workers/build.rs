@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use wayleave_api::fleet::MachineType;
-use wayleave_workers::builder::{Builder, Config, Counts};
+use wayleave_workers::builder::{Builder, Config, Counts, Error};
 use wayleave_workers::crawler::Until;
 
 use super::progress::Progress;
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, default_value = "wayleave-indexes", value_name = "FOLDER|URL")]
     store: String,
     /// Chunks to claim at once
-    #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = values::between::<u64>(1, 100))]
     chunks: u64,
     /// Time of a lease; it is renewed while the work goes on
     #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span)]
@@ -92,7 +92,11 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     tell(&remote, &counts(), begun)?;
     check_refused(&registration)?;
     registration.leave().await;
-    ended?;
+    match ended {
+        // As itself: it has an exit code.
+        Err(Error::Server(error)) => return Err(error.into()),
+        ended => ended?,
+    }
     if args.once && counts() == Counts::default() {
         return Err(Ended { code: exit::NOT_FOUND, message: "there was nothing to build".to_owned() }.into());
     }

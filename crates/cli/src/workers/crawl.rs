@@ -50,7 +50,7 @@ pub struct Args {
     /// Add this URL first; may be repeated
     #[arg(long, value_name = "URL")]
     seed: Vec<Url>,
-    /// How far to follow links: the hosts of the seeds, their domains, or any
+    /// How far to follow links: on the host of their page and of every --seed of this process, in their domains, or any
     #[arg(long, default_value = "host", value_name = "host|domain|any")]
     scope: Reach,
     /// Folder or URL to store pages in [default: wayleave-pages, none with --single]
@@ -60,10 +60,10 @@ pub struct Args {
     #[arg(long)]
     single: bool,
     /// Chunks or visits to work on at once
-    #[arg(long, default_value_t = 4, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=64))]
+    #[arg(long, default_value_t = 4, value_name = "NUMBER", value_parser = values::between::<u64>(1, 64))]
     tasks: u64,
     /// Links of a chunk, each of another group, or URLs of a visit
-    #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = values::between::<u64>(1, 1000))]
     links: u64,
     /// Time of a lease; it is renewed while the work goes on
     #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span)]
@@ -125,6 +125,8 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     registration.leave().await;
     match ended {
         Err(Error::SetUp(why)) => Err(Usage(format!("{why} (--contact)")).into()),
+        // As itself: it has an exit code.
+        Err(Error::Server(error)) => Err(error.into()),
         Err(error) => Err(error.into()),
         Ok(()) if args.once && counts == Counts::default() => {
             Err(Ended { code: exit::NOT_FOUND, message: "there was nothing to fetch".to_owned() }.into())

@@ -42,10 +42,10 @@ pub struct Args {
     #[arg(long, default_value = "wayleave-index", value_name = "FOLDER")]
     data: PathBuf,
     /// Row of this server
-    #[arg(long, default_value_t = 0, value_name = "0-63", value_parser = clap::value_parser!(u64).range(0..=63))]
+    #[arg(long, default_value_t = 0, value_name = "0-63", value_parser = values::between::<u64>(0, 63))]
     row: u64,
     /// Share of the chunks of its row, relative to other servers
-    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = values::between::<u64>(1, 1_000_000))]
     capacity: u64,
     /// How often to look for chunks to fetch or to drop
     #[arg(long, default_value = "1s", value_name = "SPAN", value_parser = values::span)]
