@@ -13,7 +13,7 @@
 //! warns and goes on without one.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::digest::sha256;
@@ -22,7 +22,7 @@ use crate::digest::sha256;
 #[derive(Debug)]
 #[must_use = "the lock ends when it is dropped"]
 pub struct FolderLock {
-    _file: Option<File>,
+    file: Option<File>,
 }
 
 /// Why a folder cannot be used.
@@ -42,7 +42,7 @@ pub enum Error {
         holder: String,
     },
     /// An index server runs in it.
-    #[error("another index server runs with the folder {}{holder}: stop it, or give this one another --data", folder.display())]
+    #[error("an index server already runs with the folder {}{holder}: stop it, or give this one another --data", folder.display())]
     Folder {
         /// The folder.
         folder: PathBuf,
@@ -79,6 +79,14 @@ impl FolderLock {
         let taken = |holder| Error::Folder { folder: folder.to_owned(), holder };
         lock(folder, &folder.join(".lock"), File::try_lock, taken)
     }
+
+    /// Notes the name of the worker for the error of a second one: an index server reads its name from the folder, which it
+    /// must lock before.
+    pub fn note(&mut self, id: &str) {
+        if let Some(file) = &mut self.file {
+            note(file, Some(id));
+        }
+    }
 }
 
 fn lock(
@@ -99,14 +107,27 @@ fn lock(
                 folder = %folder.display(), error = %error,
                 "the folder cannot be locked: a second worker with the same name and folder would not be noticed"
             );
-            return Ok(FolderLock { _file: None });
+            return Ok(FolderLock { file: None });
         }
         Err(TryLockError::Error(error)) => return Err(wrong(error)),
     }
+    note(&mut file, None);
+    Ok(FolderLock { file: Some(file) })
+}
+
+/// Says who has the lock. On a full disk it is held without a note: an index server can still serve what it has.
+fn note(file: &mut File, id: Option<&str>) {
+    if let Err(error) = write_note(file, id) {
+        tracing::warn!(error = %error, "the lock of the folder cannot say who has it");
+    }
+}
+
+fn write_note(file: &mut File, id: Option<&str>) -> io::Result<()> {
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let note = format!("process {} on {machine}\n", std::process::id());
-    file.set_len(0).and_then(|()| file.write_all(note.as_bytes())).map_err(wrong)?;
-    Ok(FolderLock { _file: Some(file) })
+    let id = id.map(|id| format!("'{id}', ")).unwrap_or_default();
+    file.set_len(0)?;
+    file.seek(io::SeekFrom::Start(0))?;
+    file.write_all(format!("{id}process {} on {machine}\n", std::process::id()).as_bytes())
 }
 
 /// What the holder of a lock has noted.
@@ -148,9 +169,12 @@ mod tests {
     fn an_index_server_has_its_folder_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("index");
-        let _first = FolderLock::of_folder(&path).unwrap();
+        let mut first = FolderLock::of_folder(&path).unwrap();
         let refused = FolderLock::of_folder(&path).unwrap_err().to_string();
         assert!(refused.contains(path.to_str().unwrap()) && refused.contains("--data"), "{refused}");
+        first.note("index-1");
+        let refused = FolderLock::of_folder(&path).unwrap_err().to_string();
+        assert!(refused.contains(&format!("('index-1', process {} on ", std::process::id())), "{refused}");
     }
 
     /// As on NFS.
@@ -160,6 +184,6 @@ mod tests {
         let try_lock = |_: &File| Err(TryLockError::Error(rustix::io::Errno::NOLCK.into()));
         let taken = |_| unreachable!("it is not taken");
         let locked = lock(folder.path(), &folder.path().join(".lock"), try_lock, taken).unwrap();
-        assert!(locked._file.is_none());
+        assert!(locked.file.is_none());
     }
 }

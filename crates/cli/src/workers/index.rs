@@ -67,8 +67,9 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let stop = stopped("stopping")?;
     let client = remote.patient().await?;
     // First of all: the folder of another server must not be changed.
-    let _lock = FolderLock::of_folder(&args.data)?;
+    let mut lock = FolderLock::of_folder(&args.data)?;
     let id = args.worker.id_of(&args.data)?;
+    lock.note(&id);
     let listening = args.worker.listen(Some(&args.data)).await?;
     let address = listening.address();
     let folder = args.data.clone();
