@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::names::{self, CrawlName};
-use wayleave_core::pipeline::{request, row, view};
+use wayleave_core::pipeline::{link_view, request, row, view};
 use wayleave_core::redact;
 
 use crate::artifact::Artifact;
 use crate::placements::Placement;
+use crate::urls::UrlState;
 use crate::{BadValue, Timestamp};
 
 /// A stage of work that is claimed.
@@ -96,7 +97,7 @@ pub struct ListChunksQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(inline)]
     pub state: Option<ChunkState>,
-    /// Only those of this crawl.
+    /// Only those of this crawl, also if it was deleted; none if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crawl: Option<String>,
     /// The `next` of the previous page; absent for the first page.
@@ -132,6 +133,51 @@ pub struct ChunkLinks {
     pub crawled: u64,
     /// Gone, failed, or to be tried again later.
     pub error: u64,
+}
+
+/// What became of a link in its chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChunkLinkState {
+    /// Not reported yet.
+    Crawling,
+    /// Fetched.
+    Crawled,
+    /// Gone, failed, or to be tried again later.
+    Error,
+    /// The chunk ended before it was fetched.
+    GivenUp,
+    /// It left the chunk: it went back to its queue, or was deleted.
+    Left,
+}
+
+/// A link of a chunk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChunkLink {
+    /// Its URL.
+    pub url: String,
+    /// What became of it in this chunk.
+    pub state: ChunkLinkState,
+    /// The state of its URL by now; null if it was deleted, or its host has moved to another shard.
+    pub url_state: Option<UrlState>,
+    /// The HTTP status of its last visit; null if none was reported.
+    pub status: Option<u16>,
+    /// Attempts at its URL without a result.
+    pub attempts: u32,
+}
+
+impl From<link_view::LinkView> for ChunkLink {
+    fn from(link: link_view::LinkView) -> Self {
+        let state = match link.outcome {
+            link_view::LinkOutcome::Open => ChunkLinkState::Crawling,
+            link_view::LinkOutcome::Fetched => ChunkLinkState::Crawled,
+            link_view::LinkOutcome::Failed => ChunkLinkState::Error,
+            link_view::LinkOutcome::GivenUp => ChunkLinkState::GivenUp,
+            link_view::LinkOutcome::Left => ChunkLinkState::Left,
+        };
+        let (url, url_state) = (link.url.into(), link.url_state.map(UrlState::from));
+        Self { url, state, url_state, status: link.status, attempts: link.attempts }
+    }
 }
 
 /// What the stages of a chunk have left behind.
@@ -173,6 +219,12 @@ pub struct Chunk {
     pub since: Timestamp,
     /// Its links, counted.
     pub links: ChunkLinks,
+    /// Its links, those that failed first, at most 100; absent in listings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_list: Option<Vec<ChunkLink>>,
+    /// How many links are not in `link_list`; absent in listings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links_more: Option<u64>,
     /// What its stages have left behind.
     pub artifacts: ChunkArtifacts,
     /// Why its last attempt ended without a result; null if none did.
@@ -207,6 +259,8 @@ impl From<view::ChunkView> for Chunk {
             created_at: Timestamp(view.created_at),
             since: Timestamp(view.since),
             links: ChunkLinks { crawling: view.crawling, crawled: view.crawled, error: view.error },
+            links_more: view.link_list.is_some().then_some(view.links_more),
+            link_list: view.link_list.map(|links| links.into_iter().map(ChunkLink::from).collect()),
             artifacts,
             last_error: view.last_error,
             placements: view.placements.map(|copies| copies.into_iter().map(Placement::from).collect()),
@@ -215,9 +269,12 @@ impl From<view::ChunkView> for Chunk {
 }
 
 impl Chunk {
-    /// The same without user names and passwords in the locations of its artifacts.
+    /// The same without user names and passwords in its URLs and in the locations of its artifacts.
     #[must_use]
     pub fn redacted(mut self) -> Self {
+        for link in self.link_list.iter_mut().flatten() {
+            link.url = redact::owned_url(std::mem::take(&mut link.url));
+        }
         for artifact in [&mut self.artifacts.crawl, &mut self.artifacts.build].into_iter().flatten() {
             artifact.location = redact::owned_url(std::mem::take(&mut artifact.location));
         }

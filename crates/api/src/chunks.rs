@@ -15,7 +15,8 @@ use crate::bad_value::{BadValue, TooMany, between};
 use crate::bounded::bounded;
 use crate::bounded_int::whole;
 pub use crate::chunk_list::{
-    Chunk, ChunkArtifacts, ChunkLinks, ChunkState, ListChunksQuery, ListChunksResponse, Stage,
+    Chunk, ChunkArtifacts, ChunkLink, ChunkLinkState, ChunkLinks, ChunkState, ListChunksQuery, ListChunksResponse,
+    Stage,
 };
 use crate::metadata::Metadata;
 use crate::object;
@@ -237,7 +238,8 @@ pub struct ClaimChunksResponse {
     /// The chunks, each with its own token.
     pub chunks: Vec<ClaimedChunk>,
     /// Whether the requested crawl is finished: no link of it is handed out or can become due, so a crawler may exit.
-    /// Only with an empty list, for stage `crawl` with a `crawl` in the request; absent if false.
+    /// Only with an empty list, for stage `crawl` with a `crawl` in the request; absent if false. A crawl that is not known,
+    /// or was deleted, is not finished: its first link may still come. `GET /v1/crawls/{crawl}` tells whether it is known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub finished: bool,

@@ -180,12 +180,21 @@ pub struct LiveVisit {
     pub holder: String,
     /// When its lease expires, unless it is released or renewed before.
     pub expires_at: Timestamp,
+    /// The chunk that it was for, if that was skipped or its crawl deleted meanwhile: the holder may not know yet. Absent
+    /// otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_chunk: Option<String>,
 }
 
 impl From<view::LiveVisit> for LiveVisit {
     fn from(visit: view::LiveVisit) -> Self {
-        let view::LiveVisit { host, holder, expires_at } = visit;
-        Self { host: host.to_string(), holder: holder.to_string(), expires_at: Timestamp(expires_at) }
+        let view::LiveVisit { host, holder, expires_at, ended_chunk } = visit;
+        Self {
+            host: host.to_string(),
+            holder: holder.to_string(),
+            expires_at: Timestamp(expires_at),
+            ended_chunk: ended_chunk.map(|chunk| chunk.to_string()),
+        }
     }
 }
 
@@ -360,7 +369,12 @@ mod tests {
             group: "big".into(),
             aliased: true,
             standing: view::Standing { state: view::State::Waiting, reason: "delay".into(), ready_at: Some(Time(5)) },
-            visits: vec![view::LiveVisit { host: "b.example".into(), holder: "w".into(), expires_at: Time(6) }],
+            visits: vec![view::LiveVisit {
+                host: "b.example".into(),
+                holder: "w".into(),
+                expires_at: Time(6),
+                ended_chunk: None,
+            }],
             counts: view::Counts { queued: 1, reserved: 2, fetched: 3, gone: 4, failed: 5 },
             queues: vec![],
             settings: PaceSettings { delay: Some(Millis(7)), factor_milli: Some(1), ..PaceSettings::default() },

@@ -98,6 +98,11 @@ impl From<&core::MapRow> for MapRow {
             _ => format!("serves {served} of {chunks} built chunks"),
         };
         let reason = match (row.serving, served) {
+            // A row whose servers have all left is not in the map.
+            _ if row.servers.is_empty() => {
+                let link = if chunks == 0 { "and" } else { "because" };
+                format!("{told}, {link} all its servers have failed; `wayleave fleet` says why")
+            }
             (true, _) => told,
             (false, 0) => format!("{told}: use it when it has fetched some"),
             (false, _) => format!("{told}, and another row has more: use that one until this one has caught up"),
@@ -131,4 +136,22 @@ pub struct MissingChunk {
     pub row: u8,
     /// Rows that do.
     pub also_in: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use wayleave_core::fleet::RowNo;
+
+    use super::*;
+
+    #[test]
+    fn a_row_without_a_live_server_says_so() {
+        let row = |chunks, serving| core::MapRow { row: RowNo(0), chunks, served: 0, serving, servers: Vec::new() };
+        for (row, told) in
+            [(row(2, false), "serves 0 of 2 built chunks, because"), (row(0, true), "no chunk is built yet, and")]
+        {
+            let reason = MapRow::from(&row).reason;
+            assert!(reason.starts_with(told) && reason.contains("all its servers have failed"), "{reason}");
+        }
+    }
 }

@@ -186,7 +186,8 @@ pub struct ReserveGroupsResponse {
     /// The reservations.
     pub reservations: Vec<Reservation>,
     /// Whether the requested crawl is finished: nothing of it is handed out or can become due, so a worker may exit.
-    /// Only with an empty list and a `crawl` in the request; absent if false.
+    /// Only with an empty list and a `crawl` in the request; absent if false. A crawl that is not known, or was deleted, is not
+    /// finished: its first URL may still come. `GET /v1/crawls/{crawl}` tells whether it is known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub finished: bool,

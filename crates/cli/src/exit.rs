@@ -7,7 +7,7 @@ use wayleave_bench::Unreachable;
 use wayleave_client::Error;
 use wayleave_engine_fjall::{OpenError, RestoreError};
 use wayleave_server::server::BindError;
-use wayleave_workers::serving;
+use wayleave_workers::{folder_lock, serving};
 
 /// An error without a code of its own.
 pub const ERROR: u8 = 1;
@@ -117,6 +117,12 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         return match error {
             serving::Error::Listen { .. } => Some(REFUSED),
             serving::Error::Unspecified(_) | serving::Error::Advertise(_) => Some(USAGE),
+        };
+    }
+    if let Some(error) = cause.downcast_ref::<folder_lock::Error>() {
+        return match error {
+            folder_lock::Error::Id { .. } | folder_lock::Error::Folder { .. } => Some(REFUSED),
+            folder_lock::Error::File { .. } => None,
         };
     }
     match cause.downcast_ref::<BindError>()? {

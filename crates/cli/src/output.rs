@@ -119,7 +119,12 @@ pub fn size(bytes: u64) -> String {
 /// The distance of a time from now.
 pub fn relative(at: Timestamp, now: Timestamp) -> String {
     let (at, now) = (at.0.0, now.0.0);
-    if at > now { format!("in {}", span(at - now)) } else { format!("{} ago", span(now - at)) }
+    match now.checked_sub(at) {
+        None => format!("in {}", span(at - now)),
+        // The clocks of a server and of this machine differ by more.
+        Some(0..1_000) => "just now".to_owned(),
+        Some(ago) => format!("{} ago", span(ago)),
+    }
 }
 
 /// An optional time, relative to now.
@@ -187,6 +192,13 @@ mod tests {
         ] {
             assert_eq!(span(ms), want);
         }
+    }
+
+    #[test]
+    fn a_time_less_than_a_second_ago_is_just_now() {
+        let time = |ms| Timestamp(wayleave_core::time::Time(ms));
+        let told = |at: u64| relative(time(at), time(10_000));
+        assert_eq!([9_000, 9_001, 10_000, 10_001].map(told), ["1 s ago", "just now", "just now", "in 1 ms"]);
     }
 
     #[test]

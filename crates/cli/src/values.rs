@@ -22,6 +22,27 @@ pub fn span(text: &str) -> Result<u64, String> {
     u64::try_from(parsed.as_millis()).map_err(|_| wrong())
 }
 
+/// A whole number between two bounds, both included. clap's own parser would tell the upper bound plus one.
+pub fn between<N>(min: u64, max: u64) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync + 'static
+where
+    N: TryFrom<u64> + 'static,
+{
+    move |text: &str| {
+        let wrong = || format!("must be a whole number between {min} and {max}, not '{text}'");
+        let number = text.parse().ok().filter(|number: &u64| (min..=max).contains(number)).ok_or_else(wrong)?;
+        N::try_from(number).map_err(|_| wrong())
+    }
+}
+
+/// How many rows to print.
+///
+/// # Errors
+/// If it is not a number from 1 on.
+pub fn rows(text: &str) -> Result<usize, String> {
+    let rows = text.parse().ok().filter(|rows| *rows > 0);
+    rows.ok_or_else(|| format!("must be a whole number from 1 on, not '{text}'; --all prints all"))
+}
+
 /// A factor.
 ///
 /// # Errors
@@ -94,6 +115,19 @@ mod tests {
         assert_eq!((factor("0"), factor("0.5"), factor("2")), (Ok(0.0), Ok(0.5), Ok(2.0)));
         for text in ["nan", "inf", "-inf", "-1", "1e999", "", "twice"] {
             assert!(factor(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_out_of_its_bounds_is_told_both_of_them() {
+        let row = between::<u8>(0, 63);
+        assert_eq!((row("0"), row("63")), (Ok(0), Ok(63)));
+        for bad in ["64", "-1", "", "1.5"] {
+            assert_eq!(row(bad), Err(format!("must be a whole number between 0 and 63, not '{bad}'")));
+        }
+        assert_eq!(rows("1"), Ok(1));
+        for bad in ["0", "-1", "few"] {
+            assert!(rows(bad).is_err_and(|why| why.contains("from 1 on")), "{bad}");
         }
     }
 

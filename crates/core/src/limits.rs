@@ -69,6 +69,10 @@ pub const LEASE_MS_MIN: u64 = 100;
 pub const CHUNK_LINKS_MAX: usize = 1_000;
 /// Links that one chunk may have had, with those that were replaced.
 pub const CHUNK_LINKS_EVER_MAX: usize = 4_000;
+/// Links of a chunk that its view lists.
+pub const CHUNK_LINKS_SHOWN: usize = 100;
+/// Characters of a URL in a reason.
+pub const REASON_URL_CHARS: usize = 200;
 /// Maximum number of chunks in one request that restores some.
 pub const RESTORE_CHUNKS_MAX: usize = 100;
 /// The greatest number of attempts, losses or indexes of a chunk that is imported.

@@ -12,6 +12,7 @@ pub mod crawler;
 pub mod digest;
 pub mod fetch;
 pub mod fleet;
+pub mod folder_lock;
 mod html;
 pub mod index;
 pub mod index_server;

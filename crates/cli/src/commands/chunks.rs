@@ -1,10 +1,13 @@
 //! `chunks`: list, show, retry, skip; and the calls of a worker, for scripts.
 
-use wayleave_api::chunks::{Artifact, Chunk, ChunkMoved, ChunkState, ListChunksQuery, Stage};
+use wayleave_api::chunks::{
+    Artifact, Chunk, ChunkLink, ChunkLinkState, ChunkMoved, ChunkState, ListChunksQuery, Stage,
+};
 
 use super::chunk_work::{self, ClaimArgs, CompleteArgs, FailArgs, ReportArgs};
 use super::{ListArgs, or_list};
-use crate::output::{self, Table, or_dash, relative, size, when};
+use crate::exit::{Ended, REFUSED};
+use crate::output::{self, Table, counted, or_dash, relative, size, when};
 use crate::remote::Remote;
 use crate::values;
 
@@ -49,7 +52,8 @@ enum Command {
         #[arg(value_parser = values::chunk)]
         id: String,
     },
-    /// Give a chunk up that is not built: its worker's token ends, and URLs that it has not fetched are marked as failed
+    /// Give a chunk up: its worker's token ends, and URLs that it has not fetched are marked as failed; a built one leaves the
+    /// index
     Skip {
         /// Its id
         #[arg(value_parser = values::chunk)]
@@ -139,7 +143,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     match or_list(args.command, args.list, Command::List)? {
         Command::List(args) => list(remote, args).await,
         Command::Show { id } => show(remote, &client.chunk(&id).await?),
-        Command::Retry { id } => moved(remote, &client.retry_chunk(&id).await?),
+        Command::Retry { id } => retried(remote, &client.retry_chunk(&id).await?),
         Command::Skip { id } => moved(remote, &client.skip_chunk(&id).await?),
         Command::Claim(args) => chunk_work::claim(remote, *args).await,
         Command::Report(args) => chunk_work::report(remote, args).await,
@@ -149,16 +153,29 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 }
 
 async fn list(remote: &Remote, args: ListChunksArgs) -> anyhow::Result<()> {
-    remote.check_crawl(args.crawl.as_deref()).await?;
-    let (stage, state) = (args.stage.map(Stage::from), args.state.map(ChunkState::from));
+    let (stage, state, crawl) = (args.stage.map(Stage::from), args.state.map(ChunkState::from), args.crawl.clone());
     let query = ListChunksQuery { stage, state, crawl: args.crawl, ..ListChunksQuery::default() };
     let now = output::now();
     let chunks = args.page.collect(remote.client.all_chunks(query)).await?;
+    if chunks.is_empty() {
+        // Its name may be mistyped. One that was deleted may still have chunks, and is no error then.
+        remote.check_crawl(crawl.as_deref()).await?;
+    }
     output::list(remote.json, ["chunk", "crawl", "state", "since", "links", "attempts", "reason"], &chunks, |chunk| {
         let (id, crawl, state) = (chunk.id.clone(), chunk.crawl.clone(), word(chunk.state));
         let (since, attempts) = (relative(chunk.since, now), chunk.attempts.to_string());
         [id, crawl, state, since, links(chunk), attempts, chunk.reason.clone()]
     })
+}
+
+/// The state of a chunk after a retry, which may have found nothing to offer.
+fn retried(remote: &Remote, chunk: &ChunkMoved) -> anyhow::Result<()> {
+    moved(remote, chunk)?;
+    if chunk.state != ChunkState::Skipped {
+        return Ok(());
+    }
+    let why = "none of its links is left to crawl: their URLs are queued, were fetched since, or were deleted";
+    Err(Ended { code: REFUSED, message: format!("chunk {} is not offered again: {why}", chunk.id) }.into())
 }
 
 /// Prints the state of a chunk after a call.
@@ -198,6 +215,12 @@ fn show(remote: &Remote, chunk: &Chunk) -> anyhow::Result<()> {
     table.row(["worker".into(), or_dash(chunk.worker.as_ref())]);
     table.row(["attempts".into(), chunk.attempts.to_string()]);
     table.row(["links".into(), links(chunk)]);
+    for link in chunk.link_list.iter().flatten() {
+        table.row(["link".into(), told_link(link)]);
+    }
+    if let Some(more @ 1..) = chunk.links_more {
+        table.row(["link".into(), format!("and {more} more, which are not listed")]);
+    }
     table.row(["content".into(), or_dash(chunk.artifacts.crawl.as_ref().map(artifact))]);
     table.row(["index".into(), or_dash(chunk.artifacts.build.as_ref().map(artifact))]);
     table.row(["last error".into(), or_dash(chunk.last_error.as_ref())]);
@@ -207,6 +230,25 @@ fn show(remote: &Remote, chunk: &Chunk) -> anyhow::Result<()> {
         table.row([format!("copy on {}", copy.server), format!("row {}, {state}: {}", copy.row, copy.reason)]);
     }
     table.print()
+}
+
+/// A link, what became of it, and where its URL is now if that says more.
+fn told_link(link: &ChunkLink) -> String {
+    let outcome = match link.state {
+        ChunkLinkState::Crawling => "open",
+        ChunkLinkState::Crawled => "fetched",
+        ChunkLinkState::Error => "failed",
+        ChunkLinkState::GivenUp => "given up",
+        ChunkLinkState::Left => "left the chunk",
+    };
+    let status = link.status.map(|status| format!(", status {status}")).unwrap_or_default();
+    let attempts = match link.attempts {
+        0 => String::new(),
+        n => format!(", {}", counted(n, "attempt")),
+    };
+    let now = link.url_state.map_or_else(|| "deleted or moved to another shard".to_owned(), output::word);
+    let now = if now == outcome { String::new() } else { format!(", now {now}") };
+    format!("{}: {outcome}{status}{attempts}{now}", output::shown(&link.url))
 }
 
 fn artifact(artifact: &Artifact) -> String {

@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use wayleave_api::chunks::{ChunkState, ListChunksQuery};
 use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, PurgeCrawlQuery, RetryPatch, Revisit, SetCrawlRequest};
 use wayleave_api::hosts::DeleteUrlsResponse;
 use wayleave_api::{Code, Patch};
+use wayleave_core::limits::PAGE_MAX;
 
 use super::pace::patch;
 use crate::exit::{Ended, NOT_FOUND, Usage};
@@ -212,9 +214,10 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             // Also if it is gone: a deletion that was cut short may have left chunks of it.
             let answer = client.delete_crawl(&crawl).await?;
             match unknown {
-                Some(error) if answer.deleted == 0 => Err(anyhow::Error::new(error).context(LEFT_OVER)),
-                _ => deleted(remote, answer),
+                Some(error) if answer.deleted == 0 => return Err(anyhow::Error::new(error).context(LEFT_OVER)),
+                _ => deleted(remote, answer)?,
             }
+            note_built(remote, crawl).await
         }
         Command::Purge { crawl, older_than, host } => {
             remote.check_crawl(Some(&crawl)).await?;
@@ -243,6 +246,23 @@ async fn show_when_finished(remote: &Remote, crawl: &str, wait: Option<u64>) -> 
             );
         }
     }
+}
+
+/// Says on stderr how many chunks of a deleted crawl are still searched, and what removes them.
+async fn note_built(remote: &Remote, crawl: String) -> anyhow::Result<()> {
+    let (state, limit) = (Some(ChunkState::Built), Some(PAGE_MAX as u64));
+    let query = ListChunksQuery { state, crawl: Some(crawl.clone()), limit, ..ListChunksQuery::default() };
+    let page = remote.client.list_chunks(&query).await?;
+    let built = match (page.chunks.len() as u64, page.next) {
+        (0, _) => return Ok(()),
+        (_, Some(_)) => "more than 1,000 built chunks".to_owned(),
+        (built, None) => counted(built, "built chunk"),
+    };
+    eprintln!(
+        "{built} of it can still be searched: `wayleave chunks --crawl {crawl} --state built` lists them, and \
+         `wayleave chunks skip ID` takes one out of the index"
+    );
+    Ok(())
 }
 
 fn deleted(remote: &Remote, answer: DeleteUrlsResponse) -> anyhow::Result<()> {

@@ -189,8 +189,9 @@ fn request(args: &SetArgs) -> SetHostRequest {
 
 /// A current visit, as a table row.
 pub(super) fn live(visit: &LiveVisit, now: Timestamp) -> [String; 2] {
-    let LiveVisit { host, holder, expires_at } = visit;
-    ["visited now".into(), format!("{host} by {holder}, ends {} at the latest", when(Some(*expires_at), now))]
+    let LiveVisit { host, holder, expires_at, ended_chunk } = visit;
+    let chunk = ended_chunk.as_ref().map(|chunk| format!(" for chunk {chunk}, which has ended")).unwrap_or_default();
+    ["visited now".into(), format!("{host} by {holder}{chunk}, ends {} at the latest", when(Some(*expires_at), now))]
 }
 
 async fn list(remote: &Remote, args: &ListHostsArgs) -> anyhow::Result<()> {

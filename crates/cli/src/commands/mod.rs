@@ -31,6 +31,7 @@ use futures::{Stream, StreamExt};
 use wayleave_client::Error;
 
 use crate::exit::Usage;
+use crate::values;
 
 /// The default number of rows printed.
 const ROWS: usize = 100;
@@ -39,7 +40,7 @@ const ROWS: usize = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
 pub struct ListArgs {
     /// Print at most this many
-    #[arg(long, default_value_t = ROWS, value_name = "NUMBER")]
+    #[arg(long, default_value_t = ROWS, value_name = "NUMBER", value_parser = values::rows)]
     pub limit: usize,
     /// Print all
     #[arg(long, conflicts_with = "limit")]

@@ -15,7 +15,7 @@ pub struct Args {
     #[arg(long, value_name = "MACHINE", value_parser = values::name)]
     on: Option<String>,
     /// Only those in this row, 0 to 63
-    #[arg(long, value_parser = clap::value_parser!(u8).range(0..64))]
+    #[arg(long, value_parser = values::between::<u8>(0, 63))]
     row: Option<u8>,
     /// Only those in this state
     #[arg(long, value_enum)]

@@ -97,8 +97,14 @@ fn live(state: State, visits: &[LiveVisit], now: Timestamp) -> Vec<String> {
         return Vec::new();
     }
     let line = |visit: &LiveVisit| {
-        let LiveVisit { host, holder, expires_at } = visit;
+        let LiveVisit { host, holder, expires_at, ended_chunk } = visit;
         let end = relative(*expires_at, now);
+        if let Some(chunk) = ended_chunk {
+            return format!(
+                "'{holder}' may still be visiting {host} for chunk {chunk}, which has ended; the lease that it knows ends {end} \
+                 (at {expires_at})."
+            );
+        }
         format!("'{holder}' is visiting {host} now; its lease ends {end} at the latest (at {expires_at}).")
     };
     visits.iter().map(line).collect()
@@ -181,6 +187,7 @@ mod tests {
             host: "a.example".to_owned(),
             holder: holder.to_owned(),
             expires_at: Timestamp(Time(1_003_000)),
+            ended_chunk: None,
         };
         let one = [visit("w")];
         assert_eq!(

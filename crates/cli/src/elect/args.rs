@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "SPAN", value_parser = values::span)]
     interval: Option<u64>,
     /// Priority from 0 to 9; among ready candidates 9 comes first
-    #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(0..=9))]
+    #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = values::between::<u8>(0, 9))]
     priority: u8,
     /// Further information for clients that look up the primary
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]

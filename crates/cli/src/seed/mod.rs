@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
     /// Priority from 0 to 9; 9 comes first among the URLs of a host
-    #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
+    #[arg(long, value_name = "0-9", value_parser = values::between::<u8>(0, 9))]
     priority: Option<u8>,
     /// Number of links from the seed
     #[arg(long, value_name = "NUMBER")]

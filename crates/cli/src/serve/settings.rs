@@ -15,6 +15,7 @@ use wayleave_core::names;
 use super::fleet_times::{FleetTimes, Given};
 use super::probes::Range;
 use crate::exit::Usage;
+use crate::values;
 
 /// The storage engine.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
@@ -115,7 +116,7 @@ pub struct Args {
     #[arg(long, env = "WAYLEAVE_ENGINE", value_name = "ENGINE", hide_env_values = true)]
     pub engine: Option<String>,
     /// Number of shards of a new store, fixed from then on [default: 16, with PostgreSQL 256]
-    #[arg(long, env = "WAYLEAVE_SHARDS", value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, env = "WAYLEAVE_SHARDS", value_name = "NUMBER", value_parser = values::between::<u16>(1, 4096))]
     pub shards: Option<u16>,
     /// Allow an address that other machines can reach, although there is neither TLS nor authentication
     #[arg(
@@ -158,22 +159,22 @@ pub struct Args {
     #[arg(long, env = "WAYLEAVE_NODE", value_name = "NAME")]
     pub node: Option<String>,
     /// Replace a node that has not renewed its lease for this long, in milliseconds [default: 10000]
-    #[arg(long, env = "WAYLEAVE_NODE_TTL_MS", value_name = "MS", value_parser = clap::value_parser!(u64).range(1_000..=600_000))]
+    #[arg(long, env = "WAYLEAVE_NODE_TTL_MS", value_name = "MS", value_parser = values::between::<u64>(1_000, 600_000))]
     pub node_ttl_ms: Option<u64>,
     /// How long a node keeps answering after SIGTERM and the hand-over of its shards, in milliseconds, with /readyz at
     /// 503: time for a load balancer to notice [default: 0]
-    #[arg(long, env = "WAYLEAVE_DRAIN_MS", value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    #[arg(long, env = "WAYLEAVE_DRAIN_MS", value_name = "MS", value_parser = values::between::<u64>(0, 600_000))]
     pub drain_ms: Option<u64>,
     /// Size of the block cache of the data folder, in MiB [default: 32]
-    #[arg(long, env = "WAYLEAVE_CACHE_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    #[arg(long, env = "WAYLEAVE_CACHE_MB", value_name = "MIB", value_parser = values::between::<u64>(1, 1_048_576))]
     pub cache_mb: Option<u64>,
     /// Size of the memtables of the data folder, in MiB; up to twice as much during a flush. Less costs throughput
     /// [default: 48]
-    #[arg(long, env = "WAYLEAVE_MEMTABLE_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    #[arg(long, env = "WAYLEAVE_MEMTABLE_MB", value_name = "MIB", value_parser = values::between::<u64>(1, 1_048_576))]
     pub memtable_mb: Option<u64>,
     /// Memory budget for request bodies, calls in progress and unread responses of all connections, in MiB; beyond it
     /// requests are refused with 503 [default: 128]
-    #[arg(long, env = "WAYLEAVE_REQUESTS_MB", value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    #[arg(long, env = "WAYLEAVE_REQUESTS_MB", value_name = "MIB", value_parser = values::between::<u64>(1, 1_048_576))]
     pub requests_mb: Option<u64>,
     /// If the journal of the data folder is damaged, drop everything after the damage instead of refusing to start.
     /// Start once without it: the error says what would be dropped. A copy is kept beside the journal
@@ -185,7 +186,7 @@ pub struct Args {
     pub hosts_max: Option<u64>,
     /// Longest back-off after 429 or 503 without a Retry-After, in milliseconds; it doubles each time up to this, and
     /// shrinks with every good page [default: 600000]
-    #[arg(long, env = "WAYLEAVE_BACKOFF_MAX_MS", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
+    #[arg(long, env = "WAYLEAVE_BACKOFF_MAX_MS", value_name = "MS", value_parser = values::between::<u64>(1, 86_400_000))]
     pub backoff_max_ms: Option<u64>,
     /// Times of the fleet.
     #[command(flatten)]

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use wayleave_api::fleet::MachineType;
-use wayleave_workers::builder::{Builder, Config, Counts};
+use wayleave_workers::builder::{Builder, Config, Counts, Error};
 use wayleave_workers::crawler::Until;
 
 use super::progress::Progress;
-use super::stopped;
-use super::worker_args::{WorkerArgs, check_refused};
+use super::worker_args::{Opened, WorkerArgs, check_refused};
+use super::{note_unknown, stopped};
 use crate::exit::{self, Ended};
 use crate::output::{self, counted, size, span};
 use crate::remote::Remote;
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, default_value = "wayleave-indexes", value_name = "FOLDER|URL")]
     store: String,
     /// Chunks to claim at once
-    #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = values::between::<u64>(1, 100))]
     chunks: u64,
     /// Time of a lease; it is renewed while the work goes on
     #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span)]
@@ -65,7 +65,10 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     start_logging(LogForm::Text, &args.worker.log_level)?;
     let stop = stopped("finishing the chunks in hand")?;
     let client = remote.patient().await?;
-    let (store, address) = args.worker.open(&args.store).await?;
+    let Opened { store, address, lock: _lock } = args.worker.open(&args.store).await?;
+    if !args.until_idle {
+        note_unknown(&remote, args.crawl.as_deref()).await?;
+    }
     let (registration, pause) =
         args.worker.register(&client, MachineType::Builder, address, store.folder(), &stop).await?;
     let until = match (args.once, args.until_idle) {
@@ -89,7 +92,11 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     tell(&remote, &counts(), begun)?;
     check_refused(&registration)?;
     registration.leave().await;
-    ended?;
+    match ended {
+        // As itself: it has an exit code.
+        Err(Error::Server(error)) => return Err(error.into()),
+        ended => ended?,
+    }
     if args.once && counts() == Counts::default() {
         return Err(Ended { code: exit::NOT_FOUND, message: "there was nothing to build".to_owned() }.into());
     }

@@ -13,8 +13,8 @@ use wayleave_workers::scope::Reach;
 use wayleave_workers::store::Store;
 
 use super::progress::{Progress, rate};
-use super::stopped;
-use super::worker_args::{WorkerArgs, check_refused};
+use super::worker_args::{Opened, WorkerArgs, check_refused};
+use super::{note_unknown, stopped};
 use crate::exit::{self, Ended, Usage};
 use crate::output::{self, counted, size, span};
 use crate::remote::Remote;
@@ -50,7 +50,7 @@ pub struct Args {
     /// Add this URL first; may be repeated
     #[arg(long, value_name = "URL")]
     seed: Vec<Url>,
-    /// How far to follow links: the hosts of the seeds, their domains, or any
+    /// How far to follow links: on the host of their page and of every --seed of this process, in their domains, or any
     #[arg(long, default_value = "host", value_name = "host|domain|any")]
     scope: Reach,
     /// Folder or URL to store pages in [default: wayleave-pages, none with --single]
@@ -60,10 +60,10 @@ pub struct Args {
     #[arg(long)]
     single: bool,
     /// Chunks or visits to work on at once
-    #[arg(long, default_value_t = 4, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=64))]
+    #[arg(long, default_value_t = 4, value_name = "NUMBER", value_parser = values::between::<u64>(1, 64))]
     tasks: u64,
     /// Links of a chunk, each of another group, or URLs of a visit
-    #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = values::between::<u64>(1, 1000))]
     links: u64,
     /// Time of a lease; it is renewed while the work goes on
     #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = values::span)]
@@ -94,14 +94,17 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let stop = stopped("finishing what is being fetched")?;
     let client = remote.patient().await?;
     let setting = args.store.clone().or_else(|| (!args.single).then(|| "wayleave-pages".to_owned()));
-    let (store, address) = match &setting {
+    let (store, address, _lock) = match &setting {
         Some(setting) => {
-            let (store, address) = args.worker.open(setting).await?;
-            (Some(store), address)
+            let Opened { store, address, lock } = args.worker.open(setting).await?;
+            (Some(store), address, lock)
         }
-        None => (None, args.worker.open_without_store().await?),
+        None => (None, args.worker.open_without_store().await?, None),
     };
     seed(&remote, &args).await?;
+    if !args.until_idle {
+        note_unknown(&remote, args.crawl.as_deref()).await?;
+    }
     let folder = store.as_ref().and_then(Store::folder);
     let (registration, pause) = args.worker.register(&client, MachineType::Crawler, address, folder, &stop).await?;
     let crawler = Crawler::new(client, args.config(), store, stop, pause)?;
@@ -122,6 +125,8 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     registration.leave().await;
     match ended {
         Err(Error::SetUp(why)) => Err(Usage(format!("{why} (--contact)")).into()),
+        // As itself: it has an exit code.
+        Err(Error::Server(error)) => Err(error.into()),
         Err(error) => Err(error.into()),
         Ok(()) if args.once && counts == Counts::default() => {
             Err(Ended { code: exit::NOT_FOUND, message: "there was nothing to fetch".to_owned() }.into())

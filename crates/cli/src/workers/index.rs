@@ -8,6 +8,7 @@ use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 use wayleave_api::fleet::MachineType;
 use wayleave_workers::fleet::{self, Orders, Registration};
+use wayleave_workers::folder_lock::FolderLock;
 use wayleave_workers::index_server::{self, ChunkFiles, Config};
 use wayleave_workers::pause;
 use wayleave_workers::store::Store;
@@ -41,10 +42,10 @@ pub struct Args {
     #[arg(long, default_value = "wayleave-index", value_name = "FOLDER")]
     data: PathBuf,
     /// Row of this server
-    #[arg(long, default_value_t = 0, value_name = "0-63", value_parser = clap::value_parser!(u64).range(0..=63))]
+    #[arg(long, default_value_t = 0, value_name = "0-63", value_parser = values::between::<u64>(0, 63))]
     row: u64,
     /// Share of the chunks of its row, relative to other servers
-    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = values::between::<u64>(1, 1_000_000))]
     capacity: u64,
     /// How often to look for chunks to fetch or to drop
     #[arg(long, default_value = "1s", value_name = "SPAN", value_parser = values::span)]
@@ -65,7 +66,10 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     start_logging(LogForm::Text, &args.worker.log_level)?;
     let stop = stopped("stopping")?;
     let client = remote.patient().await?;
+    // First of all: the folder of another server must not be changed.
+    let mut lock = FolderLock::of_folder(&args.data)?;
     let id = args.worker.id_of(&args.data)?;
+    lock.note(&id);
     let listening = args.worker.listen(Some(&args.data)).await?;
     let address = listening.address();
     let folder = args.data.clone();

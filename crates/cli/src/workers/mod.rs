@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
+use wayleave_api::Code;
 
 use crate::remote::{Remote, RemoteArgs};
 use crate::serve::Signals;
@@ -32,6 +33,20 @@ where
     let ended = runtime.block_on(worker(Remote::new(remote)?));
     runtime.shutdown_timeout(ENDING);
     ended
+}
+
+/// Notes on stderr that a crawl does not exist. A worker may be started before its crawl, but the name may be mistyped.
+///
+/// # Errors
+/// If the server does not answer.
+async fn note_unknown(remote: &Remote, crawl: Option<&str>) -> anyhow::Result<()> {
+    match remote.check_crawl(crawl).await {
+        Err(error) if error.code() == Some(Code::UnknownCrawl) => {
+            eprintln!("crawl '{}' does not exist: waiting until it has a URL", crawl.unwrap_or_default());
+            Ok(())
+        }
+        known => Ok(known?),
+    }
 }
 
 /// Ctrl-C and SIGTERM: the worker finishes or gives back what it holds. A second one ends it at once.

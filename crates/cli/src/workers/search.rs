@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
     /// Print at most this many
-    #[arg(long, default_value_t = 10, value_name = "1-100", value_parser = clap::value_parser!(u64).range(1..=100))]
+    #[arg(long, default_value_t = 10, value_name = "1-100", value_parser = values::between::<u64>(1, 100))]
     limit: u64,
 }
 

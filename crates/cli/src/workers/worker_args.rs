@@ -11,6 +11,7 @@ use wayleave_api::fleet::MachineType;
 use wayleave_client::Client;
 use wayleave_workers::digest::sha256;
 use wayleave_workers::fleet::{self, Orders, Registration};
+use wayleave_workers::folder_lock::FolderLock;
 use wayleave_workers::pause::{self, Pause};
 use wayleave_workers::serving::Listening;
 use wayleave_workers::store::{self, Store};
@@ -33,6 +34,15 @@ pub struct WorkerArgs {
     /// What to log: error, warn, info, debug or trace
     #[arg(long, default_value = "warn", value_name = "LEVEL")]
     pub log_level: String,
+}
+
+/// The store of a worker that nobody else uses under its name.
+pub struct Opened {
+    pub store: Store,
+    /// Where others reach the worker.
+    pub address: String,
+    /// Held while the worker runs; none if the store is not a folder.
+    pub lock: Option<FolderLock>,
 }
 
 impl WorkerArgs {
@@ -87,14 +97,15 @@ impl WorkerArgs {
         Ok(Listening::start(self.listen, self.advertise.as_deref(), folder).await?)
     }
 
-    /// Opens the store of a worker and serves it, if it is a folder. Returns the address of the worker too.
+    /// Opens the store of a worker, and serves it if it is a folder.
     ///
     /// # Errors
-    /// If the store or the address cannot be used.
-    pub async fn open(&self, setting: &str) -> anyhow::Result<(Store, String)> {
+    /// If the store or the address cannot be used, or a worker of this name uses the folder.
+    pub async fn open(&self, setting: &str) -> anyhow::Result<Opened> {
         let folder = (!setting.contains("://")).then(|| Path::new(setting));
         let listening = self.listen(folder).await?;
         let store = Store::open(setting, Some(listening.base())).context("cannot open the store")?;
+        let lock = store.folder().map(|folder| FolderLock::of_id(folder, &self.id())).transpose()?;
         store.check().await.with_context(|| format!("cannot write to the store {setting}"))?;
         let address = listening.address();
         let mut router = health();
@@ -102,7 +113,7 @@ impl WorkerArgs {
             router = router.merge(store::serve::router(folder));
         }
         listening.serve(router);
-        Ok((store, address))
+        Ok(Opened { store, address, lock })
     }
 
     /// Listens for health checks alone.

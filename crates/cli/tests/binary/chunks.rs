@@ -52,11 +52,16 @@ fn a_chunk_goes_through_both_stages_although_the_server_dies_at_every_step() {
         assert!(shown.contains(part), "{part}\n{shown}");
     }
     assert_eq!(server.run(&["urls", "lookup", "http://a.example/1", "--json"]).json()[0]["state"], "fetched");
+    let deleted = server.run(&["crawls", "delete", "DEFAULT", "--yes"]);
+    assert!(deleted.err.contains("1 built chunk of it can still be searched"), "{}", deleted.err);
+    assert!(deleted.err.contains("`wayleave chunks skip ID`"), "{}", deleted.err);
 }
 
 #[test]
 fn operators_list_show_skip_and_retry_and_are_helped_where_they_err() {
-    let (_keep, data) = folder();
+    let (keep, data) = folder();
+    let store = keep.path().join("indexes");
+    let store = store.to_str().unwrap();
     let server = Server::start(&data);
     assert_eq!(server.run(&["chunks"]).ok().lines().count(), 1, "only the head");
     let none = server.run(&["chunks", "claim"]);
@@ -83,8 +88,18 @@ fn operators_list_show_skip_and_retry_and_are_helped_where_they_err() {
     assert_eq!(late.code, 4, "{}", late.err);
     assert_eq!(server.run(&["chunks", "retry", id]).ok(), format!("chunk {id} is crawling\n"));
 
+    server.run(&["crawls", "delete", "news", "--yes"]).ok();
+    let deleted = server.run(&["chunks", "--crawl", "news"]).ok();
+    assert!(deleted.contains("its crawl was deleted"), "{deleted}");
     for (args, code, hint) in [
-        (&["chunks", "show", "x"][..], 2, "`wayleave chunks` lists them"),
+        (&["chunks", "retry", id][..], 4, "its crawl was deleted"),
+        (&["chunks", "--crawl", "nwes"], 3, "nwes"),
+        (&["chunks", "--limit", "0"], 2, "must be a whole number from 1 on, not '0'"),
+        (&["placements", "--row", "64"], 2, "must be a whole number between 0 and 63, not '64'"),
+        (&["crawl", "--crawl", "nwes", "--single", "--until-idle"], 3, "crawl 'nwes' is not known"),
+        (&["build", "--crawl", "nwes", "--store", store, "--until-idle"], 3, "crawl 'nwes' is not known"),
+        (&["crawl", "--crawl", "nwes", "--single", "--once"], 3, "crawl 'nwes' does not exist: waiting"),
+        (&["chunks", "show", "x"], 2, "`wayleave chunks` lists them"),
         (&["chunks", "show", "77"], 3, "chunk '77' is not known"),
         (&["chunks", "--state", "done"], 2, "set-aside"),
         (&["chunks", "complete", id, "--token", "x"], 2, "not a token"),

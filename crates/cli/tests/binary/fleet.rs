@@ -170,7 +170,7 @@ fn who_errs_is_helped() {
         (&["fleet", "--type", "indexer"], 2, "crawler, builder, server"),
         (&["fleet", "--judged", "dead"], 2, "probation"),
         (&["placements", "--on", "index-9"], 3, "server 'index-9' is not known"),
-        (&["placements", "--row", "64"], 2, "64 is not in 0..64"),
+        (&["placements", "--row", "64"], 2, "must be a whole number between 0 and 63, not '64'"),
         (&["placements", "--state", "gone"], 2, "draining"),
         (&["map", "--wait", "1s"], 2, "--since"),
     ] {

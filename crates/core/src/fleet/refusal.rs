@@ -15,13 +15,15 @@ pub enum Refusal {
     /// The name is registered, and the token was not given.
     #[error(
         "machine '{0}' is registered already, and this report has no token: add the token that its first report was answered \
-         with, take another id, or have an operator delete the machine so that its name can register again"
+         with, take another id (--id), or have an operator delete the machine (wayleave fleet remove {0}) so that its name can \
+         register again"
     )]
     TokenMissing(String),
     /// The token of another machine, or one from before a deletion.
     #[error(
         "the token is not that of machine '{0}': another process registered under this name, or the machine was deleted and \
-         registered again; use the token of its registration, or take another id"
+         registered again; use the token of its registration, take another id (--id), or have an operator delete the machine \
+         (wayleave fleet remove {0})"
     )]
     AnothersToken(String),
     /// A token for a name that is not registered.

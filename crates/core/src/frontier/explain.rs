@@ -6,7 +6,7 @@ use super::state::{Host, State};
 use super::view::State as Is;
 use super::view::{Counts, GroupView, HostView, LiveVisit, QueueView, Standing, Stats};
 use crate::counted::counted;
-use crate::ids::CrawlNo;
+use crate::ids::{CrawlNo, Token};
 use crate::time::Time;
 
 /// Maximum number of reasons given for a group whose crawls and hosts are held back for different reasons.
@@ -48,9 +48,23 @@ impl State {
         let name = |lease: &LeaseRow| self.hosts.by_id(lease.host).map(|ix| self.hosts[ix].name.clone());
         let visit = |lease: &LeaseRow| {
             let (host, holder) = (name(lease).unwrap_or_default(), lease.holder.clone());
-            LiveVisit { host, holder, expires_at: lease.expires_at }
+            LiveVisit { host, holder, expires_at: lease.expires_at, ended_chunk: lease.ended_chunk }
         };
         leases.into_iter().map(visit).collect()
+    }
+
+    /// Why the visit of an idle link cannot begin, whatever the time, and until when at the latest if that is known.
+    #[must_use]
+    pub fn link_hindrance(&self, token: Token) -> Option<(String, Option<Time>)> {
+        let lease = self.leases.get(&token)?;
+        let host = &self.hosts[self.hosts.by_id(lease.host)?];
+        let crawl = self.crawl_of(lease.crawl).filter(|crawl| crawl.settings.paused);
+        let standing = self.paused(host.group, Some(host)).or_else(|| self.busy(host.group));
+        match (standing, crawl) {
+            (Some(standing), _) => Some((standing.reason, standing.ready_at)),
+            (None, Some(crawl)) => Some((format!("an operator has paused crawl '{}'", crawl.name), None)),
+            (None, None) => None,
+        }
     }
 
     fn paused(&self, ix: Ix, host: Option<&Host>) -> Option<Standing> {
@@ -102,8 +116,14 @@ impl State {
         if !self.is_busy(ix) {
             return None;
         }
-        let LiveVisit { host, holder, expires_at } = self.visits(ix).into_iter().next()?;
-        let reason = format!("'{holder}' is visiting host '{host}'; the lease ends at the latest then");
+        let LiveVisit { host, holder, expires_at, ended_chunk } = self.visits(ix).into_iter().next()?;
+        let reason = match ended_chunk {
+            Some(chunk) => format!(
+                "'{holder}' may still be visiting host '{host}' for chunk {chunk}, which has ended; the lease that it knows \
+                 ends then"
+            ),
+            None => format!("'{holder}' is visiting host '{host}'; the lease ends at the latest then"),
+        };
         Some(Standing { state: Is::Busy, reason, ready_at: Some(expires_at) })
     }
 

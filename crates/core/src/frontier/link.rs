@@ -122,6 +122,13 @@ impl State {
         open.then(|| self.gate(host.group).max(host.blocked_until()))
     }
 
+    /// The chunks that have links of a host whose visits do not go on, and so reserve its URLs without visiting it.
+    pub fn idle_chunks(&self, host: &str) -> impl Iterator<Item = ChunkId> {
+        let id = self.host_ix(host).map(|host| self.hosts[host].id);
+        let tokens = id.and_then(|id| self.idle_links.get(&id)).into_iter().flatten();
+        tokens.filter_map(|token| Some(self.leases.get(token)?.link?.chunk))
+    }
+
     /// Begins the visit of an idle link again, for a new holder. The group must be ready ([`State::link_ready_at`]).
     pub fn resume_link(&mut self, token: Token, holder: &Arc<str>, until: Time, now: Time, writes: &mut Vec<Write>) {
         let Some(mut lease) = self.leases.get(&token).cloned() else { return };
@@ -221,7 +228,8 @@ impl State {
         }
         let Some(lease) = self.leases.get_mut(&token) else { return };
         let urls = std::mem::take(&mut lease.urls);
-        (lease.link, lease.taken_away) = (None, 0);
+        lease.ended_chunk = lease.link.take().map(|link| link.chunk);
+        lease.taken_away = 0;
         let until = lease.expires_at;
         writes.push(Write::Lease(token, Some(lease.clone())));
         self.lease_ends.insert((until, token));
@@ -372,6 +380,7 @@ impl State {
                 taken_away: 0,
                 request: None,
                 link: Some(Link { chunk, visiting: false }),
+                ended_chunk: None,
             });
             lease.urls.push((queue, key));
         }

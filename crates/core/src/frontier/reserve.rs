@@ -58,6 +58,7 @@ impl State {
             taken_away: 0,
             request: grant.request.clone().map(Box::new),
             link: grant.chunk.map(|chunk| Link { chunk, visiting: true }),
+            ended_chunk: None,
         };
         if bare {
             self.hosts[visit.host].queued_at = Time::NEVER;

@@ -55,6 +55,7 @@ impl State {
             taken_away: 0,
             request: None,
             link: Some(Link { chunk, visiting: false }),
+            ended_chunk: None,
         };
         writes.push(Write::Lease(token, Some(lease.clone())));
         self.insert_lease(lease);

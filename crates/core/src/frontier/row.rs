@@ -131,6 +131,8 @@ pub struct LeaseRow {
     pub request: Option<Box<RequestId>>,
     /// The chunk that it belongs to, if any.
     pub link: Option<Link>,
+    /// The chunk that it belonged to, and that ended before this visit did.
+    pub ended_chunk: Option<ChunkId>,
 }
 
 /// A reservation that belongs to a chunk: its deadline is the chunk's, and its URLs stay reserved when its visit ends.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::bulk_job::JobState;
 use super::requeue::{BulkAction, BulkOutcome};
-use crate::ids::Token;
+use crate::ids::{ChunkId, Token};
 use crate::metadata::Metadata;
 use crate::names::{CrawlName, GroupName, HostName};
 use crate::settings::{CrawlSettings, PaceSettings};
@@ -116,6 +116,8 @@ pub struct LiveVisit {
     pub holder: Arc<str>,
     /// When its lease expires, unless it is released or renewed before.
     pub expires_at: Time,
+    /// The chunk that it was for, if that ended before: its crawler may not know yet.
+    pub ended_chunk: Option<ChunkId>,
 }
 
 /// The queue of one crawl at one host.

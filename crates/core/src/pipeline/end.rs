@@ -20,6 +20,7 @@ use crate::names::HostName;
 use crate::time::Time;
 
 const SKIPPED: &str = "skipped by an operator";
+const CRAWL_DELETED: &str = "its crawl was deleted";
 const UNCLAIMED: &str = "no crawler claimed it again in time";
 
 /// The rows of a chunk's links, the time, and random bits.
@@ -86,6 +87,7 @@ impl State {
                     (false, Some(made)) => return Err(after.no_content(&made.location)),
                     _ => {}
                 }
+                let failure = before.last_failure(facts.rows);
                 after.finish_links(facts, frontier, writes);
                 after.crawled.clone_from(artifact);
                 after.move_on(if content { ChunkState::Crawled } else { ChunkState::Skipped }, facts.now);
@@ -93,7 +95,8 @@ impl State {
                     let failed = after.links.iter().any(|link| matches!(link.state, LinkState::Error(_)));
                     let why =
                         if failed { "none of its links could be fetched" } else { "none of its links was reported" };
-                    after.last_error = Some(why.into());
+                    after.last_error =
+                        Some(failure.map_or_else(|| why.into(), |failure| format!("{why}; {failure}").into()));
                 }
             }
             EndChunk::Complete(None) => return Err(ChunkRefusal::ArtifactMissing(id)),
@@ -173,7 +176,7 @@ impl State {
             // A retry finds nothing to crawl, not even in a new crawl of this name.
             after.links.retain(super::row::LinkRow::has_left);
         }
-        after.last_error = Some("its crawl was deleted".into());
+        after.last_error = Some(CRAWL_DELETED.into());
         after.move_on(ChunkState::Skipped, facts.now);
         self.store(Some(before), after, &mut writes.pipeline);
     }
@@ -202,7 +205,12 @@ impl State {
                 after.move_on(ChunkState::Crawled, facts.now);
             }
             (OperatorAction::Retry, ChunkState::SetAside | ChunkState::Skipped) => {
+                let away = before.links.iter().any(|link| !link.has_left() && link.is_elsewhere(frontier));
                 after.crawl_again(facts, frontier, writes);
+                // Then it has taken nothing, and changed nothing in the frontier.
+                if after.state == ChunkState::Skipped && !away && before.crawl_is_deleted(frontier) {
+                    return Err(wrong("retried", "its crawl was deleted, and its links with it; add its URLs again"));
+                }
             }
             (OperatorAction::Retry, ChunkState::Built) => {
                 return Err(wrong("retried", "it is built and about to be placed; try again in a moment"));
@@ -215,7 +223,7 @@ impl State {
                 return Err(wrong("retried", remedy));
             }
             (OperatorAction::Skip, ChunkState::Built) => {
-                return Err(wrong("skipped", "it is built, and nothing is left to do"));
+                return Err(wrong("skipped", "it is built and about to be placed; try again in a moment"));
             }
             (OperatorAction::Skip, ChunkState::Skipped) => return Ok(ChunkState::Skipped),
             (OperatorAction::Skip, _) => {
@@ -270,6 +278,11 @@ impl ChunkRow {
         let completed = matches!(end, EndChunk::Complete(_)) && crawl == Some(Ended { token, call: digest(end) });
         let left = self.links.iter().enumerate().filter(|(_, link)| completed && link.state == LinkState::Left);
         LeaseEnded { state: self.state, ended: left.map(|(at, link)| link.whole_text(at, rows)).collect() }
+    }
+
+    /// Whether its crawl was deleted: while it was in progress, though there may be a new crawl of this name since, or after.
+    fn crawl_is_deleted(&self, frontier: &Frontier) -> bool {
+        self.last_error.as_deref() == Some(CRAWL_DELETED) || frontier.crawl_no(&self.crawl).is_none()
     }
 
     /// Whether a link was reported as fetched, and is still part of the chunk.

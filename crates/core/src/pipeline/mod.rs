@@ -19,6 +19,7 @@ pub mod claim;
 pub mod departed;
 pub mod end;
 mod index_lost;
+pub mod link_view;
 mod offers;
 mod place;
 pub mod refusal;

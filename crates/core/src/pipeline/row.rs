@@ -81,6 +81,12 @@ impl ChunkState {
 }
 
 impl ChunkRow {
+    /// Whether a crawler is awaited, or the groups of its links.
+    #[must_use]
+    pub const fn is_offered(&self) -> bool {
+        matches!(self.state, ChunkState::Crawling) && self.lease.is_none()
+    }
+
     /// Whether nothing happens to it any more unless someone asks for it. A chunk that is built is still to be
     /// announced to placement.
     #[must_use]

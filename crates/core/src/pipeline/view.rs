@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::link_view::LinkView;
 use super::row::{Artifact, ChunkRow, ChunkState, LinkState};
 use crate::frontier::State as Frontier;
 use crate::ids::ChunkId;
@@ -39,6 +40,10 @@ pub struct ChunkView {
     pub crawled: u64,
     /// Links that failed.
     pub error: u64,
+    /// Its links, as many as are shown; none where chunks are listed.
+    pub link_list: Option<Vec<LinkView>>,
+    /// How many links are not in that list.
+    pub links_more: u64,
     /// What its crawl stage left behind.
     pub crawl_artifact: Option<Artifact>,
     /// What its build stage left behind.
@@ -100,6 +105,8 @@ impl ChunkRow {
             crawling: if self.state.has_ended() { 0 } else { count(|state| *state == LinkState::Crawling) },
             crawled: count(|state| matches!(state, LinkState::Crawled(_))),
             error: count(|state| matches!(state, LinkState::Error(_))),
+            link_list: None,
+            links_more: 0,
             crawl_artifact: self.crawled.clone(),
             build_artifact: self.built.clone(),
             last_error: self.last_error.as_deref().map(str::to_owned),
@@ -119,12 +126,17 @@ impl ChunkRow {
             }
             (ChunkState::Crawling, None) => {
                 let ready = self.ready_at(frontier);
-                let waits = match ready {
-                    Some(at) if at <= now => "a crawler is awaited",
-                    Some(_) => "it is offered again when its groups may be visited",
-                    None => "a group of its links is busy or paused",
+                let hindered = || self.leases().find_map(|token| frontier.link_hindrance(token));
+                let (waits, until) = match (ready, hindered()) {
+                    (Some(at), _) if at <= now => ("a crawler is awaited".to_owned(), Some(now)),
+                    (Some(at), None) => ("it is offered again when its groups may be visited".to_owned(), Some(at)),
+                    (Some(at), Some((why, _))) => {
+                        (format!("it is offered again when its groups may be visited: {why}"), Some(at))
+                    }
+                    (None, Some((why, until))) => (format!("a group of its links is not free: {why}"), until),
+                    (None, None) => ("a group of its links is busy or paused".to_owned(), None),
                 };
-                (format!("{waits}{}", again()), ready.map(|at| at.max(now)))
+                (format!("{waits}{}", again()), until)
             }
             (ChunkState::Crawled, _) | (ChunkState::Building, None) => {
                 (format!("its links are fetched; an index builder is awaited{}", again()), None)

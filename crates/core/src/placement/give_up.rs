@@ -14,7 +14,7 @@ use super::row::{BuiltRow, ReturnRow, Write};
 use super::state::{Ix, State};
 use crate::fleet::RowNo;
 use crate::ids::ChunkId;
-use crate::limits::{RETURN_KEPT, UNFETCHED_MAX};
+use crate::limits::{REASON_URL_CHARS, RETURN_KEPT, UNFETCHED_MAX};
 use crate::time::Time;
 
 /// What the pipeline must be told: the chunk, which of its indexes is given up, and why; `None` if an operator asked.
@@ -93,12 +93,25 @@ impl State {
         let mark = self.mark(id);
         let unfetched = mark.unfetched.saturating_add(1);
         if unfetched >= UNFETCHED_MAX && !hope {
-            let why = format!("index servers could not fetch it in {unfetched} attempts, and none has it");
+            let why = format!(
+                "index servers could not fetch it in {unfetched} attempts{}, and none has it",
+                self.told_attempt(id, server)
+            );
             self.let_go(id, Some(&why), false, now, out);
             return true;
         }
         self.set_mark(id, IndexAttempt { unfetched, ..mark }, out);
         false
+    }
+
+    /// Which server tried last, and from where: its own log says more.
+    fn told_attempt(&self, id: u64, server: Ix) -> String {
+        let name = self.names.iter().find(|(_, ix)| **ix == server).map(|(name, _)| name);
+        let Some((name, chunk)) = name.zip(self.chunks.get(&id)) else { return String::new() };
+        let location = crate::redact::url(&chunk.artifact().location);
+        let cut = if location.chars().nth(REASON_URL_CHARS).is_some() { "…" } else { "" };
+        let location: String = location.chars().take(REASON_URL_CHARS).collect();
+        format!(" (the last by '{name}' from {location}{cut})")
     }
 
     /// A copy is ready: the artifact can be fetched.

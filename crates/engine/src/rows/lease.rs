@@ -2,7 +2,8 @@
 //! Lifetime: from the grant until its release, or the sweep after its deadline.
 //! Key: owning shard · 9 · token. Value: version, host, holder, times, crawl, its URLs; from version 2, how many of
 //! them were revoked; then the id of the request that it was granted for, if there is one. Version 3 is a link of a chunk:
-//! how many were revoked, the chunk, and whether its visit goes on.
+//! how many were revoked, the chunk, and whether its visit goes on. Version 4 was one: how many were revoked, and the chunk,
+//! which ended before its visit.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::request::RequestId;
@@ -19,6 +20,8 @@ const WHOLE: u8 = 1;
 const VERSION: u8 = 2;
 /// A link of a chunk.
 const LINK: u8 = 3;
+/// A visit that was a link of a chunk which has ended.
+const ENDED: u8 = 4;
 
 /// The key of a reservation.
 #[must_use]
@@ -32,10 +35,11 @@ pub fn key(shard: ShardId, token: Token) -> Key {
 #[must_use]
 pub fn encode(row: &LeaseRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(64);
-    out.byte(match row.link {
-        Some(_) => LINK,
-        None if row.taken_away > 0 => VERSION,
-        None => WHOLE,
+    out.byte(match (row.link, row.ended_chunk) {
+        (Some(_), _) => LINK,
+        (None, Some(_)) => ENDED,
+        (None, None) if row.taken_away > 0 => VERSION,
+        (None, None) => WHOLE,
     });
     out.raw(&row.token.0);
     out.number(row.host.0);
@@ -50,12 +54,14 @@ pub fn encode(row: &LeaseRow) -> Vec<u8> {
         out.number(queue.no.into());
         out.bytes(&key.0);
     }
-    if row.taken_away > 0 || row.link.is_some() {
+    if row.taken_away > 0 || row.link.is_some() || row.ended_chunk.is_some() {
         out.number(row.taken_away.into());
     }
     if let Some(link) = row.link {
         out.number(link.chunk.0);
         out.byte(link.visiting.into());
+    } else if let Some(chunk) = row.ended_chunk {
+        out.number(chunk.0);
     }
     // Appended after the fields that every version reads, and only if set.
     if let Some(request) = &row.request {
@@ -72,7 +78,7 @@ pub fn encode(row: &LeaseRow) -> Vec<u8> {
 pub fn decode(bytes: &[u8]) -> Result<LeaseRow, Damaged> {
     let mut input = Reader::new(bytes);
     let version = input.byte()?;
-    if !(WHOLE..=LINK).contains(&version) {
+    if !(WHOLE..=ENDED).contains(&version) {
         return Err(Damaged("a lease row has an unknown version"));
     }
     let mut row = LeaseRow {
@@ -87,6 +93,7 @@ pub fn decode(bytes: &[u8]) -> Result<LeaseRow, Damaged> {
         taken_away: 0,
         request: None,
         link: None,
+        ended_chunk: None,
     };
     for _ in 0..input.number()? {
         let queue = QueueId { host: HostId(input.number()?), no: input.small()? };
@@ -97,6 +104,8 @@ pub fn decode(bytes: &[u8]) -> Result<LeaseRow, Damaged> {
     }
     if version == LINK {
         row.link = Some(Link { chunk: ChunkId(input.number()?), visiting: input.byte()? != 0 });
+    } else if version == ENDED {
+        row.ended_chunk = Some(ChunkId(input.number()?));
     }
     if !input.is_empty() {
         let (id, asks) = (input.text()?.into(), input.number()?);

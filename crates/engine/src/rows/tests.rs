@@ -239,7 +239,7 @@ proptest! {
         token: [u8; 16], host: u64, times in (time(), time()), crawl: u32, queued_at in prop::option::of(time()),
         urls in prop::collection::vec((queue_id(), prop::collection::vec(any::<u8>(), 0..9)), 0..4),
         request in prop::option::of(("[a-z]{1,9}", any::<u64>())), taken_away in 0..3u32,
-        link in prop::option::of((any::<u64>(), any::<bool>())),
+        link in prop::option::of((any::<u64>(), any::<bool>())), ended in prop::option::of(any::<u64>()),
     ) {
         let request = request.map(|(id, asks)| Box::new(RequestId { id: id.into(), asks }));
         let urls = urls.into_iter().map(|(q, k)| (q, UrlKey(k.into()))).collect();
@@ -247,8 +247,11 @@ proptest! {
         let (token, host, crawl) = (Token(token), HostId(host), CrawlNo(crawl));
         let holder = "w1".into();
         let link = link.map(|(chunk, visiting)| Link { chunk: ChunkId(chunk), visiting });
-        let row =
-            LeaseRow { token, host, holder, granted_at, expires_at, crawl, queued_at, urls, taken_away, request, link };
+        // A link of a chunk is no link of an ended one.
+        let ended_chunk = ended.filter(|_| link.is_none()).map(ChunkId);
+        let row = LeaseRow {
+            token, host, holder, granted_at, expires_at, crawl, queued_at, urls, taken_away, request, link, ended_chunk,
+        };
         prop_assert_eq!(lease::decode(&lease::encode(&row)), Ok(row));
     }
 

@@ -237,6 +237,51 @@ async fn a_crawler_learns_that_its_crawl_is_finished() {
 }
 
 #[tokio::test]
+async fn a_chunk_lists_its_links_and_says_which_failed_last_and_how() {
+    let door = door(&["http://a.example/1"]).await;
+    let chunk = claim_one(&door, "crawl").await;
+    let link = |state: &str, url_state: &str, status: Value| json!([{"url": "http://a.example/1", "state": state, "url_state": url_state, "status": status, "attempts": 0}]);
+    let shown = state(&door, &chunk).await;
+    assert_eq!((&shown["link_list"], &shown["links_more"]), (&link("crawling", "reserved", Value::Null), &json!(0)));
+    let result = json!({"url": "http://a.example/1", "outcome": "gone", "status": 404});
+    door.post(&path(&chunk, "links"), json!({"token": chunk["token"], "results": [result]})).await.ok();
+    assert_eq!(state(&door, &chunk).await["link_list"], link("error", "gone", json!(404)));
+    door.post(&path(&chunk, "complete"), json!({"token": chunk["token"]})).await.ok();
+    let shown = state(&door, &chunk).await;
+    assert_eq!(
+        shown["reason"],
+        "it ended without a result: none of its links could be fetched; the last one, http://a.example/1, is gone \
+         (status 404)"
+    );
+    assert_eq!(shown["link_list"], link("error", "gone", json!(404)));
+    let listed = door.get("/v1/chunks").await.ok();
+    assert_eq!(listed["chunks"][0].get("link_list"), None, "only where one chunk is shown");
+}
+
+/// A worker may be started before its crawl: as for reservations, there is nothing to hand out yet.
+#[tokio::test]
+async fn a_crawl_that_is_not_known_has_no_chunks_and_is_not_finished() {
+    let door = Door::new();
+    let ask = json!({"stage": "crawl", "worker": "w1", "crawl": "never"});
+    assert_eq!(door.post("/v1/chunks/claim", ask).await.ok(), json!({"chunks": []}));
+    let ask = json!({"holder": "w1", "crawl": "never"});
+    assert_eq!(door.post("/v1/reservations", ask).await.ok(), json!({"reservations": []}));
+    assert_eq!(door.get("/v1/chunks?crawl=never").await.ok(), json!({"chunks": [], "next": null}));
+}
+
+#[tokio::test]
+async fn a_chunk_of_a_deleted_crawl_is_listed_and_cannot_be_crawled_again() {
+    let door = door(&["http://a.example/1"]).await;
+    let chunk = claim_one(&door, "crawl").await;
+    door.delete("/v1/crawls/news").await.ok();
+    let listed = door.get("/v1/chunks?crawl=news").await.ok();
+    assert_eq!(listed["chunks"][0]["reason"], "it ended without a result: its crawl was deleted");
+    let refused = door.post(&path(&chunk, "retry"), Value::Null).await;
+    assert_eq!(refused.problem(), (409, "wrong_state".to_owned()));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("its crawl was deleted"), "{:?}", refused.json());
+}
+
+#[tokio::test]
 async fn chunks_are_listed_by_stage_state_and_crawl_page_by_page() {
     let door = Door::new();
     let urls: Vec<String> = (0..12).map(|n| format!("http://h{n}.example/")).collect();

@@ -88,6 +88,24 @@ async fn a_built_chunk_is_placed_in_every_row_fetched_served_and_told_with_the_c
 }
 
 #[tokio::test]
+async fn a_built_chunk_that_is_skipped_leaves_the_servers_and_the_map() {
+    let (door, chunk) = placed().await;
+    report(&door, &chunk, "i1", "ready").await;
+    door.delete("/v1/crawls/news").await.ok();
+    let shown = || async { door.get(&format!("/v1/chunks/{chunk}")).await.ok()["state"].clone() };
+    assert_eq!(shown().await, "built", "a deleted crawl leaves what is built");
+    let skip = format!("/v1/chunks/{chunk}/skip");
+    for again in [false, true] {
+        assert_eq!(door.post(&skip, Value::Null).await.ok()["state"], "skipped", "again: {again}");
+    }
+    assert_eq!(shown().await, "skipped");
+    let map = door.get("/v1/map").await.ok();
+    assert_eq!((&map["rows"][0]["servers"][0]["chunks"], &map["missing_count"]), (&json!([]), &json!(0)), "{map}");
+    let left = placements(&door, "").await;
+    assert!(left.iter().all(|copy| copy["state"] == "draining"), "the server deletes it: {left:?}");
+}
+
+#[tokio::test]
 async fn a_page_of_placements_goes_on_where_the_last_one_ended() {
     let (door, chunk) = placed().await;
     let first = door.get("/v1/placements?limit=1").await.ok();

@@ -238,6 +238,36 @@ async fn a_chunk_that_is_skipped_keeps_its_visits_until_the_deadline_that_its_cr
     assert_eq!(&*world.next().await.unwrap().urls[0].url, "http://h0.example/2");
 }
 
+/// A crawler that has lost its chunk may still visit the host; everyone who waits for it is told so, and until when.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_waits_for_the_crawler_of_an_ended_chunk_names_the_chunk_and_the_time() {
+    let (world, pipeline) = world(1, 1).await;
+    let waits = pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().remove(0);
+    pipeline.report(report(&waits, Outcome::Fetched, false), Vec::new()).await.unwrap();
+    world.add(&["http://h0.example/2"]).await;
+    pass(1_500).await;
+    let ends = pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().remove(0);
+    pipeline.end(waits.id, waits.token, fail(false)).await.unwrap();
+    let view = pipeline.chunk(waits.id).await.unwrap();
+    let busy = "a group of its links is not free: 'w' is visiting host 'h0.example'; the lease ends at the latest then";
+    assert!(view.reason.starts_with(busy), "{}", view.reason);
+    assert_eq!(view.until, Some(ends.expires_at));
+
+    pipeline.decide(ends.id, OperatorAction::Skip).await.unwrap();
+    let told = format!("'w' may still be visiting host 'h0.example' for chunk {}, which has ended", ends.id);
+    let (view, host) = (pipeline.chunk(waits.id).await.unwrap(), world.host("h0.example").await);
+    assert!(view.reason.contains(&told), "{}", view.reason);
+    assert!(host.standing.reason.starts_with(&told), "{:?}", host.standing);
+    assert_eq!((view.until, host.standing.ready_at), (Some(ends.expires_at), Some(ends.expires_at)));
+
+    pass(11_500).await;
+    let (view, host) = (pipeline.chunk(waits.id).await.unwrap(), world.host("h0.example").await);
+    assert!(view.reason.starts_with("a crawler is awaited"), "{}", view.reason);
+    let offered = format!("a URL of it is in chunk {}, which waits for a crawler", waits.id);
+    assert!(host.standing.reason.ends_with(&offered), "{:?}", host.standing);
+    assert!(host.standing.ready_at.is_some(), "a crawler may have it: {:?}", host.standing);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_crawl_is_finished_only_when_its_chunks_are() {
     let (world, pipeline) = world(2, 1).await;

@@ -13,7 +13,6 @@ use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, LeaseEnded, OperatorAction};
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState};
 use wayleave_core::pipeline::state::CrawledAt;
-use wayleave_core::pipeline::view::ChunkView;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::chunk;
 use wayleave_engine::{Entropy, Error};
@@ -200,12 +199,6 @@ impl Owner {
         let rows = self.engine.get_many(&[chunk::key(self.shard, id, false), chunk::key(self.shard, id, true)]).await?;
         let row = rows.into_iter().flatten().next();
         row.map(|row| chunk::decode(&row)).transpose().map_err(damaged)
-    }
-
-    async fn view_chunk(&mut self, id: ChunkId) -> Result<Option<Box<ChunkView>>, Error> {
-        let row = self.chunk_row(id).await?;
-        let now = self.now();
-        Ok(row.map(|row| Box::new(row.view(&self.state, now))))
     }
 
     async fn departed_links(&mut self, id: ChunkId, token: Option<Token>, lease: Millis) -> Result<Departed, Error> {

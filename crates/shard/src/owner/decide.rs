@@ -3,6 +3,7 @@
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::row::Write;
+use wayleave_core::frontier::view::{GroupView, HostView, Standing, State as Is};
 use wayleave_core::names::HostName;
 use wayleave_core::time::Time;
 
@@ -18,10 +19,19 @@ impl Owner {
                 state.moved().map(|(host, alias)| (host.clone(), alias.clone())).collect::<Vec<_>>().into()
             }
             StateQuery::Active => state.shard_row().active.into(),
-            StateQuery::Host(name) => return host(state, name, now),
+            StateQuery::Host(name) => {
+                let view = state.host_view(name, now).ok_or_else(|| Refusal::UnknownHost(name.to_string()))?;
+                HostView { standing: self.with_offered(view.standing, std::slice::from_ref(name), now), ..view }.into()
+            }
             StateQuery::Hosts { filter, after, room } => state.list_hosts(filter, *after, *room, now).into(),
             StateQuery::Groups { filter, after, room } => state.list_groups(filter, after.clone(), *room, now).into(),
-            StateQuery::Group(name) => state.group_view(name, now).into(),
+            StateQuery::Group(name) => {
+                let explained = |view: GroupView| GroupView {
+                    standing: self.with_offered(view.standing, &view.hosts, now),
+                    ..view
+                };
+                state.group_view(name, now).map(explained).into()
+            }
             StateQuery::Reservations { after, room } => state.list_reservations(*after, *room).into(),
             StateQuery::Crawl(crawl) => state.crawl_part(crawl).into(),
             StateQuery::ScanCrawl { crawl, after } => state.scan_crawl(crawl, *after).into(),
@@ -34,6 +44,18 @@ impl Owner {
             StateQuery::UnheardRequeues => self.unheard_requeues().into(),
             StateQuery::Jobs => self.bulk_jobs.values().cloned().collect::<Vec<_>>().into(),
         })
+    }
+
+    /// Mentions a chunk that reserves URLs of these hosts and waits for a crawler: they are handed out to nobody else.
+    fn with_offered(&self, mut standing: Standing, hosts: &[HostName], now: Time) -> Standing {
+        let chunks = hosts.iter().flat_map(|host| self.state.idle_chunks(host));
+        let mut offered = chunks.filter_map(|id| self.pipeline.active(id)).filter(|chunk| chunk.is_offered());
+        let Some(chunk) = offered.next() else { return standing };
+        standing.reason.push_str(&format!("; a URL of it is in chunk {}, which waits for a crawler", chunk.id));
+        if standing.state == Is::Idle {
+            standing.ready_at = chunk.view(&self.state, now).until;
+        }
+        standing
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod announce;
 pub(crate) mod carry;
 mod chunk_claims;
 pub(crate) mod chunk_slices;
+mod chunk_view;
 pub(crate) mod chunks;
 pub(crate) mod control;
 pub(crate) mod cycle;

@@ -113,7 +113,20 @@ impl Pipeline {
             }
             return self.crawl_again(chunk, None, |queued| ChunkCall::Decide { chunk, decision, queued }).await;
         }
-        self.of_chunk(chunk, ChunkCall::Decide { chunk, decision, queued: Vec::new() }).await
+        self.skip(chunk).await
+    }
+
+    /// Gives a chunk up. One that is placed leaves the index servers first, and is for a moment a chunk that waits for an
+    /// index builder. Interleavings: a builder claims it in between, and loses it by the second step. It has also built it by
+    /// then: the second step is refused, and the operator is told to try again. The second step fails: the chunk is built
+    /// anew unless the operator tries again, and the error says so.
+    async fn skip(&self, chunk: ChunkId) -> CallResult<ChunkState> {
+        let call = ChunkCall::Decide { chunk, decision: OperatorAction::Skip, queued: Vec::new() };
+        let placed: Option<u32> = self.of_chunk(chunk, ChunkCall::PlacedIndex(chunk)).await?;
+        let Some(index) = placed else { return self.of_chunk(chunk, call).await };
+        self.build_again(chunk, index).await?;
+        let part = "its index was given up, and the chunk will be built anew unless it is skipped again";
+        self.of_chunk(chunk, call).await.map_err(|refusal: Refusal| refusal.after_a_part(part))
     }
 
     /// Ends the chunks of a crawl, deleted at this time, in slices: those in progress that have not ended with the crawl, and

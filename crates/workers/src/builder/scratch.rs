@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use crate::folder_lock::is_not_supported;
+
 const PREFIX: &str = "wayleave-build-";
 
 /// What the folders of this machine begin with. No name of a machine has the underscore, so none is the beginning of another.
@@ -90,13 +92,6 @@ fn lock(folder: &Path, try_lock: TryLock) -> io::Result<Lock> {
     let still =
         fs::symlink_metadata(folder).is_ok_and(|found| file.metadata().is_ok_and(|own| own.ino() == found.ino()));
     Ok(if still { Lock::Held(file) } else { Lock::Taken })
-}
-
-/// NFS emulates flock by byte-range locks, which need a file that is open for writing, and a lock daemon.
-fn is_not_supported(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let none = [Errno::BADF, Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL];
-    none.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Removes the folders of builders of this machine that have died. Returns how many. What cannot be locked or removed, such

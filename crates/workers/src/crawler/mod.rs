@@ -276,10 +276,11 @@ impl Crawler {
         }
     }
 
-    /// A claim without a crawl does not tell whether all of them are finished.
+    /// A claim without a crawl does not tell whether all of them are finished. One with a crawl that is not known, or was
+    /// deleted, is answered by an empty list: then this is an error, because it would never be finished.
     async fn all_finished(&self) -> Result<bool, wayleave_client::Error> {
-        if self.config.crawl.is_some() {
-            return Ok(false);
+        if let Some(crawl) = &self.config.crawl {
+            return Ok(self.client.crawl(crawl).await?.finished);
         }
         self.client.all_crawls().try_fold(true, |all, crawl| async move { Ok(all && crawl.finished) }).await
     }

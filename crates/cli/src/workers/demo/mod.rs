@@ -22,6 +22,7 @@ use wayleave_workers::site::{Config, Site};
 use crate::exit::{ERROR, Ended};
 use crate::output::{self, span};
 use crate::serve::Signals;
+use crate::values;
 use children::Children;
 use figures::{Figures, Host, ms};
 use folder::Folder;
@@ -44,10 +45,10 @@ const LOOK: Duration = Duration::from_millis(100);
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Hosts of the web
-    #[arg(long, default_value_t = 4, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=50))]
+    #[arg(long, default_value_t = 4, value_name = "NUMBER", value_parser = values::between::<u64>(1, 50))]
     hosts: u64,
     /// Pages of each host, besides a dozen special ones
-    #[arg(long, default_value_t = 12, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, default_value_t = 12, value_name = "NUMBER", value_parser = values::between::<u64>(1, 1000))]
     pages: u64,
     /// Keep all running until Ctrl-C
     #[arg(long)]

@@ -56,6 +56,37 @@ async fn a_worker_is_in_the_fleet_and_obeys_pause_and_drain() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_worker_of_the_same_name_and_folder_is_refused_while_the_first_runs() {
+    let stage = Stage::start(1, 1).await;
+    let online = |shown: &Value| shown["state"] == "online";
+    for kind in ["crawl", "build"] {
+        let first = stage.spawn(kind, kind, &stage.server.url, &[]);
+        wait(&stage, kind, "it registers", online);
+        let second = stage.run(kind, kind, &["--until-idle"]).await;
+        assert_eq!(second.code, 4, "{}", second.err);
+        let folder = stage.folder(kind).to_str().unwrap().to_owned();
+        let process = format!("process {} on ", first.0.id());
+        for part in [&folder, &process, kind, "another --id or --store"] {
+            assert!(second.err.contains(part), "{part}: {}", second.err);
+        }
+        let nothing = ["--once", "--crawl", "other", "--lease", "200ms"];
+        let other = [&nothing[..], &["--id", "other"]].concat();
+        assert_eq!(stage.run(kind, kind, &other).await.code, 3, "another name may share the folder");
+        first.kill();
+        assert_eq!(stage.run(kind, kind, &nothing).await.code, 3, "after kill -9");
+    }
+    let first = stage.index("i0", "0", &stage.server.url);
+    wait(&stage, "i0", "it registers", online);
+    let folder = stage.folder("i0").to_str().unwrap().to_owned();
+    let second = stage.server.run(&["index", "--data", &folder, "--id", "i1"]);
+    assert_eq!(second.code, 4, "{}", second.err);
+    for part in [&folder, "'i0', process ", "another --data"] {
+        assert!(second.err.contains(part), "{part}: {}", second.err);
+    }
+    first.kill();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_another_machine_has_is_refused() {
     let stage = Stage::start(1, 1).await;
     let first = stage.spawn("crawl", "same", &stage.server.url, &[]);

@@ -8,6 +8,7 @@ use wayleave_core::limits::{CHUNK_LINKS_EVER_MAX, CHUNK_OFFER_MAX};
 use wayleave_core::pipeline::carry::{CarriedChunk, CarriedLink, CarriedLinkState};
 use wayleave_core::pipeline::claim::Writes;
 use wayleave_core::pipeline::end::Facts;
+use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
 use wayleave_core::pipeline::restore::Restored;
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState, LinkRow, LinkState};
@@ -145,7 +146,12 @@ fn a_retry_of_a_chunk_of_a_deleted_crawl_takes_nothing_from_a_new_crawl_of_its_n
     fetch_elsewhere(&mut works, &[U]);
     let row = &works.rows[&a.id];
     assert_eq!(row.departed(None, &works.shard.state, works.shard.now), [], "nothing is queued where it lives now");
-    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped));
+    let refused = works.decide(a.id, OperatorAction::Retry);
+    let deleted = |remedy: &str| remedy.starts_with("its crawl was deleted");
+    assert!(
+        matches!(&refused, Err(ChunkRefusal::WrongState { remedy, .. }) if deleted(remedy)),
+        "it does not look like a success: {refused:?}"
+    );
     assert_eq!(state_of(&works, U), UrlState::Fetched);
     check(&works);
 }

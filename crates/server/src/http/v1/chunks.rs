@@ -238,8 +238,8 @@ pub async fn retry_chunk(State(app): State<App>, ChunkInPath(chunk): ChunkInPath
     decide(&app, chunk, OperatorAction::Retry).await
 }
 
-/// Gives a chunk up that is not built: its token ends, and URLs that it has not fetched are marked as failed. For
-/// operators.
+/// Gives a chunk up: its token ends, and URLs that it has not fetched are marked as failed. One that is built leaves the
+/// index servers and the map. For operators.
 #[utoipa::path(
     post, path = "/v1/chunks/{chunk}/skip", tag = "chunks",
     params(("chunk" = String, Path, description = "The chunk's id.")),
