@@ -165,6 +165,41 @@ async fn a_link_whose_host_moves_out_of_a_chunk_that_was_sent_back_is_carried() 
     check(&world, &urls, &[0, 1, 2]).await;
 }
 
+fn returned(carried: &[CarriedChunk], id: ChunkId) -> Vec<String> {
+    let links = carried.iter().filter(|chunk| chunk.id == id).flat_map(|chunk| &chunk.links);
+    let links = links.filter(|link| link.state == CarriedLinkState::Returned);
+    links.map(|link| link.url.to_string()).collect()
+}
+
+/// Its shard does not know what became of it: the one that it lives in does.
+#[tokio::test(start_paused = true)]
+async fn a_link_whose_host_moved_before_the_completion_is_carried_until_it_is_finished_where_it_lives() {
+    let (mut world, urls) = lost().await;
+    let chunk = take(&world, Stage::Crawl).await.unwrap();
+    report(&world, &chunk, &urls[1], Outcome::Fetched).await;
+    report(&world, &chunk, &urls[2], Outcome::Fetched).await;
+    let alias = (0..).map(|n| format!("other{n}")).find(|name| wayleave_shard::home(name, 2).0 == 1).unwrap();
+    world.set_group(&alias, &[&host_in(0, 2, 1)], delay(1_000)).await;
+    complete(&world, &chunk).await;
+    assert_eq!(returned(&carry(&world).await, chunk.id), urls[..2], "both are queued in the other shard");
+    check(&world, &urls, &[0, 1]).await;
+    pass(2_000).await;
+    let other = take(&world, Stage::Crawl).await.unwrap();
+    assert_ne!(other.id.shard(), chunk.id.shard());
+    assert_eq!(returned(&carry(&world).await, chunk.id), urls[..2], "they are with a crawler");
+    report(&world, &other, &urls[1], Outcome::Fetched).await;
+    complete(&world, &other).await;
+    world.reopen().await;
+    assert_eq!(returned(&carry(&world).await, chunk.id), urls[..1]);
+    check(&world, &urls, &[0]).await;
+    pass(2_000).await;
+    let last = take(&world, Stage::Crawl).await.unwrap();
+    report(&world, &last, &urls[0], Outcome::Gone).await;
+    pipeline(&world).end(last.id, last.token, EndChunk::Complete(None)).await.unwrap();
+    assert_eq!(returned(&carry(&world).await, chunk.id), [""; 0], "it is gone, there");
+    check(&world, &urls, &[]).await;
+}
+
 /// What ended for good is not brought back.
 #[tokio::test(start_paused = true)]
 async fn links_that_failed_or_were_deleted_are_not_carried() {
