@@ -198,10 +198,9 @@ fn judge<T>(world: &World, chunk: (ChunkId, Token), sent: &SentAt, answer: &Resu
     let judged = world.oracle.borrow_mut().chunks.answered(chunk, sent, answer.is_ok());
     verdict(world, judged);
     let not_current = matches!(answer, Err(Refusal::Chunk(ChunkRefusal::NotCurrent { .. } | ChunkRefusal::Unknown(_))));
-    // Where the clock of several nodes steps, one that lost its shards may judge by an earlier time. A deletion ends leases.
+    // Where the clock of several nodes steps, one that lost its shards may judge by an earlier time.
     let certain = world.cluster.is_none() || !world.clock_steps();
-    let lasts = certain && sent.now.is_some() && world.oracle.borrow().deletions.is_empty();
-    if not_current && lasts {
+    if not_current && certain && sent.now.is_some() {
         verdict(world, world.oracle.borrow().chunks.refused(chunk, world.now()));
     }
 }

@@ -113,6 +113,8 @@ struct Lease {
     told: u64,
     /// Its end by the store's time; `None` if an answer was lost that may have told a later one.
     until: Option<Time>,
+    /// Whether it ends with its crawl, which is occasionally deleted.
+    doomed: bool,
 }
 
 /// When a call with the token of a chunk was sent.
@@ -135,7 +137,8 @@ impl ChunkOracle {
     pub fn claimed(&mut self, chunk: &Claimed, (asked, told): (u64, u64)) -> Verdict {
         let leases = self.leases.entry(chunk.id).or_default();
         if leases.iter().all(|lease| lease.token != chunk.token) {
-            leases.push(Lease { token: chunk.token, stage: chunk.stage, asked, told, until: Some(chunk.expires_at) });
+            let (token, stage, until) = (chunk.token, chunk.stage, Some(chunk.expires_at));
+            leases.push(Lease { token, stage, asked, told, until, doomed: &*chunk.crawl == "doomed" });
         }
         if let Some((state, _)) = self.ended.get(&chunk.id).filter(|(_, since)| *since < asked) {
             return twice(format!("chunk {} was handed out though it had ended as {}", chunk.id, state.name()));
@@ -186,7 +189,7 @@ impl ChunkOracle {
     pub fn refused(&self, (id, token): (ChunkId, Token), now: Time) -> Verdict {
         let leases = self.leases.get(&id).map_or(&[][..], Vec::as_slice);
         let Some(own) = leases.iter().find(|lease| lease.token == token) else { return Ok(()) };
-        if self.is_undisturbed(id, own.asked) && own.until.is_some_and(|until| now < until) {
+        if !own.doomed && self.is_undisturbed(id, own.asked) && own.until.is_some_and(|until| now < until) {
             let what = format!("a token of chunk {id} that is good until {:?} was refused at {now:?}", own.until);
             return Err(Broken { law: 4, name: "a current token counts", what });
         }
