@@ -307,6 +307,7 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         write(&link);
         assert!(link.symlink_metadata().unwrap().is_symlink() && file.is_file(), "also where nothing lies behind it");
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "it is private like any new file");
     }
 
     #[test]

@@ -38,21 +38,25 @@ pub struct Names {
 }
 
 /// Creates the file to write. Anything but a regular file, such as a pipe or a device, is written in place: it must not
-/// be replaced. A symbolic link stays one, even if its target does not exist yet, and an existing file keeps its
-/// permissions. With `replaces` a file of this name is replaced when this one is complete; otherwise it is kept, and this one
+/// be replaced. A symbolic link stays one: the file that it refers to is created or replaced, and has the temporary name
+/// until it is complete. An existing file keeps its permissions. With `replaces` a file of this name is replaced when this one is complete; otherwise it is kept, and this one
 /// is given up.
 ///
 /// # Errors
-/// If it is a folder, another process is writing it, or it cannot be written.
+/// If it is a folder, another process is writing it, it cannot be written, or it is a symbolic link to a folder that does
+/// not exist or to itself.
 pub fn create(path: &Path, replaces: bool) -> anyhow::Result<(File, Option<Names>)> {
     let found = path.metadata().ok();
     if found.as_ref().is_some_and(Metadata::is_dir) {
         return Err(Usage(format!("{} is a folder: name a file in it", path.display())).into());
     }
-    if found.as_ref().map_or(path.is_symlink(), |found| !found.is_file()) {
+    if found.as_ref().is_some_and(|found| !found.is_file()) {
         return Ok((File::create(path).with_context(|| format!("cannot write {}", path.display()))?, None));
     }
-    let name = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = match path.canonicalize() {
+        Ok(name) => name,
+        Err(_) => behind_links(path)?,
+    };
     let mut part = name.clone().into_os_string();
     part.push(".part");
     let part = PathBuf::from(part);
@@ -63,6 +67,30 @@ pub fn create(path: &Path, replaces: bool) -> anyhow::Result<(File, Option<Names
     }
     let lock = file.try_clone().with_context(cannot)?;
     Ok((file, Some(Names { part, name, replaces, file: lock })))
+}
+
+/// The name of the file that does not exist yet and that a symbolic link refers to, perhaps through others; any other name
+/// stays as it is.
+fn behind_links(path: &Path) -> anyhow::Result<PathBuf> {
+    // As many as Linux follows.
+    const LINKS_MAX: usize = 40;
+    let mut name = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = name.read_link() else {
+            let folder = name.parent().filter(|folder| !folder.as_os_str().is_empty());
+            if name != path && folder.is_some_and(|folder| !folder.is_dir()) {
+                let (link, target) = (path.display(), name.display());
+                let text = format!(
+                    "{link} is a symbolic link to {target}, whose folder does not exist: create it, or name another file"
+                );
+                return Err(Usage(text).into());
+            }
+            return Ok(name);
+        };
+        // Relative to the folder of the link.
+        name = name.parent().map_or_else(|| target.clone(), |folder| folder.join(&target));
+    }
+    Err(Usage(format!("{} is a symbolic link that leads to itself: name another file", path.display())).into())
 }
 
 /// Opens and locks an empty file of this name.
@@ -216,6 +244,48 @@ mod tests {
         assert!(refused.contains("all was written by another process"), "{refused}");
         assert!(refused.contains("is complete, and is in") && refused.contains("all.part: rename it"), "{refused}");
         assert_eq!((read(&name), read(&part)), ("first".to_owned(), "second".to_owned()));
+    }
+
+    #[test]
+    fn a_file_behind_a_symbolic_link_is_created_whole_or_not_at_all() {
+        use std::os::unix::fs::symlink;
+        for replaces in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let at = |name: &str| folder.path().join(name);
+            std::fs::create_dir(at("store")).unwrap();
+            symlink("first", at("link")).unwrap();
+            symlink("store/all", at("first")).unwrap();
+            let (mut file, names) = create(&at("link"), replaces).unwrap();
+            file.write_all(b"half").unwrap();
+            assert!(!at("store/all").exists(), "it is not complete");
+            let refused = create(&at("link"), replaces).unwrap_err().to_string();
+            assert!(refused.contains("another process is writing") && refused.contains("store/all.part"), "{refused}");
+            names.unwrap().give_up();
+            assert_eq!(std::fs::read_dir(at("store")).unwrap().count(), 0, "nothing is left of it");
+            let (mut file, names) = create(&at("link"), replaces).unwrap();
+            file.write_all(b"all").unwrap();
+            names.unwrap().finish().unwrap();
+            assert_eq!(read(&at("store/all")), "all");
+            assert!(at("link").is_symlink() && at("first").is_symlink());
+            assert_eq!(std::fs::read_dir(at("store")).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_symbolic_link_that_leads_nowhere_is_refused_and_the_error_says_why() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        symlink("missing/all", at("link")).unwrap();
+        let refused = create(&at("link"), true).unwrap_err();
+        assert!(refused.is::<Usage>());
+        let refused = refused.to_string();
+        assert!(refused.contains("link is a symbolic link to") && refused.contains("missing/all, whose"), "{refused}");
+        symlink("there", at("here")).unwrap();
+        symlink("here", at("there")).unwrap();
+        let refused = create(&at("here"), true).unwrap_err().to_string();
+        assert!(refused.contains("here is a symbolic link that leads to itself"), "{refused}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "nothing was created");
     }
 
     #[test]

@@ -15,7 +15,9 @@ use serde::de::{
 use wayleave_core::frontier::refusal::Refusal;
 
 use crate::ask::{Ask, Response};
+use crate::fleet::call::{ControlCall, ControlResponse};
 use crate::matches::call::{MatchResponse, RemoteMatchCall};
+use crate::pipeline::call::{ChunkResponse, PipelineCall};
 use crate::routing::protocol::Service;
 
 type Choices = BTreeMap<&'static str, u32>;
@@ -323,6 +325,18 @@ fn the_layout_of_messages_between_nodes_changes_only_with_the_number_of_the_prot
 fn the_layout_of_messages_about_pools_changes_only_with_the_number_of_their_protocol() {
     let now = layout(Service::Matches, &[walk::<RemoteMatchCall>, walk::<MatchResponse>]);
     check(now, concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/matches_protocol.txt"));
+}
+
+#[test]
+fn the_layout_of_messages_about_chunks_changes_only_with_the_number_of_their_protocol() {
+    let now = layout(Service::Pipeline, &[walk::<PipelineCall>, walk::<ChunkResponse>]);
+    check(now, concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/pipeline_protocol.txt"));
+}
+
+#[test]
+fn the_layout_of_messages_about_machines_changes_only_with_the_number_of_their_protocol() {
+    let now = layout(Service::Fleet, &[walk::<ControlCall>, walk::<ControlResponse>]);
+    check(now, concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/fleet_protocol.txt"));
 }
 
 fn check(now: String, path: &str) {

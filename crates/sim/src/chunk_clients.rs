@@ -8,6 +8,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, Reservation};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::invariants::{Broken, Verdict};
+use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, LeaseEnded, LinkToFetch, ReportLinks, Stage};
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::time::{Millis, Time};
@@ -17,7 +18,7 @@ use wayleave_shard::pipeline::Pipeline;
 use crate::chance::Chance;
 use crate::chunk_oracle::Sent;
 use crate::clients::{HOSTS, host_name, result};
-use crate::operator::alias_of;
+use crate::operator::move_host;
 use crate::run::verdict;
 use crate::world::{Kind, World, pass};
 
@@ -94,7 +95,7 @@ async fn claim_once_or_twice(
         return ask(claim).await;
     }
     let claim = claim.named(&format!("request {}", chance.draw()));
-    let deletions = world.oracle.borrow().deletions.len();
+    let (deletions, began) = (world.oracle.borrow().deletions.len(), world.clock.elapsed());
     let first = ask(claim.clone()).await;
     let again = match &first {
         Ok(claimed) => !claimed.is_empty() && chance.once_in(3),
@@ -107,8 +108,11 @@ async fn claim_once_or_twice(
     let second = ask(claim).await;
     let (Ok(before), Ok(after)) = (&first, &second) else { return second.or(first) };
     let now = world.now();
+    // An operator may have skipped one since.
+    let lasts =
+        |chunk: &&Claimed| chunk.expires_at > now && world.oracle.borrow().chunks.is_undisturbed(chunk.id, began);
     let of = |chunks: &[Claimed]| -> BTreeMap<_, _> {
-        chunks.iter().filter(|chunk| chunk.expires_at > now).map(|chunk| (chunk.id, chunk.token)).collect()
+        chunks.iter().filter(lasts).map(|chunk| (chunk.id, chunk.token)).collect()
     };
     // A deletion ends leases, and a node that is cut off cannot say what it has granted.
     let unsure = world.kind == Kind::Nodes || world.oracle.borrow().deletions.len() != deletions;
@@ -189,10 +193,16 @@ fn visits(
 }
 
 /// Judges the answer to a call with the token of a chunk.
-fn judge(world: &World, chunk: (ChunkId, Token), sent: &SentAt, accepted: bool) {
+fn judge<T>(world: &World, chunk: (ChunkId, Token), sent: &SentAt, answer: &Result<T, Refusal>) {
     let sent = sent.judged(world);
-    let judged = world.oracle.borrow_mut().chunks.answered(chunk, sent, accepted);
+    let judged = world.oracle.borrow_mut().chunks.answered(chunk, sent, answer.is_ok());
     verdict(world, judged);
+    let not_current = matches!(answer, Err(Refusal::Chunk(ChunkRefusal::NotCurrent { .. } | ChunkRefusal::Unknown(_))));
+    // Where the clock of several nodes steps, one that lost its shards may judge by an earlier time.
+    let certain = world.cluster.is_none() || !world.clock_steps();
+    if not_current && certain && sent.now.is_some() {
+        verdict(world, world.oracle.borrow().chunks.refused(chunk, world.now()));
+    }
 }
 
 /// Makes a call with the token of a chunk; once more if its answer is lost, because it may be repeated.
@@ -203,7 +213,7 @@ async fn ask_twice<T>(
 ) -> Result<T, Refusal> {
     let sent = SentAt::new(world);
     let answer = world.ask(async |frontier| call(frontier).await).await;
-    judge(world, chunk, &sent, answer.is_ok());
+    judge(world, chunk, &sent, &answer);
     if !matches!(answer, Err(Refusal::OutcomeUnknown(_))) {
         return answer;
     }
@@ -217,14 +227,12 @@ async fn end_lease(world: &World, (id, token): (ChunkId, Token), end: &EndChunk)
     ask_twice(world, (id, token), &call).await
 }
 
-/// Repeats a call that was accepted, now and then: it is answered in the same way. It may be forgotten when another call ends
-/// the same stage: so not that of a crawler that completed a chunk, unless the chunk was sent back since there were so many
-/// losses.
+/// Repeats a call that was accepted, sent at this time of the run, now and then: it is answered in the same way.
 async fn repeat(
     world: &World,
     chance: &Chance,
-    (stage, id, token): (Stage, ChunkId, Token),
-    (end, losses): (&EndChunk, u64),
+    (id, token): (ChunkId, Token),
+    (end, sent): (&EndChunk, u64),
     first: &LeaseEnded,
 ) {
     if !chance.once_in(4) {
@@ -233,14 +241,12 @@ async fn repeat(
     pass(chance.below(200)).await;
     let again = world.ask(async |frontier| Pipeline::new(frontier).end_lease(id, token, end.clone()).await).await;
     world.tell("again", &format!("{id} {again:?}"));
-    let sent_back = world.oracle.borrow().chunks.losses(id) > losses;
-    let completed = stage == Stage::Crawl && matches!(end, EndChunk::Complete(_));
     let alike = match &again {
         Ok(again) => Some(again.ended == first.ended),
-        Err(refusal) if is_stale(refusal) && completed => Some(false),
+        Err(refusal) if is_stale(refusal) => Some(false),
         Err(_) => None,
     };
-    let judged = world.oracle.borrow_mut().chunks.repeated(id, alike.filter(|_| !sent_back));
+    let judged = world.oracle.borrow_mut().chunks.repeated((id, token), sent, alike);
     verdict(world, judged);
 }
 
@@ -341,7 +347,7 @@ async fn renew(world: &World, name: u64, claimed: &Claimed, visited: &[Visited])
     let call = async |frontier| Pipeline::new(frontier).renew(id, token, Millis(3_000)).await;
     let sent = SentAt::new(world);
     let answer = world.ask(call).await;
-    judge(world, (id, token), &sent, answer.is_ok());
+    judge(world, (id, token), &sent, &answer);
     let told = answer.as_ref().map(|(until, _)| *until).ok();
     if !answer.as_ref().is_err_and(is_stale) {
         world.oracle.borrow_mut().chunks.renewed(id, token, told);
@@ -364,23 +370,34 @@ async fn renew(world: &World, name: u64, claimed: &Claimed, visited: &[Visited])
 
 async fn complete(world: &Rc<World>, chance: &Chance, name: u64, claimed: &Claimed, visited: &[Visited]) {
     let (id, token) = (claimed.id, claimed.token);
+    let often = if world.calm.get() { 8 } else { 3 };
+    if let Some(link) = visited.iter().find(|link| link.reported).filter(|_| chance.once_in(often)) {
+        // An operator moves its host before the chunk is complete.
+        move_host(world, &link.link.host).await;
+    }
     visited.iter().for_each(|link| world.oracle.borrow_mut().ending(link.token, world.now()));
     let content = visited.iter().any(|link| link.reported);
     let failed = !world.calm.get() && chance.once_in(8);
-    let end = if failed {
+    let mut end = if failed {
         EndChunk::Fail { reason: "it broke".into(), input_lost: false }
     } else {
         EndChunk::Complete(content.then(|| artifact(chance)))
     };
-    let losses = world.oracle.borrow().chunks.losses(id);
-    let answer = end_lease(world, (id, token), &end).await;
+    let (losses, mut sent) = (world.oracle.borrow().chunks.losses(id), world.clock.elapsed());
+    let mut answer = end_lease(world, (id, token), &end).await;
+    if matches!(answer, Err(Refusal::Chunk(ChunkRefusal::NoContent { .. }))) {
+        // All that it had fetched has left: it does what the refusal says.
+        world.tell("no content", &format!("{name} {id} {answer:?}"));
+        (end, sent) = (EndChunk::Complete(None), world.clock.elapsed());
+        answer = end_lease(world, (id, token), &end).await;
+    }
     world.tell("complete chunk", &format!("{name} {id} {answer:?}"));
     check(world, "a completion", &answer);
     let Ok(ended) = answer else { return };
     if !failed {
         completed(world, (id, losses), &ended, visited);
     }
-    repeat(world, chance, (Stage::Crawl, id, token), (&end, losses), &ended).await;
+    repeat(world, chance, (id, token), (&end, sent), &ended).await;
 }
 
 /// A crawler has completed a chunk: the links that it has reported count, but those that had left. The chunk may have moved on
@@ -391,8 +408,7 @@ fn completed(world: &World, (id, losses): (ChunkId, u64), ended: &LeaseEnded, vi
     let mut oracle = world.oracle.borrow_mut();
     oracle.chunks.calls.left += u64::from(!left.is_empty());
     let stayed = |link: &&&Visited| {
-        let host = (0..HOSTS).find(|n| host_name(*n) == *link.link.host).unwrap_or_default();
-        &*link.link.url.crawl != "doomed" && !oracle.may_have_moved(alias_of(host), link.asked)
+        &*link.link.url.crawl != "doomed" && !oracle.moves.may_have_moved(&link.link.host, link.asked)
     };
     if let Some(link) = left.iter().find(stayed) {
         let what = format!("{} has left chunk {id}, though its host did not move", link.link.url.url);
@@ -441,16 +457,16 @@ pub async fn builder(world: Rc<World>, name: u64) {
                 // Whatever the answer: from now on its links may be fetched again.
                 world.oracle.borrow_mut().content_lost(id);
             }
-            let losses = world.oracle.borrow().chunks.losses(id);
+            let sent = world.clock.elapsed();
             let answer = end_lease(&world, (id, token), &end).await;
             world.tell("build", &format!("{name} {id} {answer:?}"));
             check(&world, "a build", &answer);
             let Ok(ended) = answer else { continue };
             if ended.state == ChunkState::Built && matches!(end, EndChunk::Complete(_)) {
-                let judged = world.oracle.borrow_mut().chunks.built(id, token);
+                let judged = world.oracle.borrow_mut().chunks.built(id, token, (sent, world.clock.elapsed()));
                 verdict(&world, judged);
             }
-            repeat(&world, &chance, (Stage::Build, id, token), (&end, losses), &ended).await;
+            repeat(&world, &chance, (id, token), (&end, sent), &ended).await;
         }
     }
 }

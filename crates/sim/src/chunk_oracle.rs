@@ -1,22 +1,29 @@
-//! What crawlers and index builders were told of chunks. It must not miss that
+//! What crawlers, index builders and operators were told of chunks. It must not miss that
 //!
-//! - an id is used again, or a chunk is built twice;
-//! - a call is accepted although another worker had the chunk when it was sent, or its lease had ended by the store's time;
+//! - an id is used again, or a chunk is built twice, unless an operator asked for it;
+//! - a call is accepted although another worker had the chunk when it was sent, its lease had ended by the store's time, or
+//!   an operator had decided about the chunk, which no worker may have then;
+//! - a call is refused although its lease lasts;
+//! - a chunk that was built or skipped is handed out, though no operator asked for it again, or is something else at the end;
+//! - a built chunk is skipped;
+//! - a chunk is lost, or what it has crawled;
 //! - a page counts in two chunks. A crawler is told which of the links that it reported do not count; all others do, until an
 //!   index builder says that the content of the chunk is lost, whatever the answer. A call whose answer was lost is repeated,
 //!   so that also its links are known, unless that answer is lost too;
 //! - a link leaves its chunk although its host did not move;
-//! - a call that is repeated is refused or answered in another way.
+//! - a call that is repeated is refused or answered in another way, before another one ends the same stage.
 //!
 //! It says nothing about calls whose answers were lost twice, about leases that a lost answer may have extended, and about a
 //! token whose call was answered by another store than the one that was asked: a store that comes up after a crash may be
-//! behind the time that the one before has shown.
+//! behind the time that the one before has shown. An operator's decision whose answer was lost may be carried out at any time:
+//! it forbids nothing, and from then on little is promised of its chunk.
 
 use std::collections::BTreeMap;
 
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::invariants::{Broken, Verdict};
-use wayleave_core::pipeline::request::{Claimed, Stage};
+use wayleave_core::pipeline::request::{Claimed, OperatorAction, Stage};
+use wayleave_core::pipeline::row::ChunkState;
 use wayleave_core::time::Time;
 
 use crate::oracle::Id;
@@ -31,9 +38,14 @@ pub struct ChunkOracle {
     losses: BTreeMap<ChunkId, u64>,
     /// The links that count in chunks, and in which.
     crawled: BTreeMap<Id, ChunkId>,
+    /// Chunks that are certainly built, by which lease.
     built: BTreeMap<ChunkId, Token>,
+    /// Chunks that have certainly ended, and since when, in milliseconds of the run.
+    ended: BTreeMap<ChunkId, (ChunkState, u64)>,
     /// All leases of chunks that workers were told of.
     leases: BTreeMap<ChunkId, Vec<Lease>>,
+    /// What operators asked for, without what was refused.
+    decisions: BTreeMap<ChunkId, Vec<Decision>>,
     pub calls: ChunkCalls,
 }
 
@@ -48,6 +60,24 @@ pub struct ChunkCalls {
     pub repeated: u64,
     /// Completions that named links which had left before.
     pub left: u64,
+    /// With a token whose chunk an operator had decided about since.
+    pub overruled: u64,
+    /// Chunks that operators skipped while a worker had them, while they waited for one, and after they were set aside.
+    pub skipped: [u64; 3],
+    /// Chunks that operators had tried again: skipped ones, those set aside, and built ones.
+    pub retried: [u64; 3],
+}
+
+impl ChunkCalls {
+    /// Whether there was at least one call of every kind that no run of a hundred seeds does without.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
+        let [held, waiting, _] = self.skipped;
+        let [skipped, _, built] = self.retried;
+        let all =
+            [self.superseded, self.expired, self.repeated, self.left, self.overruled, held, waiting, skipped, built];
+        all.iter().all(|calls| *calls > 0)
+    }
 }
 
 impl std::ops::AddAssign for ChunkCalls {
@@ -56,16 +86,35 @@ impl std::ops::AddAssign for ChunkCalls {
         self.expired += other.expired;
         self.repeated += other.repeated;
         self.left += other.left;
+        self.overruled += other.overruled;
+        self.skipped.iter_mut().zip(other.skipped).for_each(|(sum, calls)| *sum += calls);
+        self.retried.iter_mut().zip(other.retried).for_each(|(sum, calls)| *sum += calls);
     }
+}
+
+/// What an operator asked for, and when it was asked and acknowledged, in milliseconds of the run; `None` if it may be carried
+/// out at any time.
+struct Decision {
+    number: u64,
+    action: OperatorAction,
+    asked: u64,
+    told: Option<u64>,
+    /// By which lease the chunk was built before, if that was certain.
+    built: Option<Token>,
+    /// As what it had ended.
+    ended: Option<(ChunkState, u64)>,
 }
 
 /// A lease, and when it was asked for and told, in milliseconds of the run, which never goes back.
 struct Lease {
     token: Token,
+    stage: Stage,
     asked: u64,
     told: u64,
     /// Its end by the store's time; `None` if an answer was lost that may have told a later one.
     until: Option<Time>,
+    /// Whether it ends with its crawl, which is occasionally deleted.
+    doomed: bool,
 }
 
 /// When a call with the token of a chunk was sent.
@@ -88,9 +137,14 @@ impl ChunkOracle {
     pub fn claimed(&mut self, chunk: &Claimed, (asked, told): (u64, u64)) -> Verdict {
         let leases = self.leases.entry(chunk.id).or_default();
         if leases.iter().all(|lease| lease.token != chunk.token) {
-            leases.push(Lease { token: chunk.token, asked, told, until: Some(chunk.expires_at) });
+            let (token, stage, until) = (chunk.token, chunk.stage, Some(chunk.expires_at));
+            leases.push(Lease { token, stage, asked, told, until, doomed: &*chunk.crawl == "doomed" });
         }
-        if chunk.stage != Stage::Crawl || chunk.attempts > 0 || self.losses(chunk.id) > 0 {
+        if let Some((state, _)) = self.ended.get(&chunk.id).filter(|(_, since)| *since < asked) {
+            return twice(format!("chunk {} was handed out though it had ended as {}", chunk.id, state.name()));
+        }
+        let retried = self.decisions(chunk.id).any(|decision| decision.action == OperatorAction::Retry);
+        if chunk.stage != Stage::Crawl || chunk.attempts > 0 || self.losses(chunk.id) > 0 || retried {
             return Ok(());
         }
         match self.made.insert(chunk.id, chunk.token) {
@@ -113,21 +167,112 @@ impl ChunkOracle {
         let Some(own) = leases.iter().find(|lease| lease.token == token) else { return Ok(()) };
         let superseded = leases.iter().any(|other| own.told < other.asked && other.told < sent.elapsed);
         let expired = own.until.zip(sent.now).is_some_and(|(until, now)| until <= now);
+        // No worker has a chunk that an operator's decision about is carried out.
+        let over = |decision: &Decision| own.told < decision.asked && decision.told.is_some_and(|at| at < sent.elapsed);
+        let overruled = self.decisions(id).any(over);
         self.calls.superseded += u64::from(superseded);
         self.calls.expired += u64::from(expired);
+        self.calls.overruled += u64::from(overruled);
         if accepted && superseded {
             return twice(format!("a call for chunk {id} was accepted whose token another one had superseded"));
         }
         if accepted && expired {
             return twice(format!("a call for chunk {id} was accepted though its lease had ended"));
         }
+        if accepted && overruled {
+            return twice(format!("a call for chunk {id} was accepted though an operator had decided about it"));
+        }
         Ok(())
     }
 
-    /// A call that was accepted before was repeated. `alike`: with the same answer; `None` if that was lost.
-    pub fn repeated(&mut self, id: ChunkId, alike: Option<bool>) -> Verdict {
+    /// A token was refused as not current, not later than at this time of the store that the lease was told by.
+    pub fn refused(&self, (id, token): (ChunkId, Token), now: Time) -> Verdict {
+        let leases = self.leases.get(&id).map_or(&[][..], Vec::as_slice);
+        let Some(own) = leases.iter().find(|lease| lease.token == token) else { return Ok(()) };
+        if !own.doomed && self.is_undisturbed(id, own.asked) && own.until.is_some_and(|until| now < until) {
+            let what = format!("a token of chunk {id} that is good until {:?} was refused at {now:?}", own.until);
+            return Err(Broken { law: 4, name: "a current token counts", what });
+        }
+        Ok(())
+    }
+
+    fn decisions(&self, id: ChunkId) -> impl Iterator<Item = &Decision> {
+        self.decisions.get(&id).into_iter().flatten()
+    }
+
+    /// Whether no operator's decision about a chunk may have been carried out since then, in milliseconds of the run.
+    pub fn is_undisturbed(&self, id: ChunkId, since: u64) -> bool {
+        self.decisions(id).all(|decision| decision.told.is_some_and(|told| told < since))
+    }
+
+    /// An operator is about to ask for something. Returns the number of that.
+    pub fn deciding(&mut self, id: ChunkId, action: OperatorAction, asked: u64) -> u64 {
+        let number = self.number();
+        // Whatever the answer: from now on it may be something else.
+        let ended = self.ended.remove(&id);
+        let built = if action == OperatorAction::Retry { self.built.remove(&id) } else { None };
+        let decision = Decision { number, action, asked, told: None, built, ended };
+        self.decisions.entry(id).or_default().push(decision);
+        number
+    }
+
+    /// An operator's decision was refused: nothing was changed.
+    pub fn not_decided(&mut self, id: ChunkId, number: u64) {
+        let Some(decisions) = self.decisions.get_mut(&id) else { return };
+        let Some(at) = decisions.iter().position(|decision| decision.number == number) else { return };
+        let decision = decisions.remove(at);
+        if decisions.iter().any(|other| other.told.is_none_or(|told| told >= decision.asked)) {
+            // Another one was carried out meanwhile.
+            return;
+        }
+        if let Some(built) = decision.built {
+            self.built.entry(id).or_insert(built);
+        }
+        if let Some(ended) = decision.ended {
+            self.ended.entry(id).or_insert(ended);
+        }
+    }
+
+    /// An operator's decision was carried out, and the chunk was in this state then.
+    pub fn decided(&mut self, id: ChunkId, number: u64, state: ChunkState, told: u64) -> Verdict {
+        let Some(decisions) = self.decisions.get_mut(&id) else { return Ok(()) };
+        let Some(own) = decisions.iter_mut().find(|decision| decision.number == number) else { return Ok(()) };
+        own.told = Some(told);
+        let (action, asked, ended) = (own.action, own.asked, own.ended);
+        let alone = decisions.iter().all(|other| other.number == number || other.told.is_some_and(|at| at < asked));
+        match (action, state) {
+            (OperatorAction::Skip, _) if alone && ended.is_some_and(|(ended, _)| ended == ChunkState::Built) => {
+                twice(format!("chunk {id} was skipped though it is built"))
+            }
+            (OperatorAction::Skip, ChunkState::Skipped) => {
+                if alone {
+                    self.ended.insert(id, (ChunkState::Skipped, told));
+                }
+                Ok(())
+            }
+            // Whoever waited for the chunk may have it since.
+            (OperatorAction::Retry, _) => Ok(()),
+            (OperatorAction::Skip, _) => {
+                let what = format!("a skip of chunk {id} was answered with {}", state.name());
+                Err(Broken { law: 12, name: "answers are true", what })
+            }
+        }
+    }
+
+    /// Whether a call that ended a lease, sent at this time of the run, is the last one that may have ended that stage of
+    /// the chunk: then its repetition is recognised.
+    fn is_last(&self, id: ChunkId, token: Token, sent: u64) -> bool {
+        let leases = self.leases.get(&id).map_or(&[][..], Vec::as_slice);
+        let own = leases.iter().find(|lease| lease.token == token);
+        let later = |other: &Lease| own.is_some_and(|own| other.stage == own.stage) && other.told >= sent;
+        self.is_undisturbed(id, sent) && !leases.iter().any(|other| other.token != token && later(other))
+    }
+
+    /// A call that was accepted before, sent at this time of the run, was repeated. `alike`: with the same answer; `None` if
+    /// that was lost.
+    pub fn repeated(&mut self, (id, token): (ChunkId, Token), sent: u64, alike: Option<bool>) -> Verdict {
         self.calls.repeated += u64::from(alike == Some(true));
-        if alike == Some(false) {
+        if alike == Some(false) && self.is_last(id, token, sent) {
             let what = format!("a repeated call for chunk {id} was not answered like the first one");
             return Err(Broken { law: 12, name: "answers are true", what });
         }
@@ -163,16 +308,43 @@ impl ChunkOracle {
         links
     }
 
-    /// The chunks that were built.
-    pub fn built_chunks(&self) -> impl Iterator<Item = ChunkId> + '_ {
-        self.built.keys().copied()
+    /// Whether the page of a link counts in a chunk.
+    pub fn counts(&self, link: &Id) -> bool {
+        self.crawled.contains_key(link)
     }
 
-    /// A chunk was built.
-    pub fn built(&mut self, id: ChunkId, token: Token) -> Verdict {
+    /// A chunk was built: asked for at the first time and told at the second.
+    pub fn built(&mut self, id: ChunkId, token: Token, (sent, told): (u64, u64)) -> Verdict {
+        if !self.is_undisturbed(id, sent) {
+            // It may be something else already.
+            return Ok(());
+        }
+        self.ended.insert(id, (ChunkState::Built, told));
         match self.built.insert(id, token) {
             Some(before) if before != token => twice(format!("chunk {id} was built twice")),
             _ => Ok(()),
+        }
+    }
+
+    /// All chunks at the end, and which have what their crawl stage left behind.
+    pub fn judge(&self, chunks: &BTreeMap<ChunkId, (ChunkState, bool)>) -> Verdict {
+        let lost = |what: String| Err(Broken { law: 3, name: "nothing lost", what });
+        if let Some(id) = self.leases.keys().find(|id| !chunks.contains_key(id)) {
+            return lost(format!("chunk {id} was claimed and is not known"));
+        }
+        if let Some((id, (state, _))) = chunks.iter().find(|(_, (state, _))| !state.has_ended()) {
+            return Err(Broken { law: 5, name: "everything ends", what: format!("chunk {id} is {}", state.name()) });
+        }
+        for (id, (ended, _)) in &self.ended {
+            let state = chunks.get(id).map(|(state, _)| *state);
+            if state != Some(*ended) {
+                return lost(format!("chunk {id} had ended as {} and is {state:?}", ended.name()));
+            }
+        }
+        let without = |id: &&ChunkId| chunks.get(id).is_none_or(|(_, crawled)| !crawled);
+        match self.crawled.values().find(without) {
+            Some(id) => lost(format!("pages count in chunk {id}, whose crawl stage left nothing behind")),
+            None => Ok(()),
         }
     }
 }

@@ -187,15 +187,14 @@ pub async fn copies(world: &World) -> Result<Vec<(ChunkId, u64, MachineId, Place
     }
 }
 
-/// Which built chunks are not yet served once in every row, and nothing else; none if all are.
-pub async fn unplaced(world: &World) -> Option<String> {
+/// Which of these built chunks are not yet served once in every row, and nothing else; none if all are.
+pub async fn unplaced(world: &World, built: &[ChunkId]) -> Option<String> {
     let all = match copies(world).await {
         Ok(all) => all,
         Err(refusal) => return Some(refusal.to_string()),
     };
-    let built: Vec<ChunkId> = world.oracle.borrow().chunks.built_chunks().collect();
     let dead: Vec<MachineId> = SERVERS.filter(|name| dies_for_good(world, *name)).map(server_id).collect();
-    for chunk in built {
+    for &chunk in built {
         for row in 0..ROWS {
             let here = all.iter().filter(|copy| (copy.0, copy.1) == (chunk, row));
             // A dead server cannot say that it has deleted what it is to delete.

@@ -10,6 +10,7 @@
 
 mod chance;
 mod chunk_clients;
+mod chunk_operator;
 mod chunk_oracle;
 mod clients;
 mod clock;
@@ -20,6 +21,7 @@ mod embedded;
 mod faults;
 mod index_servers;
 mod match_clients;
+mod move_oracle;
 mod node_client;
 mod operator;
 mod oracle;

@@ -1,7 +1,9 @@
 //! The operator of a run: changes settings, aliases and pauses, and occasionally deletes a crawl.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::names::HostName;
 use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
 use wayleave_core::time::Millis;
@@ -9,6 +11,7 @@ use wayleave_shard::Frontier;
 
 use crate::chance::Chance;
 use crate::clients::{CRAWLS, HOSTS, host_name};
+use crate::move_oracle::Moved;
 use crate::world::{World, pass};
 
 /// A host without URLs, which is queued by time alone.
@@ -57,7 +60,11 @@ async fn act(world: &World, chance: &Chance) {
             world.check("an operator's call", &answer);
             world.tell("operator", &format!("block {host} {}", answer.is_ok()));
         }
-        4 | 5 => change_group(world, chance).await,
+        4 | 5 => {
+            let alias = chance.pick(["left", "right"]);
+            let wanted = hosts_of(alias).into_iter().filter(|_| chance.once_in(2)).collect();
+            change_group(world, alias, wanted).await;
+        }
         6 => {
             let crawl = chance.pick(["DEFAULT", "news"]);
             let changes = CrawlChanges { paused: Change::Set(chance.once_in(2)), ..CrawlChanges::default() };
@@ -91,25 +98,43 @@ async fn act(world: &World, chance: &Chance) {
 }
 
 /// The alias that a host may become a member of.
-pub const fn alias_of(host: u64) -> &'static str {
+const fn alias_of(host: u64) -> &'static str {
     if host.is_multiple_of(2) { "left" } else { "right" }
 }
 
+/// The hosts that may become members of an alias.
+fn hosts_of(alias: &str) -> BTreeSet<String> {
+    (0..HOSTS).filter(|n| alias_of(*n) == alias).map(host_name).collect()
+}
+
+/// Moves a host into its alias or out of it, if it is certain which.
+pub async fn move_host(world: &World, host: &str) {
+    let alias = (0..HOSTS).find(|n| host_name(*n) == host).map_or("left", alias_of);
+    let wanted = world.oracle.borrow().moves.toggled(alias, host);
+    if let Some(wanted) = wanted {
+        change_group(world, alias, wanted).await;
+    }
+}
+
 /// Changes the members of an alias.
-async fn change_group(world: &World, chance: &Chance) {
-    let alias = chance.pick(["left", "right"]);
-    let half = |n: &u64| alias_of(*n) == alias && chance.once_in(2);
-    let hosts = (0..HOSTS).filter(half).map(|n| host_name(n).into()).collect::<Vec<HostName>>();
-    world.oracle.borrow_mut().moving(alias, world.now());
+async fn change_group(world: &World, alias: &'static str, wanted: BTreeSet<String>) {
+    let all = hosts_of(alias);
+    let hosts: Vec<HostName> = wanted.iter().map(|host| host.as_str().into()).collect();
+    let begins = (world.now(), world.clock.elapsed());
+    let number = world.oracle.borrow_mut().moves.begin(alias, (all, wanted), begins);
     let members = Some(hosts.clone());
     let answer = world
         .ask(async |frontier| frontier.set_group(alias.into(), members, PaceChanges::default(), false).await)
         .await;
-    // A call between nodes whose response is lost may still be applied at any time.
-    let unsure = world.cluster.is_some() && answer.is_err();
-    if !unsure {
-        world.oracle.borrow_mut().moved(alias, (world.now(), world.clock.elapsed()));
-    }
+    let moved = match &answer {
+        Ok(_) => Moved::Done,
+        Err(Refusal::OutcomeUnknown(_) | Refusal::Internal(_) | Refusal::Corrupt(_)) if world.cluster.is_some() => {
+            Moved::Lingers
+        }
+        Err(Refusal::OutcomeUnknown(_) | Refusal::Internal(_) | Refusal::Corrupt(_)) => Moved::Perhaps,
+        Err(_) => Moved::Nothing,
+    };
+    world.oracle.borrow_mut().moves.end(number, moved, (world.now(), world.clock.elapsed()));
     world.check("an operator's call", &answer);
     world.tell("operator", &format!("group {alias} {hosts:?} {:?}", answer.err()));
 }

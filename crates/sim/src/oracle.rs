@@ -11,6 +11,7 @@ use wayleave_core::time::{Millis, Time};
 
 use crate::chunk_oracle::ChunkOracle;
 use crate::copy_oracle::CopyOracle;
+use crate::move_oracle::MoveOracle;
 
 /// A URL by crawl and text.
 pub type Id = (String, String);
@@ -42,11 +43,9 @@ pub struct Oracle {
     open: BTreeMap<Token, Open>,
     /// Hosts whose visits may have been forgotten by a deletion.
     forgotten: BTreeMap<String, Time>,
-    /// Visits of aliases, and when the members of each were being changed.
+    /// Visits of aliases, and changes of their members.
     group_visits: Vec<Visit>,
-    moves: BTreeMap<String, Vec<Span>>,
-    /// When these changes were complete, in milliseconds of the run, which never goes back.
-    move_ends: BTreeMap<String, Vec<u64>>,
+    pub moves: MoveOracle,
     /// Hand-outs of the paced form: the host, when it was requested and when it was answered.
     hand_outs: Vec<(Arc<str>, Span)>,
     /// When deletions were requested and answered.
@@ -207,27 +206,6 @@ impl Oracle {
         }
     }
 
-    /// The members of an alias are being changed from now on.
-    pub fn moving(&mut self, alias: &str, start: Time) {
-        self.moves.entry(alias.to_owned()).or_default().push(Span { start, end: Time(u64::MAX) });
-        self.move_ends.entry(alias.to_owned()).or_default().push(u64::MAX);
-    }
-
-    /// The last change of the members of an alias is complete, by the store's time and in milliseconds of the run.
-    pub fn moved(&mut self, alias: &str, (end, elapsed): (Time, u64)) {
-        if let Some(span) = self.moves.get_mut(alias).and_then(|spans| spans.last_mut()) {
-            span.end = end;
-        }
-        if let Some(last) = self.move_ends.get_mut(alias).and_then(|ends| ends.last_mut()) {
-            *last = elapsed;
-        }
-    }
-
-    /// Whether the members of an alias may have changed since then, in milliseconds of the run.
-    pub fn may_have_moved(&self, alias: &str, since: u64) -> bool {
-        self.move_ends.get(alias).is_some_and(|ends| ends.iter().any(|end| *end >= since))
-    }
-
     /// A release was acknowledged: these URLs are finished.
     pub fn released(&mut self, finished: impl Iterator<Item = Id>, now: Time) {
         self.releases += 1;
@@ -272,24 +250,11 @@ impl Oracle {
         let known = |visit: &&Visit| self.unsure_since.is_none_or(|since| visit.span.start < since);
         let visits: Vec<Visit> = self.visits.iter().filter(known).cloned().collect();
         invariants::politeness(&visits)?;
-        let groups: Vec<Visit> = self.settled_groups().iter().filter(known).cloned().collect();
+        let groups = self.group_visits.iter().filter_map(|visit| self.moves.settled(visit));
+        let groups: Vec<Visit> = groups.filter(|visit| known(&visit)).collect();
         invariants::one_visitor(&groups)?;
         invariants::politeness(&groups)?;
         self.judge_hand_outs()
-    }
-
-    /// Visits of aliases between changes of their members: each such period is a place of its own.
-    fn settled_groups(&self) -> Vec<Visit> {
-        let settled = |visit: &Visit| {
-            let moves = self.moves.get(&*visit.place)?;
-            let at = visit.span.start;
-            if moves.iter().any(|span| span.start <= at && at <= span.end) {
-                return None;
-            }
-            let age = moves.iter().filter(|span| span.end < at).count();
-            Some(Visit { place: format!("{} after {age} moves", visit.place).into(), ..visit.clone() })
-        };
-        self.group_visits.iter().filter_map(settled).collect()
     }
 
     /// Law 2 in the paced form: the delay runs from the hand-out.

@@ -1,6 +1,6 @@
 //! One run: faults first, then calm, then the final checks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use wayleave_core::frontier::view::{HostFilter, UrlFilter, UrlState};
@@ -13,6 +13,7 @@ use wayleave_shard::Frontier;
 use wayleave_shard::pipeline::Pipeline;
 
 use crate::chunk_clients::{builder, crawler};
+use crate::chunk_operator::{chunk_operator, retry_all};
 use crate::chunk_oracle::ChunkCalls;
 use crate::clients::{paced, putter, worker};
 use crate::cluster::NODES;
@@ -158,6 +159,7 @@ async fn simulate(seed: u64, kind: Kind) -> Report {
     start_pool(&world, &mut lasting);
     lasting.extend((30..32).map(|name| tokio::task::spawn_local(paced(world.clone(), name))));
     storm.push(tokio::task::spawn_local(operator(world.clone(), 40)));
+    storm.push(tokio::task::spawn_local(chunk_operator(world.clone(), 41)));
     match kind {
         Kind::HandOvers => {}
         Kind::Embedded => storm.push(tokio::task::spawn_local(embedded::gremlin(world.clone(), 50))),
@@ -208,6 +210,7 @@ async fn join(world: &World, task: tokio::task::JoinHandle<()>) {
 async fn settle(world: &Rc<World>) -> u64 {
     let start = world.clock.elapsed();
     settle_nodes(world).await;
+    retry_all(world).await;
     for round in 1u64.. {
         // A fault of the first phase may still strike once, and a call of it may arrive late: the next attempt must
         // succeed.
@@ -232,7 +235,7 @@ async fn settle(world: &Rc<World>) -> u64 {
         let bare = world.ask(async |frontier| frontier.host(BARE.into()).await).await;
         let waits = bare.is_ok_and(|view| view.queued_at.is_some());
         let idle = stats.urls.scheduled() == 0 && stats.reservations == 0 && chunks == ChunkCounts::default() && !waits;
-        let mut left = if idle { index_servers::unplaced(world).await } else { None };
+        let mut left = if idle { index_servers::unplaced(world, &built(world).await).await } else { None };
         if idle && left.is_none() {
             left = match_clients::unsettled(world, CLIENTS.count()).await;
         }
@@ -264,6 +267,8 @@ async fn reckon(world: &Rc<World>) -> u64 {
     let doomed = world.oracle.borrow().doomed.clone();
     verdict(world, wayleave_core::invariants::durable_before_answered(&(&finished - &doomed), &before));
     let chunks = chunks(world).await;
+    let told = chunks.iter().map(|(id, state, crawled, _)| (*id, (*state, crawled.is_some())));
+    verdict(world, world.oracle.borrow().chunks.judge(&told.collect::<BTreeMap<_, _>>()));
     world.crash().await;
     settle_nodes(world).await;
     let after = known_everywhere(world).await;
@@ -273,12 +278,18 @@ async fn reckon(world: &Rc<World>) -> u64 {
     if chunks != self::chunks(world).await {
         fail(world, "a crash in the calm changed the chunks");
     }
-    if let Some(unplaced) = index_servers::unplaced(world).await {
+    if let Some(unplaced) = index_servers::unplaced(world, &built(world).await).await {
         fail(world, &format!("a crash in the calm changed the copies: {unplaced}"));
     }
     let times = [world.now(), world.now()];
     verdict(world, wayleave_core::invariants::clock_never_goes_back(&times));
     after.len() as u64
+}
+
+/// The chunks that are built.
+async fn built(world: &World) -> Vec<ChunkId> {
+    let all = chunks(world).await.into_iter();
+    all.filter(|(_, state, ..)| *state == ChunkState::Built).map(|(id, ..)| id).collect()
 }
 
 /// All chunks, each with its state and what its stages left behind.
@@ -332,7 +343,11 @@ async fn known(world: &World, frontier: &Frontier) -> BTreeSet<Id> {
             if matches!(url.state, UrlState::Queued | UrlState::Reserved) {
                 fail(world, &format!("{} is not finished", url.url));
             }
-            if !all.insert((url.crawl.to_string(), url.url.to_string())) {
+            let id = (url.crawl.to_string(), url.url.to_string());
+            if url.state != UrlState::Fetched && world.oracle.borrow().chunks.counts(&id) {
+                fail(world, &format!("law 3: {id:?} counts in a chunk and is {:?}", url.state));
+            }
+            if !all.insert(id) {
                 fail(world, &format!("{} is listed twice", url.url));
             }
         }

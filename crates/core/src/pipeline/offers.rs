@@ -87,12 +87,16 @@ impl Offers {
 
     /// When the next one that was not announced may be looked at.
     pub fn next_look(&self) -> Option<Time> {
-        self.every.range((self.announced.after(crate::time::Millis(1)), ChunkId(0))..).next().map(|(at, _)| *at)
+        self.unannounced().next().map(|(at, _)| *at)
     }
 
-    /// Whether one may be looked at now that could not at the last call.
-    pub fn announce(&mut self, now: Time) -> bool {
-        let due = self.next_look().is_some_and(|at| at <= now);
+    fn unannounced(&self) -> impl Iterator<Item = &(Time, ChunkId)> {
+        self.every.range((self.announced.after(crate::time::Millis(1)), ChunkId(0))..)
+    }
+
+    /// How many may be looked at now that could not at the last call.
+    pub fn announce(&mut self, now: Time) -> u64 {
+        let due = self.unannounced().take_while(|(at, _)| *at <= now).count() as u64;
         self.announced = self.announced.max(now);
         due
     }

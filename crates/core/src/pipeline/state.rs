@@ -31,8 +31,8 @@ pub struct State {
     pub(super) offers: Offers,
     /// How many of the active ones an index builder works on.
     pub(super) building: usize,
-    /// Counts what became claimable.
-    pub(super) news: u64,
+    /// Counts chunks that became claimable since the last call of [`State::publish`]: by crawlers, and by index builders.
+    pub(super) news: (u64, u64),
     /// Chunks that an index builder is awaited for, oldest first.
     pub(super) crawled: BTreeSet<(Time, ChunkId)>,
     /// The same by crawl.
@@ -86,13 +86,13 @@ impl State {
                 self.active.insert(id, chunk);
             }
             (ChunkState::Crawling, None) => {
-                self.news += 1;
+                self.news.0 += 1;
                 self.offers.add(&chunk);
                 self.ends.insert((chunk.offer_ends(), id));
                 self.active.insert(id, chunk);
             }
             (ChunkState::Crawled, _) | (ChunkState::Building, None) => {
-                self.news += 1;
+                self.news.1 += 1;
                 self.crawled.insert((chunk.since, id));
                 self.crawled_of.entry(chunk.crawl).or_default().insert((chunk.since, id));
             }
@@ -202,11 +202,12 @@ impl State {
         self.ends.first().map(|(at, _)| *at).into_iter().chain(self.offers.next_look()).min()
     }
 
-    /// What this shard has to offer at `now`, and whether something has become claimable since the last call.
+    /// What this shard has to offer at `now`, and how much of it has become claimable since the last call.
     pub fn publish(&mut self, now: Time) -> Published {
-        let (due, news) = (self.offers.announce(now), std::mem::take(&mut self.news));
-        let more = due || news > 0;
-        Published { crawl_at: self.offers.first_look(), builds: self.crawled.len() as u64, more }
+        let (offered, crawled) = std::mem::take(&mut self.news);
+        let due = self.offers.announce(now);
+        let builds = self.crawled.len() as u64;
+        Published { crawl_at: self.offers.first_look(), builds, offered: offered.max(due), crawled }
     }
 
     /// The live chunks granted for a request.
@@ -370,8 +371,10 @@ pub struct Published {
     pub crawl_at: Option<Time>,
     /// How many chunks wait for an index builder.
     pub builds: u64,
-    /// Whether something became claimable since the last time.
-    pub more: bool,
+    /// How many chunks became claimable by crawlers since the last time.
+    pub offered: u64,
+    /// How many became claimable by index builders.
+    pub crawled: u64,
 }
 
 impl super::row::LinkRow {

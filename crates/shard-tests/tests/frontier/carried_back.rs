@@ -75,9 +75,8 @@ async fn lost() -> (World, [String; 3]) {
     (world, urls)
 }
 
-/// Imports the URLs as they were read before, then the chunks, twice, and crawls all that there is to crawl. Returns the
-/// links and the URLs that are handed out, each once.
-async fn import_and_crawl(urls: &[String; 3], carried: &[CarriedChunk], shards: u16) -> BTreeSet<String> {
+/// Imports the URLs as they were read before, then the chunks, twice.
+async fn import(urls: &[String; 3], carried: &[CarriedChunk], shards: u16) -> World {
     let mut to = World::new(shards).await;
     pass(2_000_000).await;
     for url in urls {
@@ -89,15 +88,20 @@ async fn import_and_crawl(urls: &[String; 3], carried: &[CarriedChunk], shards: 
         assert_eq!(pipeline(&to).restore(vec![chunk.clone()]).await.unwrap(), [Restored::Known]);
     }
     to.reopen().await;
+    to
+}
+
+/// Crawls all that there is to crawl. Returns the links that are handed out, each once.
+async fn crawl_all(to: &World) -> BTreeSet<String> {
     let mut crawled = BTreeSet::new();
     for _ in 0..5 {
-        while let Some(chunk) = take(&to, Stage::Crawl).await {
+        while let Some(chunk) = take(to, Stage::Crawl).await {
             for link in &chunk.links {
                 let url = link.url.url.to_string();
-                report(&to, &chunk, &url, Outcome::Fetched).await;
+                report(to, &chunk, &url, Outcome::Fetched).await;
                 assert!(crawled.insert(url), "handed out twice: {link:?}");
             }
-            complete(&to, &chunk).await;
+            complete(to, &chunk).await;
         }
         pass(2_000).await;
     }
@@ -108,7 +112,8 @@ async fn check(world: &World, urls: &[String; 3], wanted: &[usize]) {
     let carried = carry(world).await;
     let wanted: BTreeSet<String> = wanted.iter().map(|n| urls[*n].clone()).collect();
     for shards in [2, 1, 5] {
-        assert_eq!(import_and_crawl(urls, &carried, shards).await, wanted, "{shards} shards: {carried:?}");
+        let to = import(urls, &carried, shards).await;
+        assert_eq!(crawl_all(&to).await, wanted, "{shards} shards: {carried:?}");
     }
 }
 
@@ -163,6 +168,54 @@ async fn a_link_whose_host_moves_out_of_a_chunk_that_was_sent_back_is_carried() 
     let alias = (0..).map(|n| format!("other{n}")).find(|name| wayleave_shard::home(name, 2).0 == 1).unwrap();
     world.set_group(&alias, &[&host_in(0, 2, 1)], delay(1_000)).await;
     check(&world, &urls, &[0, 1, 2]).await;
+}
+
+fn returned(carried: &[CarriedChunk], id: ChunkId) -> Vec<String> {
+    let links = carried.iter().filter(|chunk| chunk.id == id).flat_map(|chunk| &chunk.links);
+    let links = links.filter(|link| link.state == CarriedLinkState::Returned);
+    links.map(|link| link.url.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_whose_host_moved_before_the_completion_is_carried_until_it_is_finished_where_it_lives() {
+    let (mut world, urls) = lost().await;
+    let chunk = take(&world, Stage::Crawl).await.unwrap();
+    report(&world, &chunk, &urls[1], Outcome::Fetched).await;
+    report(&world, &chunk, &urls[2], Outcome::Fetched).await;
+    let alias = (0..).map(|n| format!("other{n}")).find(|name| wayleave_shard::home(name, 2).0 == 1).unwrap();
+    world.set_group(&alias, &[&host_in(0, 2, 1)], delay(1_000)).await;
+    complete(&world, &chunk).await;
+    assert_eq!(returned(&carry(&world).await, chunk.id), urls[..2], "both are queued in the other shard");
+    check(&world, &urls, &[0, 1]).await;
+    pass(2_000).await;
+    let other = take(&world, Stage::Crawl).await.unwrap();
+    assert_ne!(other.id.shard(), chunk.id.shard());
+    assert_eq!(returned(&carry(&world).await, chunk.id), urls[..2], "they are with a crawler");
+    report(&world, &other, &urls[1], Outcome::Fetched).await;
+    complete(&world, &other).await;
+    world.reopen().await;
+    assert_eq!(returned(&carry(&world).await, chunk.id), urls[..1]);
+    check(&world, &urls, &[0]).await;
+    pass(2_000).await;
+    let last = take(&world, Stage::Crawl).await.unwrap();
+    report(&world, &last, &urls[0], Outcome::Gone).await;
+    pipeline(&world).end(last.id, last.token, EndChunk::Complete(None)).await.unwrap();
+    assert_eq!(returned(&carry(&world).await, chunk.id), [""; 0], "it is gone, there");
+    check(&world, &urls, &[]).await;
+}
+
+/// The shard of the chunk has no row of it and cannot tell what became of it: the one that it lives in can.
+#[tokio::test(start_paused = true)]
+async fn an_imported_link_that_lives_in_another_shard_is_carried_until_it_is_finished_there() {
+    let (world, urls) = lost().await;
+    let carried = carry(&world).await;
+    let mut to = import(&urls, &carried, 5).await;
+    assert_ne!(returned(&carry(&to).await, carried[0].id), [""; 0], "they live in other shards");
+    check(&to, &urls, &[0, 1, 2]).await;
+    assert_eq!(crawl_all(&to).await.len(), 3);
+    to.reopen().await;
+    assert_eq!(returned(&carry(&to).await, carried[0].id), [""; 0]);
+    check(&to, &urls, &[]).await;
 }
 
 /// What ended for good is not brought back.

@@ -8,6 +8,7 @@ mod carried_back;
 mod carried_bounds;
 mod chunk_corners;
 mod chunks;
+mod claim_waits;
 mod deletes;
 mod failures;
 mod fairness;

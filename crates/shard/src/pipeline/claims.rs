@@ -1,5 +1,22 @@
 //! Finding chunks to claim: in the crawl stage the shards that offer one again, then those whose groups have been ready
 //! longest; in the build stage those that have crawled ones. Other nodes are asked for all their shards at once.
+//!
+//! A claim that waits is woken as a long poll of the frontier is, see [`crate::shared::waiters`]: one per group or chunk that
+//! becomes claimable, so that a thousand claims do not all look at one link. What could lose a wake-up:
+//!
+//! 1. The claim that is woken leaves before it has looked, because its caller has left or its time is over: it owes the
+//!    wake-up, which goes to the next one.
+//! 2. It looks, and leaves with something else than what it was woken for, or with a part of what there is: it wakes the
+//!    next one if a shard still has something.
+//! 3. It looks, and is refused, perhaps for a reason of its own, such as a request id that was used before: it leaves owing.
+//!    If the reason is the store's, the next one is refused and leaves, too.
+//! 4. It looks and may not take what it finds, which another one may: it wants one crawl, one host, or still lingers for a full
+//!    chunk. Such claims are woken by everything and use no wake-up up. When it lingers no more, a claim joins the others
+//!    before it looks.
+//! 5. It looks before the owner has made the group ready, and sleeps after: it was in line before it looked, so it is woken.
+//! 6. Two become claimable, and both wake-ups come while the only claim in line is looking: one is kept for the next that
+//!    lines up, and this one, if it leaves with something, wakes another (2).
+//! 7. A visit to the group and a claim are woken for the same group: one takes it, and the other finds nothing and waits on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +24,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::request::{Claim, Claimed, Stage};
 use wayleave_core::time::Millis;
 
@@ -15,6 +33,7 @@ use super::handle::Pipeline;
 use crate::routing::repeated_requests::RequestLock;
 use crate::routing::router::{CallResult, OwnerLocation, worse};
 use crate::shared::readiness::{Source, VisitFilter};
+use crate::shared::waiters::Waiter;
 
 /// How often a claim that waits looks at other nodes, which do not tell what chunks they have.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -51,15 +70,19 @@ impl Pipeline {
         lingers: Instant,
         lock: Option<Arc<RequestLock>>,
     ) -> CallResult<Vec<Claimed>> {
-        let readiness = &self.frontier.readiness;
-        let (mut groups, mut chunks) = (readiness.news(), readiness.chunks.news.subscribe());
-        let crawls = claim.stage == Stage::Crawl;
+        let stage = claim.stage;
+        let waiters = self.frontier.readiness.chunks.waiters(claim.stage);
+        let waits = deadline > Instant::now();
+        let mut waiter: Option<Waiter<'_>> = None;
         let mut ask_nodes = Instant::now();
         loop {
-            // Before looking, so that nothing that becomes ready meanwhile is missed.
-            groups.mark_unchanged();
-            chunks.mark_unchanged();
             let full = Instant::now() < lingers;
+            let choosy = full || claim.crawl.is_some() || claim.host.is_some();
+            if waits && waiter.as_ref().is_none_or(|waiter| waiter.takes_any() == choosy) {
+                waiter = Some(waiters.join(choosy));
+            }
+            // Before looking, so that nothing that becomes ready meanwhile is missed.
+            waiter.iter_mut().for_each(Waiter::enqueue);
             let claim = Claim { links_min: if full { claim.links } else { 1 }, ..claim.clone() };
             // Other nodes are asked at intervals only: every group that becomes ready here would send a call to each.
             let nodes = if Instant::now() >= ask_nodes { self.other_nodes() } else { Vec::new() };
@@ -70,7 +93,11 @@ impl Pipeline {
                 None => self.claim_once(&claim, &nodes).await?,
                 Some(lock) => self.claim_repeatable(claim, nodes, lock.clone()).await?,
             };
+            waiter.iter_mut().for_each(Waiter::checked);
             let now = Instant::now();
+            if !claimed.is_empty() && waiter.as_ref().is_some_and(Waiter::takes_any) && self.has_more(stage) {
+                waiters.wake_any(1);
+            }
             if !claimed.is_empty() || (now >= deadline && !full) {
                 return Ok(claimed);
             }
@@ -78,12 +105,22 @@ impl Pipeline {
             if !self.other_nodes().is_empty() {
                 until = until.min(ask_nodes.max(now));
             }
-            tokio::select! {
-                () = groups.changed(), if crawls => {}
-                () = chunks.changed() => {}
-                () = tokio::time::sleep_until(until) => {}
+            match &mut waiter {
+                Some(waiter) => _ = tokio::time::timeout_at(until, waiter.woken()).await,
+                None => tokio::time::sleep_until(until).await,
             }
         }
+    }
+
+    /// Whether a shard of this process may have something for any claim of a stage.
+    fn has_more(&self, stage: Stage) -> bool {
+        !self.sources(stage, None).is_empty()
+    }
+
+    /// How often claims have looked for chunks here.
+    #[must_use]
+    pub fn looks(&self) -> u64 {
+        self.frontier.readiness.chunks.looks()
     }
 
     /// Claims what there is for a request with an id. Runs to its end even if its caller disconnects, so that a
@@ -105,10 +142,11 @@ impl Pipeline {
 
     /// Claims what there is, without waiting.
     async fn claim_once(&self, claim: &Claim, nodes: &[NodeId]) -> CallResult<Vec<Claimed>> {
+        self.frontier.readiness.chunks.look();
         if let Some(host) = &claim.host {
             return self.at_host(host, &ChunkCall::Claim(claim.clone())).await;
         }
-        let (mut claimed, mut trouble) = self.claim_from(claim, self.sources(claim)).await;
+        let (mut claimed, mut trouble) = self.claim_from(claim, self.sources(claim.stage, claim.crawl.as_ref())).await;
         for node in nodes {
             if claimed.len() >= claim.chunks || is_doubtful(claim, trouble.as_ref()) {
                 break;
@@ -130,7 +168,7 @@ impl Pipeline {
 
     /// Serves another node's claim with the shards of this node.
     pub(crate) async fn claim_here(&self, claim: &Claim) -> CallResult<ChunkResponse> {
-        let (claimed, trouble) = self.claim_from(claim, self.sources(claim)).await;
+        let (claimed, trouble) = self.claim_from(claim, self.sources(claim.stage, claim.crawl.as_ref())).await;
         let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere && claimed.is_empty());
         trouble.map_or(Ok(claimed.into()), Err)
     }
@@ -152,13 +190,13 @@ impl Pipeline {
     }
 
     /// The shards of this process to ask, in order.
-    fn sources(&self, claim: &Claim) -> Vec<ShardId> {
+    fn sources(&self, stage: Stage, crawl: Option<&CrawlName>) -> Vec<ShardId> {
         let (readiness, now) = (&self.frontier.readiness, self.frontier.now());
-        if claim.stage == Stage::Build {
+        if stage == Stage::Build {
             return readiness.chunks.crawled();
         }
         let mut shards = readiness.chunks.offering(now);
-        let filter = VisitFilter { crawl: claim.crawl.as_ref(), paced: false, now };
+        let filter = VisitFilter { crawl, paced: false, now };
         for source in readiness.ready_here(filter) {
             if let Source::Shard(shard) = source
                 && !shards.contains(&shard)

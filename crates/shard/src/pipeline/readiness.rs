@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use wayleave_core::ids::ShardId;
+use wayleave_core::pipeline::request::Stage;
 use wayleave_core::pipeline::state::Published;
 use wayleave_core::time::Time;
 
-use crate::shared::broadcast::Broadcast;
+use crate::shared::waiters::Waiters;
 
 const NEVER: u64 = u64::MAX;
 
@@ -21,30 +22,61 @@ struct Offers {
 /// The offers of all shards of this process.
 pub(crate) struct ChunkReadiness {
     shards: Vec<Offers>,
-    /// Notified when a shard has more to offer.
-    pub news: Broadcast,
+    /// Claims that wait in the crawl stage: for chunks that are offered again, and for groups that become ready.
+    crawlers: Waiters,
+    /// Claims that wait in the build stage.
+    builders: Waiters,
+    /// How often a claim has looked for chunks.
+    looks: AtomicU64,
 }
 
 impl ChunkReadiness {
     pub fn new(shards: u16) -> Self {
         let nothing = || Offers { crawl_at: AtomicU64::new(NEVER), builds: AtomicU64::new(0) };
-        Self { shards: (0..shards).map(|_| nothing()).collect(), news: Broadcast::default() }
+        Self {
+            shards: (0..shards).map(|_| nothing()).collect(),
+            crawlers: Waiters::default(),
+            builders: Waiters::default(),
+            looks: AtomicU64::new(0),
+        }
     }
 
-    /// A shard publishes what it offers. Whenever something became claimable, all who wait look again: the numbers alone
-    /// do not tell, because something else may have been claimed in the same turn.
+    /// The claims that wait for a stage.
+    pub const fn waiters(&self, stage: Stage) -> &Waiters {
+        match stage {
+            Stage::Crawl => &self.crawlers,
+            Stage::Build => &self.builders,
+        }
+    }
+
+    /// Wakes claims for groups that became ready, of which each may become a link.
+    pub fn wake_crawlers(&self, groups: usize) {
+        self.crawlers.wake(groups);
+    }
+
+    /// A claim looks for chunks.
+    pub fn look(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often claims have looked for chunks.
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
+    }
+
+    /// A shard publishes what it offers, and then wakes as many claims as chunks became claimable: one that is not counted
+    /// as waiting yet looks after it was counted, and sees what is published.
     pub fn tell(&self, shard: ShardId, published: &Published) {
         let Some(offers) = self.shards.get(usize::from(shard.0)) else { return };
         offers.crawl_at.store(published.crawl_at.map_or(NEVER, |at| at.0), Ordering::Release);
         offers.builds.store(published.builds, Ordering::Release);
-        if published.more {
-            self.news.notify();
-        }
+        self.crawlers.wake(usize::try_from(published.offered).unwrap_or(usize::MAX));
+        self.builders.wake(usize::try_from(published.crawled).unwrap_or(usize::MAX));
     }
 
     /// A shard is no longer here, or is being reloaded.
     pub fn forget(&self, shard: ShardId) {
-        self.tell(shard, &Published { crawl_at: None, builds: 0, more: false });
+        self.tell(shard, &Published { crawl_at: None, builds: 0, offered: 0, crawled: 0 });
     }
 
     /// The shards that may offer a chunk again now.

@@ -338,6 +338,7 @@ impl Readiness {
             self.woken.fetch_add(ready as u64, Ordering::AcqRel);
             self.news.notify();
             self.waiters.wake(ready);
+            self.chunks.wake_crawlers(ready);
         }
     }
 

@@ -27,8 +27,7 @@ fn no_seed_of_several_nodes_breaks_a_law() {
     println!("{seeds} seeds: {grants} reservations, {handed_out} paced, {releases} finished, {urls} URLs at the end");
     println!("calls for chunks: {calls:?}");
     assert!(grants > seeds * 20 && handed_out > seeds * 20 && urls > seeds * 20, "the runs do something: {sum:?}");
-    let judged = calls.superseded > 0 && calls.expired > 0 && calls.repeated > 0;
-    assert!(judged || seeds < 100, "no worker of a chunk was ever superseded or late, or repeated a call: {calls:?}");
+    assert!(calls.is_judged() || seeds < 100, "a kind of call that is worth judging was never made: {calls:?}");
 }
 
 #[test]

@@ -25,9 +25,8 @@ fn run_seeds(run: fn(u64) -> Report, seeds: u64) {
     let [grants, handed_out, releases, urls] = sum;
     println!("{seeds} seeds: {grants} reservations, {handed_out} paced, {releases} finished, {urls} URLs at the end");
     println!("calls for chunks: {calls:?}");
-    assert!(grants > seeds * 20 && handed_out > seeds * 20 && urls > seeds * 20, "the runs do something: {sum:?}");
-    let judged = calls.superseded > 0 && calls.expired > 0 && calls.repeated > 0;
-    assert!(judged || seeds < 50, "no worker of a chunk was ever superseded or late, or repeated a call: {calls:?}");
+    assert!(grants > seeds * 20 && handed_out > seeds * 15 && urls > seeds * 20, "the runs do something: {sum:?}");
+    assert!(calls.is_judged() || seeds < 50, "a kind of call that is worth judging was never made: {calls:?}");
 }
 
 #[test]

@@ -297,13 +297,13 @@ fn whoever_waits_is_told_of_every_chunk_that_becomes_claimable() {
         works.end(chunk, &EndChunk::Complete(Some(artifact(1)))).expect("complete");
     };
     crawl(&mut works, &both[0]);
-    assert!(works.pipeline.publish(works.shard.now).more);
-    assert!(!works.pipeline.publish(works.shard.now).more, "once");
+    assert_eq!(works.pipeline.publish(works.shard.now).crawled, 1);
+    assert_eq!(works.pipeline.publish(works.shard.now).crawled, 0, "once");
     // One is taken and another one comes in the same turn: the number is the same, and someone may have found none.
     works.claim(&claim_of(Stage::Build, "b", 1, 0));
     crawl(&mut works, &both[1]);
     let published = works.pipeline.publish(works.shard.now);
-    assert_eq!((published.builds, published.more), (1, true));
+    assert_eq!((published.builds, published.offered, published.crawled), (1, 0, 1));
 }
 
 #[test]
@@ -321,8 +321,8 @@ fn an_offer_is_announced_when_its_time_comes_whatever_others_are_on_offer() {
         let next = works.pipeline.next_wake().expect("a time");
         assert_eq!(next, Time(now), "{name}");
         works.shard.now = next;
-        assert!(works.pipeline.publish(next).more, "{name}");
-        assert!(!works.pipeline.publish(next).more, "{name}, once");
+        assert_eq!(works.pipeline.publish(next).offered, 1, "{name}");
+        assert_eq!(works.pipeline.publish(next).offered, 0, "{name}, once");
     }
 }
 

@@ -1,10 +1,14 @@
 //! What a chunk may take back or count, where others have had its URLs meanwhile.
 
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, UrlResult};
-use wayleave_core::frontier::view::UrlState;
-use wayleave_core::limits::CHUNK_OFFER_MAX;
+use wayleave_core::frontier::requeue::BulkAction;
+use wayleave_core::frontier::view::{UrlState, UrlView};
+use wayleave_core::ids::{ChunkId, Token};
+use wayleave_core::limits::{CHUNK_ATTEMPTS_MAX, CHUNK_OFFER_MAX};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::pipeline::carry::{CarriedChunk, CarriedLink, CarriedLinkState};
+use wayleave_core::pipeline::claim::Writes;
+use wayleave_core::pipeline::end::Facts;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claimed, EndChunk, OperatorAction, Stage};
 use wayleave_core::pipeline::restore::Restored;
@@ -264,4 +268,165 @@ fn a_link_that_a_client_says_to_be_fetched_has_left_its_chunk() {
     assert_eq!(works.decide(chunk.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
     assert_eq!(works.decide(chunk.id, OperatorAction::Retry), Ok(ChunkState::Skipped));
     check(&works);
+}
+
+/// The links that are queued where they live before a chunk is crawled again, if all live elsewhere.
+fn departed(works: &Works, id: ChunkId, token: Option<Token>) -> Vec<String> {
+    let nowhere = Works::new(START);
+    let links = works.rows[&id].departed(token, &nowhere.shard.state, works.shard.now);
+    links.iter().map(|link| link.url.to_string()).collect()
+}
+
+fn build(works: &mut Works) -> Claimed {
+    works.claim(&claim_of(Stage::Build, "b", 1, 0)).pop().expect("a crawled chunk")
+}
+
+#[test]
+fn links_are_queued_elsewhere_only_for_a_chunk_that_is_about_to_be_crawled_again() {
+    const NONE: [&str; 0] = [];
+    let mut works = with_hosts(2);
+    let a = crawl(&mut works, 2);
+    assert_eq!(departed(&works, a.id, Some(a.token)), NONE, "its crawler has them");
+    assert_eq!(departed(&works, a.id, None), NONE, "it cannot be retried");
+    report_all(&mut works, &a);
+    complete(&mut works, &a);
+    let builds = build(&mut works);
+    assert_eq!(departed(&works, a.id, Some(builds.token)), [U, V], "its content may be lost");
+    assert_eq!(departed(&works, a.id, Some(a.token)), NONE, "another one has it");
+    assert_eq!(departed(&works, a.id, None), NONE, "it cannot be retried");
+    let now = works.shard.now;
+    works.shard.now = now.after(Millis(10_000));
+    assert_eq!(departed(&works, a.id, Some(builds.token)), NONE, "its lease has ended");
+    works.shard.now = now;
+    assert_eq!(works.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
+    assert_eq!(departed(&works, a.id, None), NONE, "its content is there");
+    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Crawled));
+    for _ in 1..CHUNK_ATTEMPTS_MAX {
+        assert_eq!(lose(&mut works), ChunkState::Crawling);
+        let again = crawl(&mut works, 2);
+        report_all(&mut works, &again);
+        complete(&mut works, &again);
+    }
+    let builds = build(&mut works);
+    assert_eq!(departed(&works, a.id, Some(builds.token)), NONE, "it is set aside with the next loss");
+    let lost = EndChunk::Fail { reason: "404".into(), input_lost: true };
+    assert_eq!(works.end(&builds, &lost), Ok(Some(ChunkState::SetAside)));
+    assert_eq!(departed(&works, a.id, None), [U, V]);
+}
+
+#[test]
+fn a_retry_takes_neither_what_failed_for_the_chunk_nor_what_had_left_it() {
+    let mut works = with_hosts(3);
+    let a = crawl(&mut works, 3);
+    works.report(&a, vec![UrlResult::new(U, Outcome::Failed)], false).expect("taken");
+    works.shard.move_hosts(&["h2.example".into()], Some(&"together".into()));
+    assert_eq!(works.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
+    assert_eq!(departed(&works, a.id, None), [V]);
+    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Crawling));
+    wait(&mut works);
+    assert_eq!(urls(&crawl(&mut works, 3)), [V]);
+    assert_eq!(state_of(&works, U), UrlState::Failed);
+    check(&works);
+}
+
+/// Its key tells only the start of it, so it cannot be looked up elsewhere.
+#[test]
+fn a_url_over_a_kilobyte_is_not_queued_elsewhere() {
+    let mut works = with_hosts(1);
+    put(&mut works, "h1.example", &"x".repeat(3_000));
+    let a = crawl(&mut works, 2);
+    assert_eq!(a.links.len(), 2);
+    assert_eq!(works.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
+    assert_eq!(departed(&works, a.id, None), [U]);
+}
+
+#[test]
+fn a_link_that_lives_elsewhere_is_queued_again_only_if_its_url_has_ended_and_by_its_chunk() {
+    let nowhere = Works::new(START);
+    let mut works = with_hosts(1);
+    let a = crawl(&mut works, 1);
+    assert_eq!(works.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
+    let given_up = works.rows[&a.id].departed(None, &nowhere.shard.state, works.shard.now).remove(0);
+    let known = works.shard.lookup("c", "h0.example", U).expect("known");
+    assert!(given_up.is_wanted(&known));
+    let fetched = UrlView { state: UrlState::Fetched, ..known.clone() };
+    assert!(!given_up.is_wanted(&fetched), "another chunk has fetched it in the same millisecond");
+
+    let mut works = with_hosts(1);
+    let a = crawl(&mut works, 1);
+    report_all(&mut works, &a);
+    complete(&mut works, &a);
+    let builds = build(&mut works);
+    let lost = works.rows[&a.id].departed(Some(builds.token), &nowhere.shard.state, works.shard.now).remove(0);
+    for (state, wanted) in [
+        (UrlState::Fetched, true),
+        (UrlState::Failed, true),
+        (UrlState::Queued, false),
+        (UrlState::Reserved, false),
+        (UrlState::Gone, false),
+    ] {
+        assert_eq!(lost.is_wanted(&UrlView { state, ..known.clone() }), wanted, "{state:?}");
+    }
+}
+
+/// An export may have read their URLs as finished before they were queued again where they live.
+#[test]
+fn a_chunk_that_does_without_all_its_links_has_an_export_name_them() {
+    let mut source = with_hosts(1);
+    let a = crawl(&mut source, 1);
+    report_all(&mut source, &a);
+    complete(&mut source, &a);
+    let mut works = Works::new(START);
+    assert_eq!(works.restore(&source.carry(a.id)), Restored::Restored);
+    assert_eq!(lose(&mut works), ChunkState::Skipped, "its host lives in another shard");
+    assert!(works.rows[&a.id].sent_back);
+    assert_eq!(returned(&works, &a), [U]);
+}
+
+#[test]
+fn a_url_that_was_deleted_is_forgotten_by_the_chunk_that_is_crawled_again_but_named_to_its_crawler() {
+    let mut works = with_hosts(3);
+    let a = crawl(&mut works, 3);
+    report_all(&mut works, &a);
+    put_as(&mut works, PutKind::Known { due: None });
+    assert_eq!(complete(&mut works, &a), [U.into()]);
+    for host in ["h0.example", "h1.example"] {
+        works.shard.rework(host, "c", BulkAction::Delete);
+    }
+    assert_eq!(lose(&mut works), ChunkState::Crawling);
+    assert_eq!(works.rows[&a.id].links.len(), 2, "the one to crawl, and the one that was named");
+    let told = works.ended(&a, &EndChunk::Complete(Some(artifact(1)))).expect("it is repeated");
+    assert_eq!((told.0, told.1.ended), (false, vec![U.into()]));
+    assert_eq!(returned(&works, &a), [""; 0], "an import must not bring it back");
+}
+
+#[test]
+fn a_report_of_what_left_a_chunk_in_an_earlier_round_says_so() {
+    let mut works = with_hosts(2);
+    let a = crawl(&mut works, 2);
+    report_all(&mut works, &a);
+    complete(&mut works, &a);
+    assert_eq!(lose(&mut works), ChunkState::Crawling);
+    let a = crawl(&mut works, 2);
+    works.report(&a, vec![fetched(V)], false).expect("taken");
+    complete(&mut works, &a);
+    assert_eq!(lose(&mut works), ChunkState::Crawling);
+    let all = works.claim(&claim_of(Stage::Crawl, "w", 5, 5));
+    let again = all.into_iter().find(|chunk| chunk.id == a.id).expect("it was sent back");
+    assert_eq!(urls(&again), [V]);
+    let answer = works.report(&again, vec![fetched(U)], false).expect("it was a link of it");
+    assert_eq!((answer.left, answer.ended), (1, vec![U.into()]));
+    check(&works);
+}
+
+#[test]
+fn a_chunk_whose_crawl_is_deleted_while_it_is_crawled_names_no_links_to_an_import() {
+    let mut works = with_hosts(1);
+    let a = crawl(&mut works, 1);
+    works.shard.delete_crawl(&"c".into());
+    let (before, mut writes) = (works.rows[&a.id].clone(), Writes::default());
+    let facts = Facts { rows: &[], now: works.shard.now, jitter: 0, entropy: &|| 1 };
+    works.pipeline.crawl_deleted(&before, &facts, &mut works.shard.state, &mut writes);
+    works.commit(writes);
+    assert_eq!(works.carry(a.id).links, []);
 }

@@ -1,0 +1,171 @@
+//! Claims that wait: as many are woken as there is work for, and no wake-up is lost.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use wayleave_core::frontier::request::{Outcome, UrlResult};
+use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, ReportLinks, Stage};
+use wayleave_core::pipeline::row::Artifact;
+use wayleave_core::time::Millis;
+use wayleave_shard::pipeline::Pipeline;
+
+use crate::support::*;
+
+const WAIT: Millis = Millis(60_000);
+
+fn claim(stage: Stage, links: usize) -> Claim {
+    let (crawl, host, request) = (None, None, None);
+    Claim { stage, worker: "w".into(), crawl, chunks: 1, links, links_min: 1, host, lease: Millis(10_000), request }
+}
+
+fn waits(pipeline: &Pipeline, claim: Claim, linger: u64) -> JoinHandle<Vec<Claimed>> {
+    let pipeline = pipeline.clone();
+    tokio::spawn(async move { pipeline.claim(claim, WAIT, Millis(linger)).await.unwrap() })
+}
+
+/// A claim that is in line, and that its caller may give up without polling it again.
+async fn in_line(pipeline: &Pipeline, claim: Claim) -> Pin<Box<impl Future<Output = Vec<Claimed>> + use<>>> {
+    let pipeline = pipeline.clone();
+    let mut waits = Box::pin(async move { pipeline.claim(claim, WAIT, Millis(0)).await.unwrap() });
+    let soon = tokio::time::timeout(Duration::from_millis(10), &mut waits).await;
+    assert!(soon.is_err(), "there is nothing to claim: {soon:?}");
+    waits
+}
+
+fn url(n: usize) -> String {
+    format!("http://h{n}.example/1")
+}
+
+async fn crawl(pipeline: &Pipeline, chunk: &Claimed) {
+    let results = chunk.links.iter().map(|link| UrlResult::new(&*link.url.url, Outcome::Fetched)).collect();
+    let report = ReportLinks { chunk: chunk.id, token: chunk.token, results, replace: false };
+    pipeline.report(report, Vec::new()).await.unwrap();
+    let artifact = Artifact { location: "http://store/1".into(), bytes: 3, checksum: [1; 32] };
+    pipeline.end(chunk.id, chunk.token, EndChunk::Complete(Some(artifact))).await.unwrap();
+}
+
+/// Every group that became ready, and every change of when the next one would be, woke every claim.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_claims_that_wait_do_not_all_look_at_every_link_and_every_chunk() {
+    const LINKS: usize = 20;
+    let world = World::new(4).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    let crawlers: Vec<_> = (0..1_000).map(|_| waits(&pipeline, claim(Stage::Crawl, 1), 0)).collect();
+    let builders: Vec<_> = (0..1_000).map(|_| waits(&pipeline, claim(Stage::Build, 0), 0)).collect();
+    pass(10).await;
+    let before = pipeline.looks();
+    assert_eq!(before, 2_000);
+    for n in 0..LINKS {
+        world.add(&[&url(n)]).await;
+        pass(10).await;
+    }
+    let looks = pipeline.looks() - before;
+    let mut chunks = Vec::new();
+    for crawler in crawlers.into_iter().filter(JoinHandle::is_finished) {
+        chunks.extend(crawler.await.unwrap());
+    }
+    assert_eq!(chunks.len(), LINKS, "each link was claimed at once");
+    // The claim that is woken, and one that it wakes in case there is more.
+    assert!(looks <= 2 * LINKS as u64, "{looks} looks for {LINKS} links");
+    let before = pipeline.looks();
+    for chunk in &chunks {
+        crawl(&pipeline, chunk).await;
+        pass(10).await;
+    }
+    let looks = pipeline.looks() - before;
+    let built = builders.iter().filter(|builder| builder.is_finished()).count();
+    assert_eq!(built, LINKS);
+    // A crawled link frees its group: a crawler looks whether there is more.
+    assert!(looks <= 4 * LINKS as u64, "{looks} looks for {LINKS} chunks");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_given_up_after_it_was_woken_leaves_the_link_to_the_next() {
+    let world = World::new(1).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    let first = in_line(&pipeline, claim(Stage::Crawl, 1)).await;
+    let next = waits(&pipeline, claim(Stage::Crawl, 1), 0);
+    pass(10).await;
+    world.add(&[&url(0)]).await;
+    pass(10).await;
+    assert!(!next.is_finished(), "the first one in line was woken");
+    drop(first);
+    pass(10).await;
+    assert!(next.is_finished());
+    assert_eq!(next.await.unwrap()[0].links.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_builder_that_is_given_up_after_it_was_woken_leaves_the_chunk_to_the_next() {
+    let world = World::new(1).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    let first = in_line(&pipeline, claim(Stage::Build, 0)).await;
+    let next = waits(&pipeline, claim(Stage::Build, 0), 0);
+    world.add(&[&url(0)]).await;
+    let chunk = pipeline.claim(claim(Stage::Crawl, 1), Millis(0), Millis(0)).await.unwrap().remove(0);
+    crawl(&pipeline, &chunk).await;
+    pass(10).await;
+    assert!(!next.is_finished(), "the first one in line was woken");
+    drop(first);
+    pass(10).await;
+    assert!(next.is_finished());
+    assert_eq!(next.await.unwrap()[0].id, chunk.id);
+}
+
+/// It would use the wake-up up, and go on waiting for more.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_lingers_for_more_does_not_keep_a_link_from_one_that_would_take_it() {
+    let world = World::new(1).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    let lingers = waits(&pipeline, claim(Stage::Crawl, 3), 30_000);
+    pass(10).await;
+    let next = waits(&pipeline, claim(Stage::Crawl, 3), 0);
+    pass(10).await;
+    world.add(&[&url(0)]).await;
+    pass(10).await;
+    assert!(next.is_finished() && !lingers.is_finished());
+    assert_eq!(next.await.unwrap()[0].links.len(), 1);
+    // It gets a full chunk at once, and later what there is.
+    world.add(&[&url(1), &url(2)]).await;
+    pass(10).await;
+    assert!(!lingers.is_finished());
+    world.add(&[&url(3)]).await;
+    pass(10).await;
+    assert!(lingers.is_finished());
+    assert_eq!(lingers.await.unwrap()[0].links.len(), 3);
+    let lingers = waits(&pipeline, claim(Stage::Crawl, 3), 5_000);
+    pass(6_000).await;
+    world.add(&[&url(4)]).await;
+    pass(10).await;
+    assert!(lingers.is_finished(), "it lingers no more");
+    assert_eq!(lingers.await.unwrap()[0].links.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_for_another_crawl_does_not_keep_a_link_from_one_that_would_take_it() {
+    let world = World::new(1).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    let other = Claim { crawl: Some("other".into()), ..claim(Stage::Crawl, 1) };
+    let other = waits(&pipeline, other, 0);
+    pass(10).await;
+    let next = waits(&pipeline, claim(Stage::Crawl, 1), 0);
+    pass(10).await;
+    world.add(&[&url(0)]).await;
+    pass(10).await;
+    assert!(next.is_finished() && !other.is_finished());
+}
+
+/// One turn of the owner makes several links claimable, and each claim takes one.
+#[tokio::test(start_paused = true)]
+async fn links_that_become_ready_together_wake_as_many_claims() {
+    let world = World::new(2).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    let all: Vec<_> = (0..8).map(|_| waits(&pipeline, claim(Stage::Crawl, 1), 0)).collect();
+    pass(10).await;
+    let urls: Vec<String> = (0..8).map(url).collect();
+    world.add(&urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    pass(10).await;
+    assert!(all.iter().all(JoinHandle::is_finished));
+}
