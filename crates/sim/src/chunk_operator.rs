@@ -21,7 +21,7 @@ pub async fn chunk_operator(world: Rc<World>, name: u64) {
     while !world.calm.get() {
         pass(100 + chance.below(1_500)).await;
         // Mostly a chunk to which the action fits.
-        let (action, state) = match chance.below(10) {
+        let (action, state) = match chance.below(11) {
             0 => (OperatorAction::Skip, Some(ChunkState::Crawling)),
             1 => (OperatorAction::Skip, Some(ChunkState::Crawled)),
             2 => (OperatorAction::Skip, Some(ChunkState::Building)),
@@ -29,6 +29,7 @@ pub async fn chunk_operator(world: Rc<World>, name: u64) {
             4 | 5 => (OperatorAction::Retry, Some(ChunkState::SetAside)),
             6 | 7 => (OperatorAction::Retry, Some(ChunkState::Skipped)),
             8 => (OperatorAction::Retry, Some(ChunkState::Built)),
+            9 => (OperatorAction::Skip, Some(ChunkState::Built)),
             _ => (OperatorAction::Retry, None),
         };
         let filter = ChunkFilter { state, ..ChunkFilter::default() };
@@ -93,10 +94,11 @@ async fn decide(world: &World, chunk: &ChunkView, action: OperatorAction) {
 /// Counts a decision by the state that the chunk was last seen in.
 fn count(world: &World, chunk: &ChunkView, action: OperatorAction) {
     let calls = &mut world.oracle.borrow_mut().chunks.calls;
-    let [held, waiting, aside] = &mut calls.skipped;
+    let [held, waiting, aside, unwanted] = &mut calls.skipped;
     let [again, aside_again, built] = &mut calls.retried;
     let counter = match (action, chunk.state) {
         (OperatorAction::Skip, ChunkState::SetAside) => aside,
+        (OperatorAction::Skip, ChunkState::Built) => unwanted,
         (OperatorAction::Skip, ChunkState::Crawling | ChunkState::Crawled | ChunkState::Building) => {
             if chunk.worker.is_some() { held } else { waiting }
         }

@@ -5,7 +5,6 @@
 //!   an operator had decided about the chunk, which no worker may have then;
 //! - a call is refused although its lease lasts;
 //! - a chunk that was built or skipped is handed out, though no operator asked for it again, or is something else at the end;
-//! - a built chunk is skipped;
 //! - a chunk is lost, or what it has crawled;
 //! - a page counts in two chunks. A crawler is told which of the links that it reported do not count; all others do, until an
 //!   index builder says that the content of the chunk is lost, whatever the answer. A call whose answer was lost is repeated,
@@ -62,8 +61,9 @@ pub struct ChunkCalls {
     pub left: u64,
     /// With a token whose chunk an operator had decided about since.
     pub overruled: u64,
-    /// Chunks that operators skipped while a worker had them, while they waited for one, and after they were set aside.
-    pub skipped: [u64; 3],
+    /// Chunks that operators skipped while a worker had them, while they waited for one, after they were set aside, and after
+    /// they were built.
+    pub skipped: [u64; 4],
     /// Chunks that operators had tried again: skipped ones, those set aside, and built ones.
     pub retried: [u64; 3],
 }
@@ -72,11 +72,11 @@ impl ChunkCalls {
     /// Whether there was at least one call of every kind that no run of a hundred seeds does without.
     #[must_use]
     pub fn is_judged(&self) -> bool {
-        let [held, waiting, _] = self.skipped;
+        let [held, waiting, _, unwanted] = self.skipped;
         let [skipped, _, built] = self.retried;
-        let all =
-            [self.superseded, self.expired, self.repeated, self.left, self.overruled, held, waiting, skipped, built];
-        all.iter().all(|calls| *calls > 0)
+        let decided = [held, waiting, unwanted, skipped, built];
+        let all = [self.superseded, self.expired, self.repeated, self.left, self.overruled];
+        all.iter().chain(&decided).all(|calls| *calls > 0)
     }
 }
 
@@ -210,7 +210,7 @@ impl ChunkOracle {
         let number = self.number();
         // Whatever the answer: from now on it may be something else.
         let ended = self.ended.remove(&id);
-        let built = if action == OperatorAction::Retry { self.built.remove(&id) } else { None };
+        let built = self.built.remove(&id);
         let decision = Decision { number, action, asked, told: None, built, ended };
         self.decisions.entry(id).or_default().push(decision);
         number
@@ -238,12 +238,9 @@ impl ChunkOracle {
         let Some(decisions) = self.decisions.get_mut(&id) else { return Ok(()) };
         let Some(own) = decisions.iter_mut().find(|decision| decision.number == number) else { return Ok(()) };
         own.told = Some(told);
-        let (action, asked, ended) = (own.action, own.asked, own.ended);
+        let (action, asked) = (own.action, own.asked);
         let alone = decisions.iter().all(|other| other.number == number || other.told.is_some_and(|at| at < asked));
         match (action, state) {
-            (OperatorAction::Skip, _) if alone && ended.is_some_and(|(ended, _)| ended == ChunkState::Built) => {
-                twice(format!("chunk {id} was skipped though it is built"))
-            }
             (OperatorAction::Skip, ChunkState::Skipped) => {
                 if alone {
                     self.ended.insert(id, (ChunkState::Skipped, told));

@@ -194,6 +194,10 @@ pub async fn unplaced(world: &World, built: &[ChunkId]) -> Option<String> {
         Err(refusal) => return Some(refusal.to_string()),
     };
     let dead: Vec<MachineId> = SERVERS.filter(|name| dies_for_good(world, *name)).map(server_id).collect();
+    // Nobody searches a chunk that is to be built anew, or was skipped.
+    if let Some(stray) = all.iter().find(|copy| !built.contains(&copy.0) && !dead.contains(&copy.2)) {
+        return Some(format!("chunk {} is not built, and {} still has it: {:?}", stray.0, stray.2, stray.3));
+    }
     for &chunk in built {
         for row in 0..ROWS {
             let here = all.iter().filter(|copy| (copy.0, copy.1) == (chunk, row));

@@ -19,7 +19,7 @@ use crate::ids::{ChunkId, Token};
 use crate::names::HostName;
 use crate::time::Time;
 
-const SKIPPED: &str = "skipped by an operator";
+pub(super) const SKIPPED: &str = "skipped by an operator";
 const CRAWL_DELETED: &str = "its crawl was deleted";
 const UNCLAIMED: &str = "no crawler claimed it again in time";
 

@@ -1,9 +1,12 @@
 //! The index of a built chunk is given up: it is lost, or an operator wants another. The chunk goes back to the index
-//! builders, whose input is still there; if that is gone too, they say so, and it is crawled again.
+//! builders, whose input is still there; if that is gone too, they say so, and it is crawled again. Or an operator wants the
+//! chunk out of the index: then it is skipped, in the same decision, so that no builder sees it in between.
 
+use super::end::SKIPPED;
 use super::row::{ChunkRow, ChunkState, Write};
 use super::state::State;
 use crate::limits::CHUNK_ATTEMPTS_MAX;
+use crate::placement::GiveUpReason;
 use crate::time::Time;
 
 impl ChunkRow {
@@ -16,12 +19,12 @@ impl ChunkRow {
 
 impl State {
     /// Placement has given up an index of a chunk. A repetition names an index that is not the present one any more, and
-    /// changes nothing. Without a reason an operator asked for it: that counts as no loss and, like every decision of
-    /// an operator, forgives those before. Returns whether this is news.
+    /// changes nothing. A decision of an operator counts as no loss and forgives those before. Returns whether this is
+    /// news.
     pub fn index_lost(
         &mut self,
         before: &ChunkRow,
-        (index, why): (u32, Option<&str>),
+        (index, why): (u32, &GiveUpReason),
         now: Time,
         writes: &mut Vec<Write>,
     ) -> bool {
@@ -31,11 +34,24 @@ impl State {
         let mut after = before.clone();
         (after.built, after.placed) = (None, false);
         after.index = after.index.saturating_add(1);
-        after.indexes_lost = if why.is_some() { after.indexes_lost.saturating_add(1) } else { 0 };
-        let why = why.unwrap_or("an operator asked for another one");
-        after.last_error = Some(format!("its index was given up: {why}").into());
-        let exhausted = after.indexes_lost >= CHUNK_ATTEMPTS_MAX;
-        after.move_on(if exhausted { ChunkState::SetAside } else { ChunkState::Crawled }, now);
+        let (state, error) = match why {
+            GiveUpReason::Lost(why) => {
+                after.indexes_lost = after.indexes_lost.saturating_add(1);
+                let exhausted = after.indexes_lost >= CHUNK_ATTEMPTS_MAX;
+                let state = if exhausted { ChunkState::SetAside } else { ChunkState::Crawled };
+                (state, format!("its index was given up: {why}").into())
+            }
+            GiveUpReason::BuildAgain => {
+                after.indexes_lost = 0;
+                (ChunkState::Crawled, "its index was given up: an operator asked for another one".into())
+            }
+            GiveUpReason::Skip => {
+                (after.indexes_lost, after.inputs_lost, after.ended) = (0, 0, [None; 2]);
+                (ChunkState::Skipped, SKIPPED.into())
+            }
+        };
+        after.last_error = Some(error);
+        after.move_on(state, now);
         after.attempts = after.indexes_lost;
         self.store(Some(before), after, writes);
         true

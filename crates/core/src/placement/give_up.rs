@@ -1,4 +1,4 @@
-//! An index that is given up: the chunk leaves placement, and the pipeline has it built anew.
+//! An index that is given up: the chunk leaves placement, and the pipeline has it built anew, or skips it.
 //!
 //! That happens when servers report copies gone that were never ready, and no server of any row has one: the artifact is
 //! lost, and asking the next server does not help. Or an operator asks for it.
@@ -6,19 +6,20 @@
 //! The pipeline of the chunk is in another shard, which must be told exactly once, whatever ends in between. So the fact
 //! is a row until the pipeline has acknowledged it, and every message names the number of the index: the pipeline's
 //! number grows when it takes the fact, so a repeated one changes nothing, and an announcement with a greater number shows
-//! that it was taken. The row stays for a while longer, so that a late announcement of the old index is recognised.
+//! that it was taken. The row also says what is to become of the chunk, so that an operator's wish is carried out though its
+//! caller went away. The row stays for a while longer, so that a late announcement of the old index is recognised.
 
 use super::assignment::Copies;
 use super::refusal::Refusal;
-use super::row::{BuiltRow, ReturnRow, Write};
+use super::row::{BuiltRow, GiveUpReason, ReturnRow, Write};
 use super::state::{Ix, State};
 use crate::fleet::RowNo;
 use crate::ids::ChunkId;
 use crate::limits::{REASON_URL_CHARS, RETURN_KEPT, UNFETCHED_MAX};
 use crate::time::Time;
 
-/// What the pipeline must be told: the chunk, which of its indexes is given up, and why; `None` if an operator asked.
-pub type Returned = (ChunkId, u32, Option<Box<str>>);
+/// What the pipeline must be told: the chunk, which of its indexes is given up, and why.
+pub type Returned = (ChunkId, u32, GiveUpReason);
 
 /// What is rare to know of a chunk: see [`BuiltRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,22 +37,21 @@ impl State {
         if !self.chunks.contains_key(&chunk.0) {
             return Err(Refusal::UnknownChunk(chunk.0));
         }
-        self.let_go(chunk.0, Some("it was forgotten"), true, now, out);
+        self.let_go(chunk.0, GiveUpReason::Lost("it was forgotten".into()), true, now, out);
         self.finish(out);
         Ok(())
     }
 
-    /// Gives an index up because an operator wants it built anew. One that was given up before, or replaced, changes
-    /// nothing.
-    pub fn give_up(&mut self, chunk: ChunkId, index: u32, now: Time, out: &mut Vec<Write>) {
+    /// Gives an index up because an operator wants that. One that was given up before, or replaced, changes nothing.
+    pub fn give_up(&mut self, (chunk, index): (ChunkId, u32), why: GiveUpReason, now: Time, out: &mut Vec<Write>) {
         let known = self.chunks.contains_key(&chunk.0);
         let later =
             self.returns.get(&chunk.0).is_some_and(|row| row.index > index || (row.index == index && !row.taken));
         if known && self.mark(chunk.0).index == index {
-            self.let_go(chunk.0, None, false, now, out);
+            self.let_go(chunk.0, why, false, now, out);
         } else if !known && !later {
             // It was forgotten; the pipeline still has it as built.
-            self.note_return(chunk.0, Some(ReturnRow { index, why: None, at: now, taken: false }), out);
+            self.note_return(chunk.0, Some(ReturnRow { index, why, at: now, taken: false }), out);
         }
         self.finish(out);
     }
@@ -97,7 +97,7 @@ impl State {
                 "index servers could not fetch it in {unfetched} attempts{}, and none has it",
                 self.told_attempt(id, server)
             );
-            self.let_go(id, Some(&why), false, now, out);
+            self.let_go(id, GiveUpReason::Lost(why.into()), false, now, out);
             return true;
         }
         self.set_mark(id, IndexAttempt { unfetched, ..mark }, out);
@@ -146,7 +146,7 @@ impl State {
     }
 
     /// Takes a chunk out, and notes that.
-    fn let_go(&mut self, id: u64, why: Option<&str>, taken: bool, now: Time, out: &mut Vec<Write>) {
+    fn let_go(&mut self, id: u64, why: GiveUpReason, taken: bool, now: Time, out: &mut Vec<Write>) {
         let rows: Vec<RowNo> = self.rows.keys().copied().collect();
         for no in rows {
             self.lay(id, no, Copies::default(), None, now, out);
@@ -161,7 +161,7 @@ impl State {
         self.chunks.remove(&id);
         out.push(Write::Chunk(ChunkId(id), None));
         self.visible |= self.has_map_rows();
-        self.note_return(id, Some(ReturnRow { index, why: why.map(Into::into), at: now, taken }), out);
+        self.note_return(id, Some(ReturnRow { index, why, at: now, taken }), out);
     }
 
     /// Forgets that an index was given up of which the pipeline was told.

@@ -63,6 +63,6 @@ pub use map::{Map, MapRow, MapServer, Missing};
 pub use refusal::Refusal;
 pub use report::CopyReport;
 pub use restore::{CarriedCopies, CarriedCopy};
-pub use row::{BuiltRow, CopyRole, LedgerRow, PlacementRow, PlacementState, ReturnRow, ServerRow, Write};
+pub use row::{BuiltRow, CopyRole, GiveUpReason, LedgerRow, PlacementRow, PlacementState, ReturnRow, ServerRow, Write};
 pub use state::{Config, State};
 pub use tick::Ticked;

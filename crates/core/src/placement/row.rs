@@ -110,13 +110,24 @@ pub struct BuiltRow {
     pub unfetched: u32,
 }
 
+/// Why an index is given up, and so what becomes of its chunk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GiveUpReason {
+    /// It is lost, and how: the chunk is built anew.
+    Lost(Box<str>),
+    /// An operator wants another one: the chunk is built anew.
+    BuildAgain,
+    /// An operator wants the chunk out of the index.
+    Skip,
+}
+
 /// A chunk that has left placement. The pipeline must be told, or has been.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReturnRow {
     /// The index that is given up.
     pub index: u32,
-    /// Why; `None` if an operator asked for another index.
-    pub why: Option<Box<str>>,
+    /// Why.
+    pub why: GiveUpReason,
     /// When.
     pub at: Time,
     /// Whether the pipeline knows. Then the row only tells late announcements from new ones.

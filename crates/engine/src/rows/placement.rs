@@ -11,7 +11,7 @@ use wayleave_core::fleet::RowNo;
 use wayleave_core::ids::{ChunkId, ShardId};
 use wayleave_core::names::MachineId;
 use wayleave_core::placement::{
-    BuiltRow, CopyRole, LedgerRow, PlacementRow, PlacementState, ReturnRow, ServerRow, Write as CoreWrite,
+    BuiltRow, CopyRole, GiveUpReason, LedgerRow, PlacementRow, PlacementState, ReturnRow, ServerRow, Write as CoreWrite,
 };
 use wayleave_core::time::Time;
 
@@ -76,11 +76,16 @@ fn encode_chunk(row: &BuiltRow) -> Vec<u8> {
 }
 
 fn encode_return(row: &ReturnRow) -> Vec<u8> {
-    // An empty text for no reason: an operator asked.
-    let why = row.why.as_deref().unwrap_or_default();
+    // The first version had an empty text if an operator asked for another index, and no skips.
+    let (kind, why) = match &row.why {
+        GiveUpReason::Lost(why) => (0, &**why),
+        GiveUpReason::BuildAgain => (1, ""),
+        GiveUpReason::Skip => (2, ""),
+    };
     let mut out = Writer::with_capacity(32 + why.len());
-    out.byte(VERSION);
+    out.byte(SECOND_VERSION);
     out.number(row.index.into());
+    out.byte(kind);
     out.text(why);
     out.number(row.at.0);
     out.byte(row.taken.into());
@@ -95,9 +100,16 @@ pub fn decode_return(key: &[u8], value: &[u8]) -> Result<(ChunkId, ReturnRow), D
     let mut parts = keys::Parts(key);
     parts.prefix()?;
     let id = ChunkId(parts.number::<8>()?);
-    let mut input = versioned(value)?;
-    let (index, why, at) = (input.small()?, input.text()?, Time(input.number()?));
-    let why = Some(why).filter(|why| !why.is_empty()).map(Into::into);
+    let (version, mut input) = up_to(SECOND_VERSION, value)?;
+    let index = input.small()?;
+    let kind = if version == SECOND_VERSION { Some(input.byte()?) } else { None };
+    let (text, at) = (input.text()?, Time(input.number()?));
+    let why = match (kind, text) {
+        (None, "") | (Some(1), _) => GiveUpReason::BuildAgain,
+        (None | Some(0), why) => GiveUpReason::Lost(why.into()),
+        (Some(2), _) => GiveUpReason::Skip,
+        _ => return Err(Damaged("an index was given up for an unknown reason")),
+    };
     Ok((id, ReturnRow { index, why, at, taken: input.byte()? != 0 }))
 }
 
@@ -253,10 +265,26 @@ mod tests {
             let value = write.value.as_deref().unwrap();
             let first = [&[1], &value[1..value.len() - 2]].concat();
             prop_assert_eq!(decode_chunk(&write.key, &first).unwrap().1, BuiltRow { index: 0, unfetched: 0, ..built });
-            let left = ReturnRow { index: moves, why: flags[0].then(|| "why".into()), at: since, taken: flags[0] };
-            let write = encode_write(SHARD, &CoreWrite::Return(id, Some(left.clone())));
-            prop_assert_eq!(decode_return(&write.key, write.value.as_deref().unwrap()), Ok((id, left)));
-            cut(&write, decode_return);
+            for (first, why) in [
+                (Some("why"), GiveUpReason::Lost("why".into())),
+                (Some(""), GiveUpReason::BuildAgain),
+                (None, GiveUpReason::Skip),
+            ] {
+                let left = ReturnRow { index: moves, why, at: since, taken: flags[0] };
+                let write = encode_write(SHARD, &CoreWrite::Return(id, Some(left.clone())));
+                prop_assert_eq!(decode_return(&write.key, write.value.as_deref().unwrap()), Ok((id, left.clone())));
+                cut(&write, decode_return);
+                if let Some(why) = first {
+                    let mut out = Writer::with_capacity(32);
+                    out.byte(VERSION);
+                    out.number(left.index.into());
+                    out.text(why);
+                    out.number(left.at.0);
+                    out.byte(left.taken.into());
+                    let value: Vec<u8> = out.into();
+                    prop_assert_eq!(decode_return(&write.key, &value), Ok((id, left)));
+                }
+            }
             let copy = PlacementRow { row, state, part, since: Time::from_secs(since.0) };
             let write = encode_write(SHARD, &CoreWrite::Placement(id, server.clone(), Some(copy)));
             prop_assert_eq!(decode_copy(&write.key, write.value.as_deref().unwrap()), Ok((id, server.clone(), copy)));

@@ -9,7 +9,7 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::names::MachineId;
 use wayleave_core::placement::{
-    self, CarriedCopies, CarriedCopy, CopyReport, Cursor, Map, PlacementState, PlacementView, Returned,
+    self, CarriedCopies, CarriedCopy, CopyReport, Cursor, GiveUpReason, Map, PlacementState, PlacementView, Returned,
 };
 
 use crate::message::{ControlReply, Message};
@@ -59,10 +59,11 @@ pub(crate) enum ControlCall {
     },
     /// Chunks that are built, each with the number of its index, and with an answer.
     Built(BuiltIndexes),
-    /// An operator wants a chunk built anew: this index is given up.
+    /// An operator wants a chunk built anew, or out of the index: this index is given up.
     GiveUp {
         chunk: ChunkId,
         index: u32,
+        why: GiveUpReason,
     },
     /// Indexes that are given up and of which pipelines may not know, at most a batch of them.
     Returns {

@@ -118,8 +118,8 @@ impl Control {
                 taken.into()
             }
             ControlCall::Gone(chunk) => placement.chunk_gone(chunk, now, &mut writes.placement)?.into(),
-            ControlCall::GiveUp { chunk, index } => {
-                placement.give_up(chunk, index, now, &mut writes.placement);
+            ControlCall::GiveUp { chunk, index, why } => {
+                placement.give_up((chunk, index), why, now, &mut writes.placement);
                 ().into()
             }
             ControlCall::Returns { after } => placement.returns(after, BUILT_AT_ONCE_MAX).into(),

@@ -53,7 +53,7 @@ impl Owner {
         let (now, mut writes) = (self.now(), Writes::default());
         for (id, index, why) in chunks.iter().take(BUILT_AT_ONCE_MAX) {
             if let Some(row) = self.chunk_row(*id).await? {
-                self.pipeline.index_lost(&row, (*index, why.as_deref()), now, &mut writes.pipeline);
+                self.pipeline.index_lost(&row, (*index, why), now, &mut writes.pipeline);
             }
         }
         self.commit_chunks(writes);

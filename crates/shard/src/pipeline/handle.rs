@@ -12,7 +12,7 @@ use wayleave_core::pipeline::request::{EndChunk, LeaseEnded, LinksReported, Oper
 use wayleave_core::pipeline::row::ChunkState;
 use wayleave_core::pipeline::state::{ChunkCounts, CrawledAt};
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
-use wayleave_core::placement;
+use wayleave_core::placement::{self, GiveUpReason};
 use wayleave_core::time::{Millis, Time};
 
 use super::call::{ChunkCall, ChunkPage, ChunkResponse, PipelineCall};
@@ -22,6 +22,9 @@ use crate::handle::frontier::Frontier;
 use crate::routing::links::{decode, encode};
 use crate::routing::protocol::Service;
 use crate::routing::router::CallResult;
+
+const BUILT_ANEW_SOON: &str = "its index was given up, and the chunk will be built anew";
+const SKIPPED_SOON: &str = "its index was given up, and the chunk will be skipped";
 
 /// The pipeline as seen by one process. Cheap to clone, safe to share.
 #[derive(Clone)]
@@ -116,17 +119,20 @@ impl Pipeline {
         self.skip(chunk).await
     }
 
-    /// Gives a chunk up. One that is placed leaves the index servers first, and is for a moment a chunk that waits for an
-    /// index builder. Interleavings: a builder claims it in between, and loses it by the second step. It has also built it by
-    /// then: the second step is refused, and the operator is told to try again. The second step fails: the chunk is built
-    /// anew unless the operator tries again, and the error says so.
+    /// Gives a chunk up. One that is placed leaves the index servers first. Interleavings:
+    ///
+    /// 1. The caller goes away, or its node ends, after placement has noted the wish: the note says that the chunk is to be
+    ///    skipped, and its owner tells the pipeline.
+    /// 2. The index is lost, or given up for another one, at the same time: whichever the pipeline hears of first counts, and
+    ///    the last step skips a chunk that waits for a builder, or that a builder has. If it is built again by then, that is
+    ///    refused: this call has changed nothing.
+    /// 3. The wish is repeated: the index is not the present one any more, and the last step finds the chunk skipped.
     async fn skip(&self, chunk: ChunkId) -> CallResult<ChunkState> {
         let call = ChunkCall::Decide { chunk, decision: OperatorAction::Skip, queued: Vec::new() };
         let placed: Option<u32> = self.of_chunk(chunk, ChunkCall::PlacedIndex(chunk)).await?;
         let Some(index) = placed else { return self.of_chunk(chunk, call).await };
-        self.build_again(chunk, index).await?;
-        let part = "its index was given up, and the chunk will be built anew unless it is skipped again";
-        self.of_chunk(chunk, call).await.map_err(|refusal: Refusal| refusal.after_a_part(part))
+        self.give_up(chunk, index, GiveUpReason::Skip).await?;
+        self.of_chunk(chunk, call).await.map_err(|refusal: Refusal| refusal.after_a_part(SKIPPED_SOON))
     }
 
     /// Ends the chunks of a crawl, deleted at this time, in slices: those in progress that have not ended with the crawl, and
@@ -148,11 +154,17 @@ impl Pipeline {
 
     /// Has the index of a chunk given up that is placed. Once placement has noted that, its owner tells the pipeline as
     /// well, if this call does not come to its end.
+    async fn give_up(&self, chunk: ChunkId, index: u32, why: GiveUpReason) -> CallResult<()> {
+        let part = if why == GiveUpReason::Skip { SKIPPED_SOON } else { BUILT_ANEW_SOON };
+        let call = ControlCall::GiveUp { chunk, index, why: why.clone() };
+        self.frontier.router.call::<_, ()>(CONTROL_SHARD, call).await?;
+        let told = self.of_chunk(chunk, ChunkCall::IndexLost(vec![(chunk, index, why)])).await;
+        told.map_err(|refusal: Refusal| refusal.after_a_part(part))
+    }
+
     async fn build_again(&self, chunk: ChunkId, index: u32) -> CallResult<ChunkState> {
-        self.frontier.router.call::<_, ()>(CONTROL_SHARD, ControlCall::GiveUp { chunk, index }).await?;
-        let part = |refusal: Refusal| refusal.after_a_part("its index was given up, and the chunk will be built anew");
-        let lost = vec![(chunk, index, None)];
-        self.of_chunk::<()>(chunk, ChunkCall::IndexLost(lost)).await.map_err(part)?;
+        self.give_up(chunk, index, GiveUpReason::BuildAgain).await?;
+        let part = |refusal: Refusal| refusal.after_a_part(BUILT_ANEW_SOON);
         let view: Option<Box<ChunkView>> = self.of_chunk(chunk, ChunkCall::Get(chunk)).await.map_err(part)?;
         Ok(view.ok_or(ChunkRefusal::Unknown(chunk))?.state)
     }

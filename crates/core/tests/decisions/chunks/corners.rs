@@ -7,6 +7,7 @@ use wayleave_core::pipeline::claim::Writes;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState, Write};
+use wayleave_core::placement::GiveUpReason;
 use wayleave_core::settings::{Change, PaceChanges};
 use wayleave_core::time::Millis;
 
@@ -297,23 +298,49 @@ fn build(works: &mut Works) {
 fn an_operator_may_have_a_chunk_built_anew_any_number_of_times() {
     let mut works = with_hosts(1);
     let mut row = built(&mut works);
-    let lose = |works: &mut Works, row: &ChunkRow, why| {
+    let lose = |works: &mut Works, row: &ChunkRow, why: &GiveUpReason| {
         let mut writes = Writes::default();
         assert!(works.pipeline.index_lost(row, (row.index, why), works.shard.now, &mut writes.pipeline));
         works.commit(writes);
         works.rows[&row.id].clone()
     };
     for loss in 1..5 {
-        assert_eq!(lose(&mut works, &row, Some("no server can fetch it")).state, ChunkState::Crawled, "{loss}");
+        assert_eq!(
+            lose(&mut works, &row, &GiveUpReason::Lost("no server can fetch it".into())).state,
+            ChunkState::Crawled,
+            "{loss}"
+        );
         build(&mut works);
         row = works.rows[&row.id].clone();
     }
     for _ in 0..6 {
-        let asked = lose(&mut works, &row, None);
+        let asked = lose(&mut works, &row, &GiveUpReason::BuildAgain);
         assert_eq!((asked.state, asked.attempts, asked.indexes_lost), (ChunkState::Crawled, 0, 0));
         build(&mut works);
         row = works.rows[&row.id].clone();
     }
+    check(&works);
+}
+
+/// In one decision, so that no index builder sees it in between, and a repetition finds another number.
+#[test]
+fn a_built_chunk_that_an_operator_skips_waits_for_no_builder() {
+    let mut works = with_hosts(1);
+    let row = built(&mut works);
+    let mut writes = Writes::default();
+    assert!(works.pipeline.index_lost(&row, (row.index, &GiveUpReason::Skip), works.shard.now, &mut writes.pipeline));
+    works.commit(writes);
+    let skipped = works.rows[&row.id].clone();
+    assert_eq!((skipped.state, skipped.index, skipped.built.is_none()), (ChunkState::Skipped, row.index + 1, true));
+    assert_eq!(skipped.last_error.as_deref(), Some("skipped by an operator"));
+    assert!(works.claim(&claim_of(Stage::Build, "b", 1, 1)).is_empty());
+    let mut writes = Writes::default();
+    for why in [GiveUpReason::Skip, GiveUpReason::BuildAgain, GiveUpReason::Lost("late".into())] {
+        assert!(!works.pipeline.index_lost(&skipped, (row.index, &why), works.shard.now, &mut writes.pipeline));
+    }
+    works.reload();
+    assert_eq!(works.decide(row.id, OperatorAction::Retry), Ok(ChunkState::Crawled), "its content is still there");
+    build(&mut works);
     check(&works);
 }
 
@@ -325,6 +352,11 @@ fn a_chunk_from_before_placement_that_is_given_up_before_it_is_announced_has_one
     works.row.unannounced = true;
     works.reload();
     let mut writes = Vec::new();
-    assert!(works.pipeline.index_lost(&row, (row.index, Some("lost")), works.shard.now, &mut writes));
+    assert!(works.pipeline.index_lost(
+        &row,
+        (row.index, &GiveUpReason::Lost("lost".into())),
+        works.shard.now,
+        &mut writes
+    ));
     assert!(matches!(&writes[..], [Write::Chunk { moved: true, .. }]), "the row at rest is deleted: {writes:?}");
 }

@@ -11,7 +11,9 @@ use proptest::prelude::*;
 use wayleave_core::fleet::{Desired, Judged, RowNo, ServerView};
 use wayleave_core::ids::ChunkId;
 use wayleave_core::names::MachineId;
-use wayleave_core::placement::{Config, CopyReport, CopyRole, Map, PlacementRow, PlacementState, Refusal, Write};
+use wayleave_core::placement::{
+    Config, CopyReport, CopyRole, GiveUpReason, Map, PlacementRow, PlacementState, Refusal, Write,
+};
 use wayleave_core::time::Millis;
 
 use super::world::{World, artifact};
@@ -93,7 +95,7 @@ fn run(world: &mut World, step: &Step) {
         Step::Gone(chunk) => world.gone(chunk),
         Step::GiveUp(chunk) => {
             let index = world.index(chunk);
-            world.state.give_up(ChunkId(chunk), index, world.now, &mut world.out);
+            world.state.give_up((ChunkId(chunk), index), GiveUpReason::BuildAgain, world.now, &mut world.out);
         }
         Step::Tell => world.tell_pipeline(),
         Step::Judged(server, judged) => world.judge(&name(server), judged),

@@ -2,7 +2,7 @@
 
 use wayleave_core::ids::ChunkId;
 use wayleave_core::pipeline::row::Artifact;
-use wayleave_core::placement::{Built, CarriedCopies, CopyReport, Filter, PlacementState, Refusal};
+use wayleave_core::placement::{Built, CarriedCopies, CopyReport, Filter, GiveUpReason, PlacementState, Refusal};
 
 use super::world::{World, artifact};
 
@@ -161,7 +161,7 @@ fn a_chunk_that_no_server_can_fetch_leaves_placement_after_a_few_attempts() {
     world.commit();
     world.state = world.store.load(world.config);
     let told = world.state.returns(None, 10);
-    assert!(matches!(&told[..], [(ChunkId(1), 0, Some(why))] if why.contains(&last)), "{told:?}");
+    assert!(matches!(&told[..], [(ChunkId(1), 0, GiveUpReason::Lost(why))] if why.contains(&last)), "{told:?}");
     // A late announcement of the lost index, before and after the pipeline knows.
     for _ in 0..2 {
         world.build(1, 10);
@@ -253,13 +253,27 @@ fn a_new_server_is_not_taken_for_one_that_could_not_fetch() {
 fn the_announcement_of_the_next_index_shows_that_the_pipeline_knows() {
     let mut world = World::with_servers(1);
     world.build(1, 10);
-    world.state.give_up(ChunkId(1), 0, world.now, &mut world.out);
+    world.state.give_up((ChunkId(1), 0), GiveUpReason::BuildAgain, world.now, &mut world.out);
     assert!(world.state.has_returns());
     world.given_up(1);
     world.build(1, 20);
     assert!(!world.state.has_returns() && world.state.chunk_count() == 1);
-    world.state.give_up(ChunkId(1), 0, world.now, &mut world.out);
+    world.state.give_up((ChunkId(1), 0), GiveUpReason::BuildAgain, world.now, &mut world.out);
     assert_eq!((world.state.chunk_count(), world.state.has_returns()), (1, false), "a late call");
+}
+
+/// What an operator wants is part of the row, so that it is carried out though the caller went away; the first wish counts
+/// until the pipeline has heard of it.
+#[test]
+fn the_wish_to_skip_a_chunk_outlives_its_caller() {
+    let mut world = World::with_servers(1);
+    world.build(1, 10);
+    world.state.give_up((ChunkId(1), 0), GiveUpReason::Skip, world.now, &mut world.out);
+    world.state.give_up((ChunkId(1), 0), GiveUpReason::BuildAgain, world.now, &mut world.out);
+    world.commit();
+    world.state = world.store.load(world.config);
+    assert_eq!(world.state.returns(None, 9), [(ChunkId(1), 0, GiveUpReason::Skip)]);
+    assert_eq!(world.state.chunk_count(), 0);
 }
 
 /// A fetch that outlives its index must not vouch for the next one.
@@ -270,7 +284,7 @@ fn a_report_about_another_index_is_refused() {
     let (chunk, server) = (ChunkId(1), "s0".into());
     let [first, second] = [10, 20].map(|bytes| Artifact { checksum: [bytes; 32], ..artifact(1, u64::from(bytes)) });
     assert_eq!(world.state.check_index(chunk, &server, artifact(1, 10).checksum), Ok(()));
-    world.state.give_up(chunk, 0, world.now, &mut world.out);
+    world.state.give_up((chunk, 0), GiveUpReason::BuildAgain, world.now, &mut world.out);
     assert_eq!(world.state.check_index(chunk, &server, first.checksum), Ok(()), "what is to be deleted may be any");
     world.report(1, "s0", CopyReport::Gone).unwrap();
     world.given_up(1);
