@@ -176,8 +176,10 @@ impl State {
             Some((None, Some(error))) => format!("its lease has ended ({error}), and it is offered again"),
             _ => "its lease has ended: it was completed, given up, skipped or ran out".to_owned(),
         };
-        let garbage =
-            made.map(|location| format!(", and delete {location}, which no chunk refers to")).unwrap_or_default();
+        // Another chunk may refer to it, if the caller has mistaken the id.
+        let unused =
+            |location| format!(", and delete {location}, if it was made for this chunk, which does not refer to it");
+        let garbage = made.map(unused).unwrap_or_default();
         ChunkRefusal::NotCurrent { chunk: id, why, garbage }
     }
 

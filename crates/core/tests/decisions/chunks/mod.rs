@@ -99,7 +99,12 @@ fn a_lost_chunk_is_offered_again_whole_under_its_id() {
     let again = works.claim(&claim_of(Stage::Crawl, "v", 1, 2)).pop().expect("the same chunk");
     assert_eq!((again.id, again.attempts, urls(&again)), (first.id, 1, urls(&first)));
     let refused = works.end(&first, &EndChunk::Complete(Some(artifact(1)))).unwrap_err();
-    assert!(refused.to_string().contains("delete http://store/1, which no chunk refers to"), "{refused}");
+    assert!(
+        refused
+            .to_string()
+            .contains("delete http://store/1, if it was made for this chunk, which does not refer to it"),
+        "{refused}"
+    );
     check(&works);
 }
 
