@@ -250,7 +250,7 @@ async fn a_chunk_lists_its_links_and_says_which_failed_last_and_how() {
     let shown = state(&door, &chunk).await;
     assert_eq!(
         shown["reason"],
-        "it ended without a result: none of its links could be fetched; the last one, http://a.example/1, is gone \
+        "it ended without a result: none of its links could be fetched; one of them, http://a.example/1, is gone \
          (status 404)"
     );
     assert_eq!(shown["link_list"], link("error", "gone", json!(404)));
