@@ -379,3 +379,15 @@ fn show(remote: &Remote, crawl: &Crawl) -> anyhow::Result<()> {
     table.row(["max hosts".into(), or_dash(limits.hosts)]);
     table.print()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_chunks_that_are_not_all_counted_are_said_to_be_more() {
+        let told = [(0, false), (1, false), (2, false), (100, true)].map(|(built, more)| told_built(built, more));
+        let expected = [None, Some("1 built chunk"), Some("2 built chunks"), Some("at least 100 built chunks")];
+        assert_eq!(told.each_ref().map(Option::as_deref), expected);
+    }
+}
