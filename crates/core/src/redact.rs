@@ -3,6 +3,8 @@
 
 /// Replaces the credentials.
 const HIDDEN: &str = "***@";
+/// What ends the authority of a URL.
+const AUTHORITY_ENDS: [char; 4] = ['/', '?', '#', '\\'];
 
 /// A URL with `***@` in place of its `user:password@`.
 #[must_use]
@@ -16,19 +18,36 @@ pub fn owned_url(text: String) -> String {
     hidden(&text).unwrap_or(text)
 }
 
-fn hidden(text: &str) -> Option<String> {
-    let at = text.find('@')?;
-    let (start, rest) = match text.split_once(':') {
+/// The start of a URL whose rest is not known, as it is displayed: where its authority may go on there, `host` takes the
+/// place of that, because the credentials that begin it could not be told from a host.
+#[must_use]
+pub fn start_of_url(text: &str, host: &str) -> String {
+    match authority(text) {
+        Some((start, rest)) if !rest.contains(AUTHORITY_ENDS) => {
+            format!("{}{host}/…", text.get(..start).unwrap_or_default())
+        }
+        _ => format!("{text}…"),
+    }
+}
+
+/// Where the authority of a URL begins, and the text from there; `None` if it has none.
+fn authority(text: &str) -> Option<(usize, &str)> {
+    match text.split_once(':') {
         Some((scheme, rest)) if is_scheme(scheme) && (rest.starts_with(['/', '\\']) || is_crawled(scheme)) => {
             // Any number of slashes: a URL that is rejected for them may still contain a password.
             let authority = rest.trim_start_matches(['/', '\\']);
-            (text.len() - authority.len(), authority)
+            Some((text.len() - authority.len(), authority))
         }
         // A mail address has no password.
-        Some(("mailto", _)) => return None,
-        _ => (0, text),
-    };
-    let ends = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+        Some(("mailto", _)) => None,
+        _ => Some((0, text)),
+    }
+}
+
+fn hidden(text: &str) -> Option<String> {
+    let at = text.find('@')?;
+    let (start, rest) = authority(text)?;
+    let ends = rest.find(AUTHORITY_ENDS).unwrap_or(rest.len());
     let (_, host) = rest.get(..ends)?.rsplit_once('@').filter(|_| at >= start)?;
     let shown_from = start + ends - host.len();
     Some(format!("{}{HIDDEN}{}", text.get(..start)?, text.get(shown_from..)?))

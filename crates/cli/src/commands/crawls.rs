@@ -6,7 +6,6 @@ use wayleave_api::chunks::{ChunkState, ListChunksQuery};
 use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, PurgeCrawlQuery, RetryPatch, Revisit, SetCrawlRequest};
 use wayleave_api::hosts::DeleteUrlsResponse;
 use wayleave_api::{Code, Patch};
-use wayleave_core::limits::PAGE_MAX;
 
 use super::pace::patch;
 use crate::exit::{Ended, NOT_FOUND, Usage};
@@ -16,6 +15,8 @@ use crate::values;
 
 /// The long-poll time of one call.
 const CALL_WAIT_MS: u64 = 30_000;
+/// Built chunks of a deleted crawl that are counted.
+const BUILT_COUNTED: u64 = 100;
 /// What the deletion of a crawl that is not known did.
 const LEFT_OVER: &str = "nothing was deleted; chunks that an earlier deletion may have left have ended";
 
@@ -217,7 +218,8 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
                 Some(error) if answer.deleted == 0 => return Err(anyhow::Error::new(error).context(LEFT_OVER)),
                 _ => deleted(remote, answer)?,
             }
-            note_built(remote, crawl).await
+            note_built(remote, crawl).await;
+            Ok(())
         }
         Command::Purge { crawl, older_than, host } => {
             remote.check_crawl(Some(&crawl)).await?;
@@ -248,21 +250,33 @@ async fn show_when_finished(remote: &Remote, crawl: &str, wait: Option<u64>) -> 
     }
 }
 
-/// Says on stderr how many chunks of a deleted crawl are still searched, and what removes them.
-async fn note_built(remote: &Remote, crawl: String) -> anyhow::Result<()> {
-    let (state, limit) = (Some(ChunkState::Built), Some(PAGE_MAX as u64));
+/// Says on stderr how many chunks of a deleted crawl are still searched, and what removes them. The crawl is deleted, so an
+/// error here is told and is none of the command.
+async fn note_built(remote: &Remote, crawl: String) {
+    let (state, limit) = (Some(ChunkState::Built), Some(BUILT_COUNTED));
     let query = ListChunksQuery { state, crawl: Some(crawl.clone()), limit, ..ListChunksQuery::default() };
-    let page = remote.client.list_chunks(&query).await?;
-    let built = match (page.chunks.len() as u64, page.next) {
-        (0, _) => return Ok(()),
-        (_, Some(_)) => "more than 1,000 built chunks".to_owned(),
-        (built, None) => counted(built, "built chunk"),
+    let list = format!("`wayleave chunks --crawl {crawl} --state built`");
+    match remote.client.list_chunks(&query).await {
+        Ok(page) => {
+            if let Some(built) = told_built(page.chunks.len() as u64, page.next.is_some()) {
+                let out = "`wayleave chunks skip ID` takes one out of the index";
+                eprintln!("{built} of it can still be searched: {list} lists them, and {out}");
+            }
+        }
+        Err(error) => {
+            eprintln!("it is not known whether built chunks of it can still be searched ({error}): {list} lists them")
+        }
+    }
+}
+
+/// How many built chunks there are, as far as one page tells; `None` if there is none.
+fn told_built(built: u64, more: bool) -> Option<String> {
+    let built = match (built, more) {
+        (0, _) => return None,
+        (built, true) => format!("at least {}", counted(built, "built chunk")),
+        (built, false) => counted(built, "built chunk"),
     };
-    eprintln!(
-        "{built} of it can still be searched: `wayleave chunks --crawl {crawl} --state built` lists them, and \
-         `wayleave chunks skip ID` takes one out of the index"
-    );
-    Ok(())
+    Some(built)
 }
 
 fn deleted(remote: &Remote, answer: DeleteUrlsResponse) -> anyhow::Result<()> {
@@ -364,4 +378,16 @@ fn show(remote: &Remote, crawl: &Crawl) -> anyhow::Result<()> {
     table.row(["max attempts".into(), or_dash(limits.attempts)]);
     table.row(["max hosts".into(), or_dash(limits.hosts)]);
     table.print()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_chunks_that_are_not_all_counted_are_said_to_be_more() {
+        let told = [(0, false), (1, false), (2, false), (100, true)].map(|(built, more)| told_built(built, more));
+        let expected = [None, Some("1 built chunk"), Some("2 built chunks"), Some("at least 100 built chunks")];
+        assert_eq!(told.each_ref().map(Option::as_deref), expected);
+    }
 }

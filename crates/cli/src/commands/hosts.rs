@@ -190,7 +190,8 @@ fn request(args: &SetArgs) -> SetHostRequest {
 /// A current visit, as a table row.
 pub(super) fn live(visit: &LiveVisit, now: Timestamp) -> [String; 2] {
     let LiveVisit { host, holder, expires_at, ended_chunk } = visit;
-    let chunk = ended_chunk.as_ref().map(|chunk| format!(" for chunk {chunk}, which has ended")).unwrap_or_default();
+    let ended = |chunk: &String| format!(" for chunk {chunk}, whose lease was ended by an operator or a deletion");
+    let chunk = ended_chunk.as_ref().map(ended).unwrap_or_default();
     ["visited now".into(), format!("{host} by {holder}{chunk}, ends {} at the latest", when(Some(*expires_at), now))]
 }
 

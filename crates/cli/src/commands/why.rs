@@ -101,8 +101,8 @@ fn live(state: State, visits: &[LiveVisit], now: Timestamp) -> Vec<String> {
         let end = relative(*expires_at, now);
         if let Some(chunk) = ended_chunk {
             return format!(
-                "'{holder}' may still be visiting {host} for chunk {chunk}, which has ended; the lease that it knows ends {end} \
-                 (at {expires_at})."
+                "'{holder}' may still be visiting {host} for chunk {chunk}, whose lease was ended by an operator or a deletion; \
+                 the lease that it knows ends {end} (at {expires_at})."
             );
         }
         format!("'{holder}' is visiting {host} now; its lease ends {end} at the latest (at {expires_at}).")

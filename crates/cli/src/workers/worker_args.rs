@@ -103,9 +103,15 @@ impl WorkerArgs {
     /// If the store or the address cannot be used, or a worker of this name uses the folder.
     pub async fn open(&self, setting: &str) -> anyhow::Result<Opened> {
         let folder = (!setting.contains("://")).then(|| Path::new(setting));
+        // First of all: one that is refused must not take or change the port that is noted in the folder.
+        let lock_of = |folder| FolderLock::of_id(folder, &self.id());
+        let served = folder.map(lock_of).transpose()?;
         let listening = self.listen(folder).await?;
         let store = Store::open(setting, Some(listening.base())).context("cannot open the store")?;
-        let lock = store.folder().map(|folder| FolderLock::of_id(folder, &self.id())).transpose()?;
+        let lock = match served {
+            Some(lock) => Some(lock),
+            None => store.folder().map(lock_of).transpose()?,
+        };
         store.check().await.with_context(|| format!("cannot write to the store {setting}"))?;
         let address = listening.address();
         let mut router = health();
@@ -149,4 +155,24 @@ pub fn check_refused(registration: &Registration) -> anyhow::Result<()> {
 
 fn health() -> Router {
     Router::new().route("/healthz", get(async || "ok\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_that_is_refused_leaves_the_folder_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let setting = folder.path().to_str().unwrap();
+        let files =
+            || std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect::<Vec<_>>();
+        let _first = FolderLock::of_id(folder.path(), "w").unwrap();
+        let before = files();
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let args = WorkerArgs { id: Some("w".into()), listen, advertise: None, log_level: "warn".into() };
+        let refused = args.open(setting).await.err().expect("one of this name runs");
+        assert!(refused.to_string().contains("already runs with the folder"), "{refused}");
+        assert_eq!(files(), before, "no port is noted");
+    }
 }

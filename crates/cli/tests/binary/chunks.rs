@@ -92,7 +92,7 @@ fn operators_list_show_skip_and_retry_and_are_helped_where_they_err() {
     let deleted = server.run(&["chunks", "--crawl", "news"]).ok();
     assert!(deleted.contains("its crawl was deleted"), "{deleted}");
     for (args, code, hint) in [
-        (&["chunks", "retry", id][..], 4, "its crawl was deleted"),
+        (&["chunks", "retry", id][..], 4, "none of its URLs can be taken back"),
         (&["chunks", "--crawl", "nwes"], 3, "nwes"),
         (&["chunks", "--limit", "0"], 2, "must be a whole number from 1 on, not '0'"),
         (&["placements", "--row", "64"], 2, "must be a whole number between 0 and 63, not '64'"),

@@ -53,30 +53,33 @@ impl State {
         leases.into_iter().map(visit).collect()
     }
 
-    /// Why the visit of an idle link cannot begin, whatever the time, and until when at the latest if that is known.
+    /// Why the visit of an idle link cannot begin, whatever the time, and until when at the latest if that is known: what
+    /// [`State::link_ready_at`] asks. Other crawls at the host do not matter.
     #[must_use]
     pub fn link_hindrance(&self, token: Token) -> Option<(String, Option<Time>)> {
         let lease = self.leases.get(&token)?;
+        lease.urls.iter().find(|(queue, _)| self.find_queue(*queue).is_some())?;
         let host = &self.hosts[self.hosts.by_id(lease.host)?];
         let crawl = self.crawl_of(lease.crawl).filter(|crawl| crawl.settings.paused);
-        let standing = self.paused(host.group, Some(host)).or_else(|| self.busy(host.group));
-        match (standing, crawl) {
-            (Some(standing), _) => Some((standing.reason, standing.ready_at)),
-            (None, Some(crawl)) => Some((format!("an operator has paused crawl '{}'", crawl.name), None)),
-            (None, None) => None,
+        let by_crawl = || crawl.map(|crawl| format!("an operator has paused crawl '{}'", crawl.name));
+        let paused = self.site_paused(host.group, Some(host)).or_else(by_crawl).map(|reason| (reason, None));
+        paused.or_else(|| self.busy(host.group).map(|standing| (standing.reason, standing.ready_at)))
+    }
+
+    /// The pause of a group, or of the host from which it is seen.
+    fn site_paused(&self, ix: Ix, host: Option<&Host>) -> Option<String> {
+        if self.groups[ix].is_paused() {
+            return Some(format!("an operator has paused group '{}'", self.group_name(ix)));
         }
+        let host = host.or_else(|| self.only_host(ix)).filter(|host| host.is_paused())?;
+        Some(format!("an operator has paused host '{}'", host.name))
     }
 
     fn paused(&self, ix: Ix, host: Option<&Host>) -> Option<Standing> {
         let group = &self.groups[ix];
         let paused = |reason: String| Some(Standing { state: Is::Paused, reason, ready_at: None });
-        if group.is_paused() {
-            return paused(format!("an operator has paused group '{}'", self.group_name(ix)));
-        }
-        if let Some(host) = host.or_else(|| self.only_host(ix))
-            && host.is_paused()
-        {
-            return paused(format!("an operator has paused host '{}'", host.name));
+        if let Some(reason) = self.site_paused(ix, host) {
+            return paused(reason);
         }
         let hosts: Vec<&Host> =
             host.map_or_else(|| group.hosts().iter().map(|h| &self.hosts[*h]).collect(), |h| vec![h]);
@@ -119,8 +122,8 @@ impl State {
         let LiveVisit { host, holder, expires_at, ended_chunk } = self.visits(ix).into_iter().next()?;
         let reason = match ended_chunk {
             Some(chunk) => format!(
-                "'{holder}' may still be visiting host '{host}' for chunk {chunk}, which has ended; the lease that it knows \
-                 ends then"
+                "'{holder}' may still be visiting host '{host}' for chunk {chunk}, whose lease was ended by an operator or a \
+                 deletion; the lease that it knows ends then"
             ),
             None => format!("'{holder}' is visiting host '{host}'; the lease ends at the latest then"),
         };

@@ -8,9 +8,13 @@
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use serde::{Deserialize, Serialize};
 
+use crate::redact;
+
 /// Longest text that a key carries in full. B-tree stores limit their keys (PostgreSQL: about 2,700 bytes).
 pub const PLAIN_BYTES_MAX: usize = 1_024;
 const CUT: u8 = 0x80;
+/// Length of the hash at the end of a truncated key.
+const HASH_BYTES: usize = 16;
 const HTTP: &str = "http://";
 const HTTPS: &str = "https://";
 
@@ -30,7 +34,7 @@ impl UrlKey {
             return Self(bytes.into());
         }
         let (head, _) = rest.as_bytes().split_at(PLAIN_BYTES_MAX);
-        let mut bytes = Vec::with_capacity(PLAIN_BYTES_MAX + 17);
+        let mut bytes = Vec::with_capacity(PLAIN_BYTES_MAX + 1 + HASH_BYTES);
         bytes.push(class | CUT);
         bytes.extend_from_slice(head);
         bytes.extend_from_slice(&hash(url, 0x9e37_79b9_7f4a_7c15).to_be_bytes());
@@ -44,19 +48,23 @@ impl UrlKey {
         self.0.first().is_some_and(|class| class & CUT != 0)
     }
 
-    /// The URL of this key in the queue of `host`; `whole` is the full URL from the row, if the key was truncated.
+    /// The URL of this key in the queue of `host`; `whole` is the full URL from the row, if the key was truncated. Without
+    /// the row the start of it, and "…"; what may be the start of credentials is left out.
     #[must_use]
     pub fn url(&self, host: &str, whole: Option<&str>) -> Box<str> {
         if let Some(whole) = whole {
             return whole.into();
         }
         let Some((class, rest)) = self.0.split_first() else { return "".into() };
-        let rest = String::from_utf8_lossy(rest);
-        match class {
-            1 => [HTTP, host, &rest].concat().into(),
-            3 => [HTTPS, host, &rest].concat().into(),
-            _ => rest.into(),
-        }
+        let kept = if self.is_cut() { rest.len().saturating_sub(HASH_BYTES) } else { rest.len() };
+        // A character may be cut.
+        let rest = rest.get(..kept).and_then(|kept| kept.utf8_chunks().next()).map_or("", |chunk| chunk.valid());
+        let text = match class & !CUT {
+            1 => [HTTP, host, rest].concat(),
+            3 => [HTTPS, host, rest].concat(),
+            _ => rest.to_owned(),
+        };
+        if self.is_cut() { redact::start_of_url(&text, host).into() } else { text.into() }
     }
 }
 
@@ -105,5 +113,26 @@ mod tests {
         let (a, b) = (UrlKey::new("h", &url("a")), UrlKey::new("h", &url("b")));
         assert!(a.is_cut() && a != b && a.0.len() < 1_100);
         assert_eq!(&*a.url("h", Some(&url("a"))), url("a"));
+    }
+
+    #[test]
+    fn a_cut_key_alone_tells_the_start_of_its_url_without_the_hash_or_a_part_of_a_credential() {
+        let long = "é".repeat(1_000);
+        let kept = "é".repeat(511);
+        let secret = "s3cret".repeat(300);
+        for (url, told) in [
+            (format!("http://h/{long}"), format!("http://h/{kept}…")),
+            (format!("https://h/{long}"), format!("https://h/{kept}…")),
+            (format!("https://h?{long}"), format!("https://h?{kept}…")),
+            (format!("http://u:p@h/{}", "x".repeat(2_000)), format!("http://u:p@h/{}…", "x".repeat(1_024 - 13))),
+            (format!("http://u:{secret}@h/1"), "http://h/…".to_owned()),
+            (format!("http://h:{secret}@g/1"), "http://h/…".to_owned()),
+            (format!("https:////u:{secret}@h/1"), "https:////h/…".to_owned()),
+            (format!("u:{secret}@h/1"), "h/…".to_owned()),
+        ] {
+            let key = UrlKey::new("h", &url);
+            assert!(key.is_cut(), "{url}");
+            assert_eq!(&*key.url("h", None), told);
+        }
     }
 }

@@ -126,8 +126,14 @@ impl ChunkRow {
             }
             let state = if left { CarriedLinkState::Returned } else { state };
             let done = row.is_some_and(|row| matches!(row.status, UrlStatus::Done { .. }));
-            let deleted = row.is_none() && !link.is_elsewhere(frontier);
+            // A row of a deleted queue may still be there.
+            let known = row.is_some() && frontier.has_queue(link.url.0);
+            let deleted = !known && !link.is_elsewhere(frontier);
             if state == CarriedLinkState::Returned && (done || deleted) {
+                continue;
+            }
+            if deleted && state != CarriedLinkState::Error && self.state.has_ended() && self.crawled.is_none() {
+                // A retry cannot take it back, so one of the imported chunk must not: not even from a new crawl of this name.
                 continue;
             }
             let again = self.sent_back

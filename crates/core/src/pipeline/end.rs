@@ -21,6 +21,9 @@ use crate::time::Time;
 
 pub(super) const SKIPPED: &str = "skipped by an operator";
 const CRAWL_DELETED: &str = "its crawl was deleted";
+/// True however a chunk came to have no link to take back: what became of its URLs, the chunk does not know.
+const NOTHING_LEFT: &str = "none of its URLs can be taken back: they have failed, were deleted, alone or with their crawl, \
+                            or are queued, handed out or finished without it; add those again that are still wanted";
 const UNCLAIMED: &str = "no crawler claimed it again in time";
 
 /// The rows of a chunk's links, the time, and random bits.
@@ -33,6 +36,8 @@ pub struct Facts<'a> {
     pub jitter: u64,
     /// Random bits for the tokens of links, as many as are drawn.
     pub entropy: &'a dyn Fn() -> u128,
+    /// Whether a departed link of the chunk is known where its host lives now.
+    pub found_elsewhere: bool,
 }
 
 impl State {
@@ -205,11 +210,10 @@ impl State {
                 after.move_on(ChunkState::Crawled, facts.now);
             }
             (OperatorAction::Retry, ChunkState::SetAside | ChunkState::Skipped) => {
-                let away = before.links.iter().any(|link| !link.has_left() && link.is_elsewhere(frontier));
                 after.crawl_again(facts, frontier, writes);
                 // Then it has taken nothing, and changed nothing in the frontier.
-                if after.state == ChunkState::Skipped && !away && before.crawl_is_deleted(frontier) {
-                    return Err(wrong("retried", "its crawl was deleted, and its links with it; add its URLs again"));
+                if after.state == ChunkState::Skipped && !facts.found_elsewhere {
+                    return Err(wrong("retried", NOTHING_LEFT));
                 }
             }
             (OperatorAction::Retry, ChunkState::Built) => {
@@ -278,11 +282,6 @@ impl ChunkRow {
         let completed = matches!(end, EndChunk::Complete(_)) && crawl == Some(Ended { token, call: digest(end) });
         let left = self.links.iter().enumerate().filter(|(_, link)| completed && link.state == LinkState::Left);
         LeaseEnded { state: self.state, ended: left.map(|(at, link)| link.whole_text(at, rows)).collect() }
-    }
-
-    /// Whether its crawl was deleted: while it was in progress, though there may be a new crawl of this name since, or after.
-    fn crawl_is_deleted(&self, frontier: &Frontier) -> bool {
-        self.last_error.as_deref() == Some(CRAWL_DELETED) || frontier.crawl_no(&self.crawl).is_none()
     }
 
     /// Whether a link was reported as fetched, and is still part of the chunk.

@@ -1,4 +1,4 @@
-//! The links of a chunk as callers see them, and the last of them that failed.
+//! The links of a chunk as callers see them, and one of them that failed.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +7,7 @@ use crate::frontier::row::{Details, End, UrlRow, UrlStatus};
 use crate::frontier::view::UrlState;
 use crate::limits::{CHUNK_LINKS_SHOWN, REASON_URL_CHARS};
 use crate::redact;
+use crate::time::Time;
 
 /// A link as callers see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,9 +51,16 @@ impl ChunkRow {
         (shown, more as u64)
     }
 
-    /// A link of it. `row` is that of its URL, and `queued` are its details if it is queued.
+    /// A link of it. `whole` is its URL if its key is cut, `row` is that of its URL, and `queued` are its details if it is
+    /// queued. A row of a deleted queue, which is about to be removed, is none, but still tells `whole`.
     #[must_use]
-    pub fn view_link(&self, link: &LinkRow, row: Option<&UrlRow>, queued: Option<&Details>) -> LinkView {
+    pub fn view_link(
+        &self,
+        link: &LinkRow,
+        whole: Option<&str>,
+        row: Option<&UrlRow>,
+        queued: Option<&Details>,
+    ) -> LinkView {
         let details = row.and_then(|row| match &row.status {
             UrlStatus::Queued(_) => queued,
             UrlStatus::Held { details, .. } | UrlStatus::Reserved { details, .. } | UrlStatus::Done { details, .. } => {
@@ -68,7 +76,7 @@ impl ChunkRow {
             LinkState::Returned | LinkState::Left => (LinkOutcome::Left, last),
         };
         LinkView {
-            url: link.url.1.url(&link.host, row.and_then(|row| row.whole.as_deref())),
+            url: link.url.1.url(&link.host, whole),
             outcome,
             url_state: row.map(|row| row.status.state()),
             status,
@@ -76,10 +84,20 @@ impl ChunkRow {
         }
     }
 
-    /// The last link that failed, and how, as far as the rows of the URLs still tell. `rows` are by position.
+    /// A link that failed, and how, as far as the rows of the URLs still tell: the last one whose time is known. One that
+    /// is queued again has none here. `rows` are by position.
     pub(super) fn last_failure(&self, rows: &[Option<UrlRow>]) -> Option<String> {
-        let failed = self.links.iter().zip(rows).rev().filter(|(link, _)| matches!(link.state, LinkState::Error(_)));
-        failed.filter_map(|(link, row)| failure(link, row.as_ref()?)).next()
+        let failed = self.links.iter().zip(rows).filter(|(link, _)| matches!(link.state, LinkState::Error(_)));
+        let told =
+            failed.filter_map(|(link, row)| row.as_ref().and_then(|row| Some((ended_at(row), failure(link, row)?))));
+        told.max_by_key(|(at, _)| *at).map(|(_, failure)| failure)
+    }
+}
+
+fn ended_at(row: &UrlRow) -> Option<Time> {
+    match &row.status {
+        UrlStatus::Done { details, .. } => details.last.map(|last| last.at),
+        _ => None,
     }
 }
 
@@ -98,5 +116,5 @@ fn failure(link: &LinkRow, row: &UrlRow) -> Option<String> {
     let url = redact::owned_url(link.url.1.url(&link.host, row.whole.as_deref()).into());
     let cut = if url.chars().nth(REASON_URL_CHARS).is_some() { "…" } else { "" };
     let url: String = url.chars().take(REASON_URL_CHARS).collect();
-    Some(format!("the last one, {url}{cut}, {what}"))
+    Some(format!("one of them, {url}{cut}, {what}"))
 }

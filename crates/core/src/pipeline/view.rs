@@ -126,8 +126,9 @@ impl ChunkRow {
             }
             (ChunkState::Crawling, None) => {
                 let ready = self.ready_at(frontier);
-                let hindered = || self.leases().find_map(|token| frontier.link_hindrance(token));
-                let (waits, until) = match (ready, hindered()) {
+                let mut links = self.leases().filter(|token| frontier.link_urls(*token).is_some());
+                let hindered = links.find_map(|token| frontier.link_hindrance(token));
+                let (waits, until) = match (ready, hindered) {
                     (Some(at), _) if at <= now => ("a crawler is awaited".to_owned(), Some(now)),
                     (Some(at), None) => ("it is offered again when its groups may be visited".to_owned(), Some(at)),
                     (Some(at), Some((why, _))) => {

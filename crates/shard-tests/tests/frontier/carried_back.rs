@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, PutOutcome, UrlResult};
 use wayleave_core::frontier::view::{UrlFilter, UrlState};
 use wayleave_core::ids::ChunkId;
@@ -233,7 +234,8 @@ async fn links_that_failed_or_were_deleted_are_not_carried() {
     let chunk = take(&other, Stage::Crawl).await.unwrap();
     pipeline(&other).end(chunk.id, chunk.token, EndChunk::Complete(None)).await.unwrap();
     assert!(carry(&other).await[0].links.is_empty());
-    assert_eq!(pipeline(&other).decide(chunk.id, OperatorAction::Retry).await, Ok(ChunkState::Skipped));
+    let refused = pipeline(&other).decide(chunk.id, OperatorAction::Retry).await;
+    assert!(matches!(refused, Err(Refusal::Chunk(_))), "{refused:?}");
 }
 
 /// A chunk that placement refuses is not restored, so nothing that it names is queued.

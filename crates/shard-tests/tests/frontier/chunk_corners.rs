@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, UrlResult};
 use wayleave_core::frontier::view::UrlState;
 use wayleave_core::ids::ShardId;
+use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, ReportLinks, Stage};
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::view::ChunkFilter;
@@ -146,6 +148,33 @@ async fn a_deleted_page_is_not_brought_back_by_lost_content() {
         _ = pipeline.decide(chunk.id, OperatorAction::Retry).await;
     }
     assert!(world.lookup(&moved).await.is_none());
+}
+
+/// The shard of the chunk cannot tell a host that has moved from one that was forgotten: the shard of the host can.
+#[tokio::test(start_paused = true)]
+async fn a_retry_is_refused_if_nothing_of_the_chunk_is_left_in_any_shard() {
+    for deleted in [true, false] {
+        let world = World::new(2).await;
+        let host = host_in(0, 2, 0);
+        let url = format!("http://{host}/1");
+        world.add(&[&url]).await;
+        let pipeline = Pipeline::new(world.frontier.clone());
+        let chunk = pipeline.claim(claim(Stage::Crawl), NOW, NOW).await.unwrap().remove(0);
+        assert_eq!(pipeline.decide(chunk.id, OperatorAction::Skip).await, Ok(ChunkState::Skipped));
+        pass(11_500).await;
+        if deleted {
+            world.frontier.delete_crawl("DEFAULT".into()).await.unwrap();
+            let told = pipeline.decide(chunk.id, OperatorAction::Retry).await;
+            assert!(matches!(told, Err(Refusal::Chunk(ChunkRefusal::WrongState { .. }))), "{told:?}");
+        } else {
+            world.set_group(&alias_in(1, 2), &[&host], delay(1_000)).await;
+            assert_eq!(pipeline.decide(chunk.id, OperatorAction::Retry).await, Ok(ChunkState::Skipped));
+            assert_eq!(world.lookup(&url).await.unwrap().state, UrlState::Queued);
+            // From then on it is none of the chunk's.
+            let told = pipeline.decide(chunk.id, OperatorAction::Retry).await;
+            assert!(matches!(told, Err(Refusal::Chunk(ChunkRefusal::WrongState { .. }))), "{told:?}");
+        }
+    }
 }
 
 /// A call that waits in an inbox while its caller leaves: what it was granted would keep groups from others, and cost the

@@ -254,7 +254,10 @@ async fn a_host_that_waits_for_the_crawler_of_an_ended_chunk_names_the_chunk_and
     assert_eq!(view.until, Some(ends.expires_at));
 
     pipeline.decide(ends.id, OperatorAction::Skip).await.unwrap();
-    let told = format!("'w' may still be visiting host 'h0.example' for chunk {}, which has ended", ends.id);
+    let told = format!(
+        "'w' may still be visiting host 'h0.example' for chunk {}, whose lease was ended by an operator",
+        ends.id
+    );
     let (view, host) = (pipeline.chunk(waits.id).await.unwrap(), world.host("h0.example").await);
     assert!(view.reason.contains(&told), "{}", view.reason);
     assert!(host.standing.reason.starts_with(&told), "{:?}", host.standing);
@@ -266,6 +269,23 @@ async fn a_host_that_waits_for_the_crawler_of_an_ended_chunk_names_the_chunk_and
     let offered = format!("a URL of it is in chunk {}, which waits for a crawler", waits.id);
     assert!(host.standing.reason.ends_with(&offered), "{:?}", host.standing);
     assert!(host.standing.ready_at.is_some(), "a crawler may have it: {:?}", host.standing);
+}
+
+/// The rows of a deleted queue are removed by a job, some time after the deletion.
+#[tokio::test(start_paused = true)]
+async fn a_chunk_shows_no_state_of_links_whose_queue_was_deleted() {
+    let (world, pipeline) = world(1, 0).await;
+    let long = format!("http://h0.example/{}", "x".repeat(2_000));
+    world.add(&[&long]).await;
+    let chunk = pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().remove(0);
+    pipeline.report(report(&chunk, Outcome::Gone, false), Vec::new()).await.unwrap();
+    let shown = async || pipeline.chunk(chunk.id).await.unwrap().link_list.unwrap().remove(0);
+    assert_eq!(shown().await.url_state, Some(UrlState::Gone));
+    // The rows are removed in slices, by key.
+    world.put((0..5_000).map(|n| disc(&format!("http://h0.example/a{n}"))).collect()).await;
+    world.frontier.delete_queue("DEFAULT".into(), "h0.example".into()).await.unwrap();
+    let link = shown().await;
+    assert_eq!((link.url_state, &*link.url), (None, &*long), "its row still tells the whole URL");
 }
 
 #[tokio::test(start_paused = true)]

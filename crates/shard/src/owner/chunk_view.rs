@@ -37,9 +37,12 @@ impl Owner {
         let mut found = read_facts::due_rows(&*self.engine, &wanted).await?.into_iter();
         let queued: Vec<Option<DueRow>> =
             keys.iter().map(|key| key.as_ref().and_then(|_| found.next().flatten())).collect();
-        let all = links.iter().zip(&rows).zip(&queued);
-        Ok(all
-            .map(|((link, row), due)| chunk.view_link(link, row.as_ref(), due.as_ref().map(|due| &due.details)))
-            .collect())
+        let view = |((link, row), due): ((&&LinkRow, &Option<UrlRow>), &Option<DueRow>)| {
+            let whole = row.as_ref().and_then(|row| row.whole.as_deref());
+            // A row of a deleted queue, or of a host that has moved to another shard, may still be there.
+            let row = row.as_ref().filter(|_| self.state.has_queue(link.url.0));
+            chunk.view_link(link, whole, row, due.as_ref().map(|due| &due.details))
+        };
+        Ok(links.iter().zip(&rows).zip(&queued).map(view).collect())
     }
 }

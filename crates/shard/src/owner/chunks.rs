@@ -22,7 +22,7 @@ use crate::owner::cycle::{self, CommitMark};
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
-use crate::pipeline::call::{ChunkCall, ChunkResponse, Departed};
+use crate::pipeline::call::{ChunkCall, ChunkResponse, Departed, LookedFor};
 use crate::routing::service_call::ServiceCall;
 
 /// Chunks of a deleted crawl that end in one turn, if they have few links.
@@ -270,7 +270,7 @@ impl Owner {
         id: ChunkId,
         token: Token,
         end: &EndChunk,
-        queued: &[Box<str>],
+        queued: &[LookedFor],
     ) -> Decided<LeaseEnded> {
         let now = self.now();
         // A repetition is recognised by the row, wherever the chunk is by now.
@@ -297,16 +297,16 @@ impl Owner {
     }
 
     /// Whether a link of a chunk that is about to be crawled again has departed and was not queued where it is now.
-    fn has_unqueued(&self, chunk: &ChunkRow, token: Option<Token>, queued: &[Box<str>]) -> bool {
+    fn has_unqueued(&self, chunk: &ChunkRow, token: Option<Token>, queued: &[LookedFor]) -> bool {
         let departed = chunk.departed(token, &self.state, self.engine.now());
-        departed.iter().any(|link| !queued.contains(&link.url))
+        departed.iter().any(|link| queued.iter().all(|queued| queued.url != link.url))
     }
 
     async fn decide_chunk(
         &mut self,
         id: ChunkId,
         decision: OperatorAction,
-        queued: &[Box<str>],
+        queued: &[LookedFor],
     ) -> Decided<ChunkState> {
         let now = self.now();
         let Some(before) = self.chunk_row(id).await? else { return Ok(Err(ChunkRefusal::Unknown(id).into())) };
@@ -315,7 +315,8 @@ impl Owner {
             return Ok(Err(Refusal::Moved));
         }
         let (mut writes, entropy) = (Writes::default(), self.config.entropy.clone());
-        let facts = facts(&rows, now, &entropy);
+        let found_elsewhere = queued.iter().any(|link| link.known);
+        let facts = Facts { found_elsewhere, ..facts(&rows, now, &entropy) };
         let decided = self.pipeline.decide(&before, decision, &facts, &mut self.state, &mut writes);
         self.commit_chunks(writes);
         Ok(decided.map_err(Into::into))
@@ -416,5 +417,5 @@ impl Owner {
 
 /// The facts of a decision.
 pub(super) fn facts<'a>(rows: &'a [Option<UrlRow>], now: Time, entropy: &'a Entropy) -> Facts<'a> {
-    Facts { rows, now, jitter: entropy() as u64, entropy: &**entropy }
+    Facts { rows, now, jitter: entropy() as u64, entropy: &**entropy, found_elsewhere: false }
 }

@@ -51,14 +51,14 @@ pub(crate) enum ChunkCall {
         chunk: ChunkId,
         token: Token,
         end: EndChunk,
-        /// Departed links that were queued where they are now.
-        queued: Vec<Box<str>>,
+        /// Departed links that were looked for and queued where they are now.
+        queued: Vec<LookedFor>,
     },
     Decide {
         chunk: ChunkId,
         decision: OperatorAction,
         /// As in `End`.
-        queued: Vec<Box<str>>,
+        queued: Vec<LookedFor>,
     },
     /// The crawl was deleted at this time: ends a slice of the chunks in progress that were made before. Returns whether
     /// there may be more.
@@ -216,6 +216,14 @@ pub(crate) type CarriedPage = (Vec<CarriedChunk>, Option<ChunkId>);
 
 /// Per chunk: it can be restored, and these of its links live elsewhere; or why it cannot.
 pub(crate) type RestoreChecks = Vec<Result<Vec<DepartedLink>, Restored>>;
+
+/// A departed link after it was looked for where its host lives now.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LookedFor {
+    pub url: Box<str>,
+    /// Whether it was found there: then it is queued, handed out or finished there.
+    pub known: bool,
+}
 
 /// Links of a crawl whose hosts have moved away: hosts and URLs.
 pub(crate) type Departed = Option<(CrawlName, Vec<DepartedLink>)>;

@@ -5,6 +5,10 @@
 //!
 //! A host may move between that and the decision: the owner refuses to decide about a departed link that was not queued,
 //! and everything begins anew.
+//!
+//! A retry that takes nothing is refused unless a departed link was found. What is found may be deleted before the decision,
+//! or come here: then the chunk is skipped without a link, or refused although its link was queued. Neither loses a URL, and
+//! the refusal says that its URLs may be queued.
 
 use std::collections::HashSet;
 
@@ -18,7 +22,7 @@ use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::pipeline::carry::{CarriedChunk, CarriedLink, CarriedLinkState};
 use wayleave_core::pipeline::departed::DepartedLink;
 
-use super::call::{ChunkCall, ChunkResponse, Departed};
+use super::call::{ChunkCall, ChunkResponse, Departed, LookedFor};
 use super::handle::Pipeline;
 use crate::routing::router::CallResult;
 
@@ -32,15 +36,15 @@ impl Pipeline {
         &self,
         chunk: ChunkId,
         token: Option<Token>,
-        call: impl Fn(Vec<Box<str>>) -> ChunkCall,
+        call: impl Fn(Vec<LookedFor>) -> ChunkCall,
     ) -> CallResult<T> {
         const TRIES: usize = 3;
         let (mut answer, mut changed) = (Err(Refusal::Moved), false);
         for _ in 0..TRIES {
             answer = match self.queue_departed(chunk, token).await {
-                Ok(queued) => {
-                    changed |= !queued.is_empty();
-                    self.of_chunk(chunk, call(queued)).await
+                Ok((found, queued)) => {
+                    changed |= queued;
+                    self.of_chunk(chunk, call(found)).await
                 }
                 Err(refusal) => Err(refusal),
             };
@@ -52,21 +56,25 @@ impl Pipeline {
         answer.map_err(|refusal| if changed { refusal.after_a_part(part) } else { refusal })
     }
 
-    /// Queues the departed links of a chunk that is about to be crawled again. Returns them.
-    async fn queue_departed(&self, chunk: ChunkId, token: Option<Token>) -> CallResult<Vec<Box<str>>> {
+    /// Queues the departed links of a chunk that is about to be crawled again. Returns them, and whether one had to be queued.
+    async fn queue_departed(&self, chunk: ChunkId, token: Option<Token>) -> CallResult<(Vec<LookedFor>, bool)> {
         let departed: Departed =
             self.of_chunk(chunk, ChunkCall::Departed { chunk, token, lease: FOUND_STORE_TIME }).await?;
-        let Some((crawl, links)) = departed else { return Ok(Vec::new()) };
-        let queued = links.iter().map(|link| link.url.clone()).collect();
-        self.queue_again(links.into_iter().map(|link| (crawl.clone(), link)).collect()).await?;
-        Ok(queued)
+        let Some((crawl, links)) = departed else { return Ok((Vec::new(), false)) };
+        self.queue_again(links.into_iter().map(|link| (crawl.clone(), link)).collect()).await
     }
 
-    /// Queues links where they live, unless they are queued or handed out there already.
-    pub(super) async fn queue_again(&self, links: Vec<(CrawlName, DepartedLink)>) -> CallResult<()> {
+    /// Queues links where they live, unless they are queued or handed out there already. Returns them, and whether one had to
+    /// be queued.
+    pub(super) async fn queue_again(
+        &self,
+        links: Vec<(CrawlName, DepartedLink)>,
+    ) -> CallResult<(Vec<LookedFor>, bool)> {
         let lookups = futures::stream::iter(links).map(|(crawl, link)| self.departed_put(crawl, link));
-        let puts: Vec<Option<Put>> = lookups.buffered(LOOKUPS_AT_ONCE).try_collect().await?;
-        let puts = puts.into_iter().flatten().collect();
+        let found: Vec<(LookedFor, Option<Put>)> = lookups.buffered(LOOKUPS_AT_ONCE).try_collect().await?;
+        let (found, puts): (Vec<LookedFor>, Vec<Option<Put>>) = found.into_iter().unzip();
+        let puts: Vec<Put> = puts.into_iter().flatten().collect();
+        let queues = !puts.is_empty();
         for outcome in self.frontier.put(puts).await {
             let why = match outcome {
                 PutOutcome::Failed(why) => why.to_string(),
@@ -76,7 +84,7 @@ impl Pipeline {
             let why = format!("a link that lives in another shard now could not be queued again ({why}); try again");
             return Err(Refusal::OutcomeUnknown(why));
         }
-        Ok(())
+        Ok((found, queues))
     }
 
     /// Leaves out of exported chunks the returned links that are finished by now, or were deleted.
@@ -99,16 +107,18 @@ impl Pipeline {
         Ok(())
     }
 
-    /// What queues a departed link again; `None` if it must not be.
-    async fn departed_put(&self, crawl: CrawlName, link: DepartedLink) -> CallResult<Option<Put>> {
+    /// A departed link where it lives now, and what queues it again; `None` if it must not be.
+    async fn departed_put(&self, crawl: CrawlName, link: DepartedLink) -> CallResult<(LookedFor, Option<Put>)> {
         // One that is unknown was deleted, and is not brought back.
         let known = self.frontier.lookup(crawl.clone(), link.host.clone(), &link.url).await?;
+        let found = LookedFor { url: link.url.clone(), known: known.is_some() };
         let ended = known.filter(|known| link.is_wanted(known));
         let DepartedLink { host, url, .. } = link;
-        Ok(ended.map(|known| {
+        let put = ended.map(|known| {
             let (priority, depth, metadata) = (known.priority, known.depth, known.metadata);
             let kind = PutKind::Wanted { at: None, priority, explicit: false, depth, again: true };
             Put { url, host, crawl, kind, metadata }
-        }))
+        });
+        Ok((found, put))
     }
 }

@@ -15,6 +15,7 @@ use wayleave_core::metadata::Metadata;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
 use wayleave_core::pipeline::row::ChunkState;
+use wayleave_core::settings::{Change, CrawlChanges};
 use wayleave_core::time::{Millis, Time};
 
 const START: u64 = 1_000_000;
@@ -155,8 +156,53 @@ fn a_chunk_whose_links_all_failed_is_skipped_and_has_no_artifact() {
     assert_eq!(works.end(&claimed, &EndChunk::Complete(None)), Ok(Some(ChunkState::Skipped)));
     let why = works.rows[&claimed.id].last_error.clone().unwrap();
     let last = urls(&claimed).pop().unwrap();
-    assert_eq!(*why, format!("none of its links could be fetched; the last one, {last}, has failed (no status)"));
+    assert_eq!(*why, format!("none of its links could be fetched; one of them, {last}, has failed (no status)"));
     check(&works);
+}
+
+#[test]
+fn a_chunk_without_content_names_the_link_that_failed_last_and_not_the_last_by_position() {
+    let mut works = with_hosts(2);
+    let claimed = crawl(&mut works, 2);
+    for at in [1, 0] {
+        let failed = UrlResult::new(&*claimed.links[at].url.url, Outcome::Failed);
+        works.report(&claimed, vec![failed], false).expect("taken");
+        works.shard.now = works.shard.now.after(Millis(10));
+    }
+    assert_eq!(works.end(&claimed, &EndChunk::Complete(None)), Ok(Some(ChunkState::Skipped)));
+    let (why, last) = (works.rows[&claimed.id].last_error.clone().unwrap(), &claimed.links[0].url.url);
+    assert_eq!(*why, format!("none of its links could be fetched; one of them, {last}, has failed (no status)"));
+}
+
+/// The reason of a chunk that is offered again.
+fn why_offered(works: &Works, chunk: &Claimed) -> String {
+    works.rows[&chunk.id].view(&works.shard.state, works.shard.now).reason
+}
+
+fn pause(works: &mut Works, crawl: &str) {
+    let changes = CrawlChanges { paused: Change::Set(true), ..CrawlChanges::default() };
+    works.shard.state.set_crawl(&crawl.into(), &changes, false, works.shard.now);
+    works.shard.commit(Vec::new());
+}
+
+#[test]
+fn a_chunk_that_is_offered_again_blames_no_pause_of_another_crawl() {
+    let mut works = with_hosts(1);
+    let claimed = crawl(&mut works, 1);
+    let kind = PutKind::Discovered { at: None, priority: 5, depth: 0 };
+    let (url, host, crawl) = ("http://h0.example/2".into(), "h0.example".into(), "other".into());
+    works.shard.put(Put { url, host, crawl, kind, metadata: Metadata::default() });
+    pause(&mut works, "other");
+    works.end(&claimed, &EndChunk::Fail { reason: "disk full".into(), input_lost: false }).expect("current");
+    let why = why_offered(&works, &claimed);
+    assert!(why.starts_with("it is offered again when its groups may be visited; attempt 2"), "{why}");
+    pause(&mut works, "c");
+    let why = why_offered(&works, &claimed);
+    assert!(why.starts_with("a group of its links is not free: an operator has paused crawl 'c'"), "{why}");
+    // Then nothing of it is left, and nothing holds it back.
+    works.shard.delete_queue(&"h0.example".into(), &"c".into());
+    let why = why_offered(&works, &claimed);
+    assert!(why.starts_with("a crawler is awaited"), "{why}");
 }
 
 #[test]

@@ -8,7 +8,6 @@ use wayleave_core::limits::{CHUNK_LINKS_EVER_MAX, CHUNK_OFFER_MAX};
 use wayleave_core::pipeline::carry::{CarriedChunk, CarriedLink, CarriedLinkState};
 use wayleave_core::pipeline::claim::Writes;
 use wayleave_core::pipeline::end::Facts;
-use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
 use wayleave_core::pipeline::restore::Restored;
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState, LinkRow, LinkState};
@@ -85,7 +84,7 @@ fn a_retried_chunk_leaves_alone_what_another_chunk_has_fetched_since() {
     assert_eq!(urls(&b), [U, V]);
     report_all(&mut works, &b);
     complete(&mut works, &b);
-    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped), "nothing is left for it");
+    works.retry_in_vain(a.id);
     assert_eq!((state_of(&works, U), state_of(&works, V)), (UrlState::Fetched, UrlState::Fetched));
     check(&works);
 }
@@ -108,7 +107,7 @@ fn a_retry_takes_nothing_back_that_returned_to_its_queue_when_nobody_claimed_the
     works.sweep();
     assert_eq!(works.rows[&a.id].state, ChunkState::Skipped);
     fetch_elsewhere(&mut works, &[U, V]);
-    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped), "nothing is left for it");
+    works.retry_in_vain(a.id);
     assert_eq!((state_of(&works, U), state_of(&works, V)), (UrlState::Fetched, UrlState::Fetched));
     check(&works);
 }
@@ -137,7 +136,7 @@ fn a_retry_of_a_chunk_of_a_deleted_crawl_takes_nothing_from_a_new_crawl_of_its_n
     let a = crawl(&mut works, 2);
     works.shard.delete_crawl(&"c".into());
     let (row, mut writes) = (works.rows[&a.id].clone(), Writes::default());
-    let facts = Facts { rows: &[], now: works.shard.now, jitter: 0, entropy: &|| 0 };
+    let facts = Facts { rows: &[], now: works.shard.now, jitter: 0, entropy: &|| 0, found_elsewhere: false };
     works.pipeline.crawl_deleted(&row, &facts, &mut works.shard.state, &mut writes);
     works.commit(writes);
     put(&mut works, "h0.example", "1");
@@ -146,12 +145,7 @@ fn a_retry_of_a_chunk_of_a_deleted_crawl_takes_nothing_from_a_new_crawl_of_its_n
     fetch_elsewhere(&mut works, &[U]);
     let row = &works.rows[&a.id];
     assert_eq!(row.departed(None, &works.shard.state, works.shard.now), [], "nothing is queued where it lives now");
-    let refused = works.decide(a.id, OperatorAction::Retry);
-    let deleted = |remedy: &str| remedy.starts_with("its crawl was deleted");
-    assert!(
-        matches!(&refused, Err(ChunkRefusal::WrongState { remedy, .. }) if deleted(remedy)),
-        "it does not look like a success: {refused:?}"
-    );
+    works.retry_in_vain(a.id);
     assert_eq!(state_of(&works, U), UrlState::Fetched);
     check(&works);
 }
@@ -179,7 +173,7 @@ fn an_imported_chunk_remembers_links_that_it_could_not_take_and_leaves_them_alon
         report_all(works, &early);
         complete(works, &early);
         if taken == 2 {
-            assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped), "nothing is left for it");
+            works.retry_in_vain(a.id);
         }
         assert!(urls(&early).iter().all(|url| state_of(works, url) == UrlState::Fetched));
         check(works);

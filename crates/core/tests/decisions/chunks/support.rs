@@ -236,7 +236,7 @@ impl Works {
             draws.set(draws.get() + 1);
             draws.get()
         };
-        let facts = Facts { rows: &rows, now, jitter: 0, entropy: &entropy };
+        let facts = Facts { rows: &rows, now, jitter: 0, entropy: &entropy, found_elsewhere: false };
         let ended = self.pipeline.end(ids, end, &facts, &mut self.shard.state, &mut writes);
         self.shard.draws = draws.get();
         self.commit(writes);
@@ -244,6 +244,28 @@ impl Works {
     }
 
     pub fn decide(&mut self, id: ChunkId, decision: OperatorAction) -> Result<ChunkState, ChunkRefusal> {
+        self.decide_about(id, decision, false)
+    }
+
+    /// A retry that is refused because nothing is left for the chunk, and changes nothing.
+    pub fn retry_in_vain(&mut self, id: ChunkId) {
+        let before = self.rows[&id].clone();
+        let refused = self.decide(id, OperatorAction::Retry);
+        let in_vain = |remedy: &str| remedy.starts_with("none of its URLs can be taken back");
+        assert!(
+            matches!(&refused, Err(ChunkRefusal::WrongState { remedy, .. }) if in_vain(remedy)),
+            "it does not look like a success: {refused:?}"
+        );
+        assert_eq!(self.rows[&id], before);
+    }
+
+    /// Carries out a decision, where a departed link is known in the shard of its host or not.
+    pub fn decide_about(
+        &mut self,
+        id: ChunkId,
+        decision: OperatorAction,
+        found_elsewhere: bool,
+    ) -> Result<ChunkState, ChunkRefusal> {
         let now = self.shard.now;
         let before = self.rows[&id].clone();
         let rows = self.shard.rows(&before.urls());
@@ -253,7 +275,7 @@ impl Works {
             draws.set(draws.get() + 1);
             draws.get()
         };
-        let facts = Facts { rows: &rows, now, jitter: 0, entropy: &entropy };
+        let facts = Facts { rows: &rows, now, jitter: 0, entropy: &entropy, found_elsewhere };
         let decided = self.pipeline.decide(&before, decision, &facts, &mut self.shard.state, &mut writes);
         self.shard.draws = draws.get();
         self.commit(writes);
@@ -318,7 +340,7 @@ impl Works {
         for id in self.pipeline.expired(now, 1_000) {
             let rows = self.shard.rows(&self.pipeline.active(id).expect("leased").urls());
             let mut writes = Writes::default();
-            let facts = Facts { rows: &rows, now, jitter: 0, entropy: &|| 0 };
+            let facts = Facts { rows: &rows, now, jitter: 0, entropy: &|| 0, found_elsewhere: false };
             self.pipeline.expire(id, &facts, &mut self.shard.state, &mut writes);
             self.commit(writes);
         }

@@ -77,7 +77,7 @@ fn a_chunk_that_rested_when_its_crawl_was_deleted_takes_nothing_from_a_new_crawl
     fetch_u_elsewhere(&mut works);
     let row = &works.rows[&a.id];
     assert_eq!(row.departed(None, &works.shard.state, works.shard.now), [], "nothing is queued where it lives now");
-    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped));
+    works.retry_in_vain(a.id);
     assert_eq!(state_of(&works, U), UrlState::Fetched);
     assert_eq!(works.carry(a.id).links, [], "nor does an import queue it");
     check(&works);
@@ -104,7 +104,7 @@ fn a_retry_leaves_alone_what_another_chunk_has_fetched_after_an_operator_queued_
         queue_again(&mut works);
         fetch_u_elsewhere(&mut works);
         assert_eq!(departed(&works), [(U.to_owned(), false)]);
-        assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped), "nothing is left for it");
+        works.retry_in_vain(a.id);
         assert_eq!(state_of(&works, U), UrlState::Fetched);
         assert!(!works.rows[&a.id].sent_back, "nothing was");
         check(&works);
@@ -125,7 +125,7 @@ fn a_retry_leaves_alone_what_a_client_says_to_be_fetched_or_another_chunk_gave_u
             let b = crawl(&mut works, 1);
             assert_eq!(works.decide(b.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
         }
-        assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped));
+        works.retry_in_vain(a.id);
         let expected = if fetched { UrlState::Fetched } else { UrlState::Failed };
         assert_eq!(state_of(&works, U), expected);
         check(&works);
@@ -216,7 +216,7 @@ fn a_retry_that_takes_nothing_does_not_let_an_export_name_what_left() {
     works.end(&a, &EndChunk::Fail { reason: "it broke".into(), input_lost: false }).expect("current");
     works.shard.now = works.shard.now.after(CHUNK_OFFER_MAX);
     works.sweep();
-    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Skipped));
+    works.retry_in_vain(a.id);
     assert_eq!((state_of(&works, U), works.rows[&a.id].sent_back), (UrlState::Queued, false));
     assert_eq!(works.carry(a.id).links, []);
 }
@@ -266,7 +266,7 @@ fn a_link_that_a_client_says_to_be_fetched_has_left_its_chunk() {
     assert!(matches!(refused, ChunkRefusal::NoContent { .. }), "{refused:?}");
     // Nor does a retry take it.
     assert_eq!(works.decide(chunk.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
-    assert_eq!(works.decide(chunk.id, OperatorAction::Retry), Ok(ChunkState::Skipped));
+    works.retry_in_vain(chunk.id);
     check(&works);
 }
 
@@ -425,8 +425,45 @@ fn a_chunk_whose_crawl_is_deleted_while_it_is_crawled_names_no_links_to_an_impor
     let a = crawl(&mut works, 1);
     works.shard.delete_crawl(&"c".into());
     let (before, mut writes) = (works.rows[&a.id].clone(), Writes::default());
-    let facts = Facts { rows: &[], now: works.shard.now, jitter: 0, entropy: &|| 1 };
+    let facts = Facts { rows: &[], now: works.shard.now, jitter: 0, entropy: &|| 1, found_elsewhere: false };
     works.pipeline.crawl_deleted(&before, &facts, &mut works.shard.state, &mut writes);
     works.commit(writes);
     assert_eq!(works.carry(a.id).links, []);
+}
+
+/// Its host may be forgotten or have moved, and there may be a new crawl of its name: the rows tell, not a reason, which a
+/// worker may send.
+#[test]
+fn a_retry_that_finds_nothing_is_refused_wherever_its_crawl_is() {
+    for anew in [false, true] {
+        let mut works = with_hosts(1);
+        let a = crawl(&mut works, 1);
+        assert_eq!(works.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
+        wait(&mut works);
+        works.shard.delete_crawl(&"c".into());
+        if anew {
+            put(&mut works, "h5.example", "1");
+        }
+        works.retry_in_vain(a.id);
+        // A shard that lacks the host cannot tell whether its URL was deleted.
+        assert_eq!(works.decide_about(a.id, OperatorAction::Retry, true), Ok(ChunkState::Skipped));
+        check(&works);
+    }
+}
+
+#[test]
+fn no_decision_depends_on_a_reason_that_a_worker_sends() {
+    let mut works = with_hosts(2);
+    let mut a = crawl(&mut works, 2);
+    for attempt in 0..CHUNK_ATTEMPTS_MAX {
+        if attempt > 0 {
+            a = crawl(&mut works, 2);
+        }
+        works.end(&a, &EndChunk::Fail { reason: "its crawl was deleted".into(), input_lost: false }).expect("current");
+        wait(&mut works);
+    }
+    assert_eq!(works.rows[&a.id].state, ChunkState::SetAside);
+    works.shard.delete_queue(&"h0.example".into(), &"c".into());
+    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Crawling), "one is left");
+    check(&works);
 }
