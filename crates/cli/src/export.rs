@@ -1,7 +1,6 @@
 //! `export`: all data of a store, as JSON lines.
 
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -42,7 +41,7 @@ clients of pools, and the values of their variables: if a store has any, the com
 4), unless --partial accepts that. For a complete backup use `wayleave snapshot`.
 
 URLs are written with their credentials, such as http://user:password@host/, which other commands do not show: protect the file
-like the store. A new file is readable by its owner only.";
+like the store. It is readable by its owner only, also if it replaces one that others could read.";
 
 /// The page size of listings.
 const PAGE: u64 = 1_000;
@@ -236,16 +235,11 @@ impl Writer {
             let out = Out::Plain(Box::new(BufWriter::new(std::io::stdout())));
             return Ok(Self { out, names: None, totals: Totals::default() });
         }
-        let fresh = !path.exists();
         if path.is_file() && !force {
             let text = format!("{} exists: name another file, or replace it with --force", path.display());
             return Err(Usage(text).into());
         }
         let (file, names) = create(path, force)?;
-        if fresh && names.is_some() {
-            let private = std::fs::Permissions::from_mode(0o600);
-            file.set_permissions(private).with_context(|| format!("cannot write {}", path.display()))?;
-        }
         let file: Box<dyn Write> = Box::new(BufWriter::new(file));
         let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
         let out =
@@ -284,7 +278,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{FileTypeExt, symlink};
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 
     use super::*;
 
@@ -293,11 +287,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_keeps_its_rights_and_a_link_stays_a_link() {
+    fn a_file_is_private_and_a_link_stays_a_link() {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("secret.jsonl"), folder.path().join("link.jsonl"));
         std::fs::write(&file, "before").unwrap();
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
         symlink(&file, &link).unwrap();
         write(&link);
         assert!(link.symlink_metadata().unwrap().is_symlink());

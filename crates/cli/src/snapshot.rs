@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -24,7 +23,7 @@ Examples:
 
 The server keeps running. The file contains everything acknowledged before the command began, as of one moment: URLs, settings,
 reservations, holds, roles and their epochs. It is written as FILE.part, read back and verified against its checksums, synced,
-and only then renamed; an existing file is kept unless you use --overwrite. It contains lease tokens, so a new file is readable
+and only then renamed; an existing file is kept unless you use --overwrite. It contains lease tokens, so it is readable
 by its owner only.
 A server on PostgreSQL refuses: back up the database with its own tools (pg_basebackup, point-in-time recovery).
 To move to another number of shards or another kind of store, use `wayleave export`.";
@@ -72,13 +71,7 @@ pub async fn take(remote: &Remote, args: SnapshotArgs) -> anyhow::Result<()> {
         return Err(Ended { code: REFUSED, message }.into());
     }
     let mut pieces = std::pin::pin!(remote.client.snapshot().await?);
-    let fresh = !args.file.exists();
     let (mut out, names) = whole_file::create(&args.file, args.overwrite)?;
-    if fresh && names.is_some() {
-        // It contains lease tokens. An existing file keeps its permissions.
-        let private = std::fs::Permissions::from_mode(0o600);
-        out.set_permissions(private).with_context(|| format!("cannot write {}", args.file.display()))?;
-    }
     // Its length is unknown in advance.
     let bar = progress(&[Input::Stdin]);
     while let Some(piece) = pieces.next().await {

@@ -12,9 +12,9 @@
 //!   writes. The first cannot be alive in between: it would hold the lock. Where there are no locks it finds the temporary
 //!   name removed, which is what it wants.
 
-use std::fs::{File, Metadata, TryLockError};
+use std::fs::{File, Metadata, Permissions, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -24,6 +24,9 @@ use crate::exit::{Ended, REFUSED, Usage};
 
 /// How often a file is opened anew that others complete or leave behind meanwhile.
 const TRIES: usize = 8;
+
+/// The permissions of every file: for its owner only.
+const PRIVATE: u32 = 0o600;
 
 /// A file's temporary name, and its final name.
 #[derive(Debug)]
@@ -39,8 +42,9 @@ pub struct Names {
 
 /// Creates the file to write. Anything but a regular file, such as a pipe or a device, is written in place: it must not
 /// be replaced. A symbolic link stays one: the file that it refers to is created or replaced, and has the temporary name
-/// until it is complete. An existing file keeps its permissions. With `replaces` a file of this name is replaced when this one is complete; otherwise it is kept, and this one
-/// is given up.
+/// until it is complete. What is written contains tokens or credentials, so it is readable by its owner only from the
+/// beginning, also where it replaces a file that others could read. With `replaces` a file of this name is replaced when this
+/// one is complete; otherwise it is kept, and this one is given up.
 ///
 /// # Errors
 /// If it is a folder, another process is writing it, it cannot be written, or it is a symbolic link to a folder that does
@@ -62,9 +66,6 @@ pub fn create(path: &Path, replaces: bool) -> anyhow::Result<(File, Option<Names
     let part = PathBuf::from(part);
     let cannot = || format!("cannot write {}", part.display());
     let file = open_part(&part)?;
-    if let Some(found) = found {
-        file.set_permissions(found.permissions()).with_context(cannot)?;
-    }
     let lock = file.try_clone().with_context(cannot)?;
     Ok((file, Some(Names { part, name, replaces, file: lock })))
 }
@@ -101,7 +102,9 @@ fn open_part(part: &Path) -> anyhow::Result<File> {
         anyhow::Error::from(Ended { code: REFUSED, message })
     };
     for _ in 0..TRIES {
-        let file = File::options().write(true).create(true).truncate(false).open(part).with_context(cannot)?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false).mode(PRIVATE);
+        let file = options.open(part).with_context(cannot)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(busy()),
@@ -118,6 +121,8 @@ fn open_part(part: &Path) -> anyhow::Result<File> {
             continue;
         }
         file.set_len(0).with_context(cannot)?;
+        // It may have been left behind with others.
+        file.set_permissions(Permissions::from_mode(PRIVATE)).with_context(cannot)?;
         return Ok(file);
     }
     Err(busy())
@@ -230,6 +235,24 @@ mod tests {
             names.unwrap().finish().unwrap();
             assert_eq!((read(&kept), read(&name)), ("complete".to_owned(), "new".to_owned()));
             assert!(!part.exists());
+        }
+    }
+
+    /// A regression: a file that was replaced kept permissions with which everybody could read it.
+    #[test]
+    fn a_file_is_private_also_if_it_replaces_one_that_all_can_read() {
+        for before in [None, Some("all"), Some("all.part")] {
+            let folder = tempfile::tempdir().unwrap();
+            let at = |name: &str| folder.path().join(name);
+            if let Some(before) = before {
+                std::fs::write(at(before), "before").unwrap();
+                std::fs::set_permissions(at(before), Permissions::from_mode(0o644)).unwrap();
+            }
+            let mode = |name: &str| at(name).metadata().unwrap().permissions().mode() & 0o777;
+            let (_, names) = create(&at("all"), true).unwrap();
+            assert_eq!(mode("all.part"), 0o600, "{before:?}");
+            names.unwrap().finish().unwrap();
+            assert_eq!(mode("all"), 0o600, "{before:?}");
         }
     }
 

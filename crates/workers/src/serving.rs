@@ -1,7 +1,11 @@
 //! Listens for other workers: on an address of this machine, under one that they can reach.
 //!
 //! Locations of artifacts outlive a process. A worker that takes any free port takes the same one again after a
-//! restart: it is noted in the folder that it serves.
+//! restart: it is noted in the folder that it serves. So is a port that was asked for, for a restart that asks for none.
+//!
+//! Interleavings: several workers serve one folder: a port that is taken is passed over, so each gets the port of one of
+//! them. Two of them begin at the same time: one note may replace the other, and a worker whose port is not noted takes
+//! another one after a restart, as without a folder.
 
 use std::fs;
 use std::io;
@@ -15,6 +19,9 @@ use url::Url;
 
 /// Where the port is noted. No artifact's name begins with a dot.
 const NOTE: &str = ".port";
+
+/// How many ports are noted: several workers may serve one folder.
+const NOTED_MAX: usize = 8;
 
 /// A listener, and the address that others use.
 #[derive(Debug)]
@@ -43,29 +50,30 @@ pub enum Error {
 }
 
 impl Listening {
-    /// Listens. Port 0 is the port that was noted in `folder` if it is free, else any.
+    /// Listens. Port 0 is the last port that was noted in `folder` and is free, else any.
     ///
     /// # Errors
     /// If the address cannot be used.
     pub async fn start(listen: SocketAddr, advertise: Option<&str>, folder: Option<&Path>) -> Result<Self, Error> {
-        let noted = folder.filter(|_| listen.port() == 0).and_then(|folder| fs::read_to_string(folder.join(NOTE)).ok());
-        let noted = noted.and_then(|port| port.trim().parse().ok()).map(|port| SocketAddr::new(listen.ip(), port));
-        let again = match noted {
-            Some(address) => TcpListener::bind(address).await.ok(),
-            None => None,
-        };
+        let noted = folder.map(noted).unwrap_or_default();
+        let mut again = None;
+        for port in noted.iter().filter(|_| listen.port() == 0) {
+            again = TcpListener::bind(SocketAddr::new(listen.ip(), *port)).await.ok();
+            if again.is_some() {
+                break;
+            }
+        }
         let listener = match again {
             Some(listener) => listener,
             None => TcpListener::bind(listen).await.map_err(|cause| Error::Listen { address: listen, cause })?,
         };
         let address = listener.local_addr().map_err(|cause| Error::Listen { address: listen, cause })?;
-        if let Some(folder) = folder.filter(|_| listen.port() == 0 && noted.is_none()) {
+        // A worker beside others in one folder, whose ports are all taken, leaves the note to them.
+        if let Some(folder) = folder.filter(|_| listen.port() != 0 || noted.is_empty())
+            && let Err(error) = note(folder, address.port(), &noted)
+        {
             // Without the note all works until the next restart.
-            if let Err(error) =
-                fs::create_dir_all(folder).and_then(|()| fs::write(folder.join(NOTE), address.port().to_string()))
-            {
-                tracing::warn!(error = %error, "the port cannot be noted");
-            }
+            tracing::warn!(error = %error, "the port cannot be noted");
         }
         Ok(Self { listener, base: base(address, advertise)? })
     }
@@ -92,6 +100,23 @@ impl Listening {
         });
         task.abort_handle()
     }
+}
+
+/// The ports that workers of a folder had, the last one first.
+fn noted(folder: &Path) -> Vec<u16> {
+    let text = fs::read_to_string(folder.join(NOTE)).unwrap_or_default();
+    text.lines().filter_map(|port| port.trim().parse().ok()).take(NOTED_MAX).collect()
+}
+
+/// Notes a port before others, which another worker of the folder may have.
+fn note(folder: &Path, port: u16, noted: &[u16]) -> io::Result<()> {
+    if noted.first() == Some(&port) {
+        return Ok(());
+    }
+    let others = noted.iter().filter(|other| **other != port);
+    let lines: Vec<String> = std::iter::once(&port).chain(others).take(NOTED_MAX).map(u16::to_string).collect();
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join(NOTE), lines.join("\n"))
 }
 
 fn base(address: SocketAddr, advertise: Option<&str>) -> Result<Url, Error> {
@@ -130,6 +155,22 @@ mod tests {
         drop((first, beside));
         let again = Listening::start(any, None, Some(folder.path())).await.unwrap();
         assert_eq!(again.base(), &url);
+    }
+
+    /// A regression: only a port that was not asked for was noted.
+    #[tokio::test]
+    async fn a_port_that_was_asked_for_is_taken_again_if_none_is() {
+        let folder = TempDir::new().unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let first = Listening::start(any, None, Some(folder.path())).await.unwrap().base().port();
+        let free = TcpListener::bind(any).await.unwrap();
+        let asked = free.local_addr().unwrap();
+        drop(free);
+        drop(Listening::start(asked, None, Some(folder.path())).await.unwrap());
+        let again = Listening::start(any, None, Some(folder.path())).await.unwrap();
+        assert_eq!(again.base().port(), Some(asked.port()));
+        let beside = Listening::start(any, None, Some(folder.path())).await.unwrap();
+        assert_eq!(beside.base().port(), first, "the one that had the first port has it again");
     }
 
     #[test]

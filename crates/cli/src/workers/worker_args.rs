@@ -58,15 +58,14 @@ impl WorkerArgs {
     /// If the folder cannot be used.
     pub fn id_of(&self, folder: &Path) -> anyhow::Result<String> {
         let file = folder.join(".id");
-        if let Some(id) = &self.id {
-            return Ok(id.clone());
+        let noted = std::fs::read_to_string(&file).ok().map(|id| id.trim().to_owned()).filter(|id| !id.is_empty());
+        let id = self.id.clone().or_else(|| noted.clone()).unwrap_or_else(|| self.id());
+        if noted.as_ref() != Some(&id) {
+            // Also one that was given: a restart without it is the same worker.
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot use {}", folder.display()))?;
+            std::fs::write(&file, &id).with_context(|| format!("cannot write {}", file.display()))?;
         }
-        if let Ok(id) = std::fs::read_to_string(&file) {
-            return Ok(id.trim().to_owned());
-        }
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot use {}", folder.display()))?;
-        std::fs::write(&file, self.id()).with_context(|| format!("cannot write {}", file.display()))?;
-        Ok(self.id())
+        Ok(id)
     }
 
     /// Registers a crawler or builder, which ends when it is drained. Returns what keeps it from new work.
@@ -159,7 +158,28 @@ fn health() -> Router {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        worker: WorkerArgs,
+    }
+
+    /// A regression: only a name that was not given was noted.
+    #[test]
+    fn a_name_that_was_given_is_kept_for_a_start_without_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let id = |args: &[&str]| {
+            let args = Command::parse_from(["index"].iter().chain(args));
+            args.worker.id_of(&folder.path().join("data")).unwrap()
+        };
+        let first = id(&[]);
+        assert!(first.ends_with(&std::process::id().to_string()), "{first}");
+        assert_eq!([id(&["--id", "a"]), id(&[]), id(&["--id", "b"]), id(&[])], ["a", "a", "b", "b"]);
+    }
 
     #[tokio::test]
     async fn a_worker_that_is_refused_leaves_the_folder_as_it_is() {

@@ -11,6 +11,11 @@
 //!   [`INPUT_ATTEMPTS_MAX`] attempts it counts as lost, and its links are crawled again. Otherwise one machine that never
 //!   comes back would keep its chunks from the index for ever. All chunks of a machine share the while ([`away`]).
 //! - The file is gone, or is not the one that was described: it is lost at once.
+//! - The file lies where this builder cannot read, such as in a folder that is not its store: the attempt fails, and the chunk is
+//!   set aside after too many. That says nothing of the builder's own store, so the builder goes on; it rests before its next
+//!   claim, so that a builder that can read it takes the chunk first.
+//! - The builder is told to stop while a claim is open: the claim ends by itself soon (dropped, it might leave chunks to nobody
+//!   until their leases end), and chunks that it brings are given back.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,8 +44,18 @@ pub(super) struct Held {
 struct Failure {
     reason: String,
     input_lost: bool,
-    /// The builder's own store does not work.
-    own: bool,
+    cause: Cause,
+}
+
+/// What an attempt failed by.
+#[derive(Debug, PartialEq, Eq)]
+enum Cause {
+    /// The chunk: its content is lost or cannot be built, or its machine is out of reach.
+    Chunk,
+    /// The input lies where this builder cannot read; another one may.
+    Input,
+    /// The builder's own store or temporary folder does not work.
+    Own,
 }
 
 /// Why an input was not fetched.
@@ -99,7 +114,7 @@ impl Builder {
 
     /// The published index of a chunk, and the number of its pages.
     async fn index(&self, chunk: &ClaimedChunk, wait: bool) -> Result<(Artifact, u64), Halt> {
-        let own = |cause: String| Halt::Failed(Failure { reason: cause, input_lost: false, own: true });
+        let own = |cause: String| Halt::Failed(Failure { reason: cause, input_lost: false, cause: Cause::Own });
         let crawl = self.client.chunk(&chunk.id).await?.crawl;
         let name = attempt_name(&format!("chunk-{}", chunk.id), &chunk.token, "index.tar");
         let name = name.map_err(|error| own(error.to_string()))?;
@@ -113,7 +128,7 @@ impl Builder {
             Ok(Err(error)) => {
                 let reason = error.to_string();
                 // A file that can be fetched but not read is no better if it is fetched again; an operator decides.
-                return Err(Halt::Failed(Failure { reason, input_lost: false, own: false }));
+                return Err(Halt::Failed(Failure { reason, input_lost: false, cause: Cause::Chunk }));
             }
             Err(error) => return Err(own(error.to_string())),
         };
@@ -123,7 +138,7 @@ impl Builder {
 
     /// Fetches the input, and tries for a while where it is out of reach.
     async fn fetch(&self, chunk: &ClaimedChunk, into: &Path, wait: bool) -> Result<(), Halt> {
-        let failed = |reason: String, input_lost| Halt::Failed(Failure { reason, input_lost, own: false });
+        let failed = |reason: String, input_lost| Halt::Failed(Failure { reason, input_lost, cause: Cause::Chunk });
         let input = chunk.inputs.first().map(|input| &input.artifact);
         let input = input.ok_or_else(|| failed("the chunk has no input".to_owned(), true))?;
         let location: Url =
@@ -144,8 +159,8 @@ impl Builder {
                         return Err(failed(error.to_string(), true));
                     }
                     other => {
-                        let reason = other.to_string();
-                        return Err(Halt::Failed(Failure { reason, input_lost: false, own: true }));
+                        let (reason, cause) = (other.to_string(), cause(&other, into));
+                        return Err(Halt::Failed(Failure { reason, input_lost: false, cause }));
                     }
                 },
             };
@@ -187,18 +202,35 @@ impl Builder {
     }
 
     async fn fail(&self, chunk: &ClaimedChunk, failure: Failure) -> Ended {
-        let Failure { reason, input_lost, own } = failure;
+        let Failure { reason, input_lost, cause } = failure;
         tracing::warn!(chunk.id = chunk.id, reason, input.lost = input_lost, "a chunk cannot be built");
         let told = reason.chars().take(200).collect();
         let request = FailChunkRequest { token: chunk.token.clone(), reason: told, input_lost };
         if let Err(error) = self.client.fail_chunk(&chunk.id, &request).await {
             tracing::warn!(chunk.id = chunk.id, error = %error, "the chunk cannot be given back; its lease will end");
         }
-        match (own, input_lost) {
-            (true, _) => Ended::NotStored(reason),
-            (_, true) => Ended::InputLost,
-            _ => Ended::Lost,
+        match (cause, input_lost) {
+            (Cause::Own, _) => Ended::NotStored(reason),
+            (Cause::Input, _) => Ended::Unreadable,
+            (Cause::Chunk, true) => Ended::InputLost,
+            (Cause::Chunk, false) => Ended::Lost,
         }
+    }
+
+    /// Gives back a chunk that came after the builder was told to stop. That costs an attempt, like a lease that ends, but
+    /// others can go on with it at once.
+    pub(super) async fn give_back(&self, held: &Held) -> Ended {
+        let reason = "its builder was told to stop before it began".to_owned();
+        self.fail(&held.chunk, Failure { reason, input_lost: false, cause: Cause::Chunk }).await
+    }
+}
+
+/// Whose fault it is that an input could not be fetched to a file.
+fn cause(error: &store::Error, into: &Path) -> Cause {
+    match error {
+        store::Error::File { path, .. } if path != into => Cause::Input,
+        store::Error::Location(_) => Cause::Input,
+        _ => Cause::Own,
     }
 }
 
@@ -212,4 +244,20 @@ fn index(warc: &Path, crawl: &str, scratch: Scratch) -> Result<(PathBuf, u64, Sc
 fn lost(id: &str, why: &str) -> Ended {
     tracing::warn!(chunk.id = id, reason = why, "a chunk is lost, and will be offered again");
     Ended::Lost
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn only_what_the_builder_itself_cannot_write_is_its_own_failure() {
+        let into = Path::new("/tmp/scratch/input.warc.gz");
+        let file = |path: &str| store::Error::File { path: path.into(), cause: io::ErrorKind::PermissionDenied.into() };
+        assert_eq!(cause(&file("/shared/chunk-1.warc.gz"), into), Cause::Input);
+        assert_eq!(cause(&store::Error::Location("file:///a".parse().unwrap()), into), Cause::Input);
+        assert_eq!(cause(&file("/tmp/scratch/input.warc.gz"), into), Cause::Own);
+    }
 }

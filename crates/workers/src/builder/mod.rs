@@ -74,6 +74,8 @@ enum Ended {
     InputLost,
     /// The machine that has its input is out of reach: it is still in hand, and is tried again when nothing else is.
     Away,
+    /// Its input lies where this builder cannot read.
+    Unreadable,
     Lost,
     NotStored(String),
 }
@@ -140,15 +142,27 @@ impl Builder {
         let asked = Instant::now();
         let answer = self.client.claim_chunks(&self.claim()).await?;
         if answer.chunks.is_empty() {
+            // What failed before is long past, and not in a row with what fails next.
+            *not_stored = 0;
             let idle = self.config.until == Until::Idle && self.is_idle().await?;
             return Ok((false, idle));
         }
         let held: Vec<_> = answer.chunks.into_iter().map(|chunk| self.hold(chunk, asked)).collect();
-        let mut late = Vec::new();
+        if self.stop.is_cancelled() {
+            for chunk in held {
+                let ended = self.give_back(&chunk).await;
+                self.count(&ended);
+            }
+            return Ok((true, false));
+        }
+        let (mut late, mut unreadable) = (Vec::new(), false);
         for chunk in held {
             match self.build(&chunk, false).await {
                 Ended::Away => late.push(chunk),
-                ended => self.settle(ended, not_stored).await?,
+                ended => {
+                    unreadable |= matches!(ended, Ended::Unreadable);
+                    self.settle(ended, not_stored).await?;
+                }
             }
         }
         // Last, so that no other chunk in hand waits for their machines.
@@ -160,6 +174,9 @@ impl Builder {
         if let Some(time) = self.away.rest(waited, Instant::now()) {
             tracing::warn!("no machine with WARC files can be reached: see whether this builder is cut off");
             self.rest(time).await;
+        }
+        if unreadable && self.config.until != Until::Once {
+            self.rest(OUTAGE_PAUSE).await;
         }
         Ok((true, false))
     }
@@ -175,7 +192,7 @@ impl Builder {
                 }
                 self.rest(OUTAGE_PAUSE).await;
             }
-            Ended::InputLost | Ended::Lost | Ended::Away => {}
+            Ended::InputLost | Ended::Unreadable | Ended::Lost | Ended::Away => {}
         }
         Ok(())
     }
@@ -189,7 +206,7 @@ impl Builder {
                 counts.bytes += bytes;
             }
             Ended::InputLost => counts.inputs_lost += 1,
-            Ended::Lost | Ended::NotStored(_) | Ended::Away => counts.lost += 1,
+            Ended::Unreadable | Ended::Lost | Ended::NotStored(_) | Ended::Away => counts.lost += 1,
         }
     }
 
@@ -234,3 +251,6 @@ impl Builder {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests;

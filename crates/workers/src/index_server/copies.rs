@@ -16,6 +16,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -56,6 +57,8 @@ pub(super) struct Copies {
     leaving: HashMap<String, Instant>,
     /// When a chunk that could not be fetched is tried again, and the pause after that.
     failed: HashMap<String, (Instant, Duration)>,
+    /// Whether it was said that a store is missing.
+    told_store: AtomicBool,
 }
 
 impl Copies {
@@ -67,7 +70,8 @@ impl Copies {
         grace: Duration,
     ) -> Self {
         let (known, leaving, failed) = (HashSet::new(), HashMap::new(), HashMap::new());
-        Self { client, id, token, chunk_files, store, grace, known, leaving, failed }
+        let told_store = AtomicBool::new(false);
+        Self { client, id, token, chunk_files, store, grace, known, leaving, failed, told_store }
     }
 
     /// One round: reads the placements, fetches, removes, reports.
@@ -177,6 +181,11 @@ impl Copies {
                     return kept.map_err(|error| lasting(error.to_string()));
                 }
                 Err(error) => {
+                    if let Some(advice) = needs_store(&error)
+                        && !self.told_store.swap(true, Ordering::Relaxed)
+                    {
+                        tracing::warn!(chunk.id = placement.chunk, "{advice}");
+                    }
                     let away = matches!(error, store::Error::Transfer { .. } | store::Error::File { .. });
                     unfetched = Unfetched { why: error.to_string(), lost: unfetched.lost && !away };
                 }
@@ -216,5 +225,26 @@ impl Copies {
             self.known.remove(&chunk);
         }
         Ok(())
+    }
+}
+
+/// What an operator does about chunks in a store that this server cannot read. The same for all of them.
+fn needs_store(error: &store::Error) -> Option<String> {
+    let store::Error::Location(location) = error else { return None };
+    Some(format!("its location is {location}, which this server can read only with the --store of the builders"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_in_a_store_that_is_not_given_is_explained() {
+        let of = |location: &str| needs_store(&store::Error::Location(location.parse().unwrap())).unwrap();
+        let advice = of("file:///data/indexes/chunk-1.index.tar");
+        assert!(advice.starts_with("its location is file:///data/indexes/chunk-1.index.tar, which"), "{advice}");
+        assert!(advice.ends_with("only with the --store of the builders"), "{advice}");
+        let gone = store::Error::Gone { location: "file:///a".parse().unwrap() };
+        assert_eq!(needs_store(&gone), None);
     }
 }
