@@ -5,7 +5,7 @@ use wayleave_core::frontier::view::UrlState;
 use wayleave_core::metadata::Metadata;
 use wayleave_core::pipeline::claim::Writes;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, Stage};
+use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState, Write};
 use wayleave_core::placement::GiveUpReason;
 use wayleave_core::settings::{Change, PaceChanges};
