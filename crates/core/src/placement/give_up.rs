@@ -42,15 +42,15 @@ impl State {
         Ok(())
     }
 
-    /// Gives an index up because an operator wants that. One that was given up before, or replaced, changes nothing.
+    /// Gives an index up because an operator wants that. One that was replaced changes nothing; one that was given up before
+    /// is given up for this reason, as long as the pipeline was not told another.
     pub fn give_up(&mut self, (chunk, index): (ChunkId, u32), why: GiveUpReason, now: Time, out: &mut Vec<Write>) {
         let known = self.chunks.contains_key(&chunk.0);
-        let later =
-            self.returns.get(&chunk.0).is_some_and(|row| row.index > index || (row.index == index && !row.taken));
+        let later = self.returns.get(&chunk.0).is_some_and(|row| row.index > index);
         if known && self.mark(chunk.0).index == index {
             self.let_go(chunk.0, why, false, now, out);
         } else if !known && !later {
-            // It was forgotten; the pipeline still has it as built.
+            // The pipeline still has it as built, though it was forgotten, or has not been told yet.
             self.note_return(chunk.0, Some(ReturnRow { index, why, at: now, taken: false }), out);
         }
         self.finish(out);

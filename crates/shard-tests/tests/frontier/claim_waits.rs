@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use wayleave_core::frontier::request::{Outcome, UrlResult};
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, ReportLinks, Stage};
 use wayleave_core::pipeline::row::Artifact;
+use wayleave_core::settings::PaceChanges;
 use wayleave_core::time::Millis;
 use wayleave_shard::pipeline::Pipeline;
 
@@ -168,4 +169,40 @@ async fn links_that_become_ready_together_wake_as_many_claims() {
     world.add(&urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
     pass(10).await;
     assert!(all.iter().all(JoinHandle::is_finished));
+}
+
+/// The first URL of a host is put off, so its group looks ready at a time when nothing of it is due. The claim goes on with the
+/// group beside it, which wakes nobody again.
+#[tokio::test(start_paused = true)]
+async fn a_claim_does_not_sleep_beside_a_link_because_of_a_group_that_only_looks_ready() {
+    let world = World::new(1).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    let at = |ms| world.now().after(Millis(ms));
+    let late = "http://h0.example/2";
+    world.put(vec![disc_at(&url(0), at(10_000)), disc_at(late, at(3_600_000)), disc_at(&url(1), at(10_001))]).await;
+    world.put(vec![known(&url(0), Some(at(7_200_000)))]).await;
+    pass(10_500).await;
+    let waits = waits(&pipeline, claim(Stage::Crawl, 1), 0);
+    pass(10).await;
+    assert!(waits.is_finished(), "{:?} {:?}", world.host("h0.example").await, world.host("h1.example").await);
+    assert_eq!(&*waits.await.unwrap()[0].links[0].url.url, url(1));
+}
+
+/// Another host keeps the group ready, so a new URL of this one makes no group ready.
+#[tokio::test(start_paused = true)]
+async fn a_claim_for_one_host_finds_a_new_url_though_its_group_was_ready_all_the_time() {
+    let world = World::new(1).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    let [first, second] = [0, 1].map(|n| format!("h{n}.example"));
+    world.set_group("both", &[&first, &second], PaceChanges::default()).await;
+    world.add(&[&url(1), "http://h0.example/0"]).await;
+    let one = Claim { host: Some(first.as_str().into()), crawl: Some("DEFAULT".into()), ..claim(Stage::Crawl, 1) };
+    let taken = pipeline.claim(one.clone(), Millis(0), Millis(0)).await.unwrap();
+    crawl(&pipeline, &taken[0]).await;
+    let waits = waits(&pipeline, one, 0);
+    pass(5_000).await;
+    assert!(!waits.is_finished());
+    world.add(&[&url(0)]).await;
+    pass(2_000).await;
+    assert!(waits.is_finished());
 }

@@ -86,7 +86,14 @@ impl Owner {
         // After the claim, which may have waited for the store.
         let now = self.now();
         let mut writes = Writes::default();
-        let granted = self.reserve_links(claim, crawl, now, &mut writes.frontier).await?;
+        // A group whose first URL was deleted or put off looks ready until it is planned: then it waits for its next one. The
+        // claim goes on with the others, as it would not be woken for them again.
+        let granted = loop {
+            let (planned, granted) = self.reserve_links(claim, crawl, now, &mut writes.frontier).await?;
+            if planned == 0 || !granted.is_empty() || claim.host.is_some() {
+                break granted;
+            }
+        };
         let grant = self.grant(claim, now);
         let made = self.pipeline.make(granted, (claim, &grant), now, &mut self.state, &mut writes);
         self.commit_chunks(writes);
@@ -96,7 +103,7 @@ impl Owner {
         Ok(made.into_iter().collect())
     }
 
-    /// Reserves the groups of a new chunk. All are planned before the first is reserved: a group that may be visited
+    /// Reserves the groups of a new chunk; how many were planned, and the reservations. All are planned before the first is reserved: a group that may be visited
     /// several times at once would be found again, and its first URL with it, because nothing is committed yet.
     async fn reserve_links(
         &mut self,
@@ -104,7 +111,7 @@ impl Owner {
         crawl: Option<CrawlNo>,
         now: Time,
         writes: &mut Vec<Write>,
-    ) -> Result<Vec<Reservation>, Error> {
+    ) -> Result<(usize, Vec<Reservation>), Error> {
         let links = claim.links.max(1);
         let urls = if claim.host.is_some() { links } else { 1 };
         let want = |crawl| Want { crawl, urls, held_below: None, bare_hosts: false };
@@ -124,8 +131,9 @@ impl Owner {
         };
         let (chunk, worker, until) = (self.pipeline.peek_id(), claim.worker.clone(), now.after(claim.lease));
         let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (urls, now)).await?;
-        let planned = visits.into_iter().zip(fronts).collect();
-        Ok(self.reserve_visits(planned, (&LinkGrant { chunk, worker, until }, urls), now, writes))
+        let planned: Vec<_> = visits.into_iter().zip(fronts).collect();
+        let count = planned.len();
+        Ok((count, self.reserve_visits(planned, (&LinkGrant { chunk, worker, until }, urls), now, writes)))
     }
 
     fn reserve_visits(

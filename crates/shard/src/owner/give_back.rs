@@ -48,16 +48,16 @@ impl Owner {
         _ = give_back_task.0.try_send(());
     }
 
-    /// Sends chunks back whose indexes are given up.
-    pub async fn note_index_lost(&mut self, chunks: &[Returned]) -> Result<(), Error> {
-        let (now, mut writes) = (self.now(), Writes::default());
+    /// Sends chunks back whose indexes are given up, or skips them; whether any of that is news.
+    pub async fn note_index_lost(&mut self, chunks: &[Returned]) -> Result<bool, Error> {
+        let (now, mut writes, mut news) = (self.now(), Writes::default(), false);
         for (id, index, why) in chunks.iter().take(BUILT_AT_ONCE_MAX) {
             if let Some(row) = self.chunk_row(*id).await? {
-                self.pipeline.index_lost(&row, (*index, why), now, &mut writes.pipeline);
+                news |= self.pipeline.index_lost(&row, (*index, why), now, &mut writes.pipeline);
             }
         }
         self.commit_chunks(writes);
-        Ok(())
+        Ok(news)
     }
 }
 
@@ -101,8 +101,8 @@ async fn give_back_batch(router: &Router, returns: Vec<Returned>) -> CallResult<
     let mut trouble = None;
     for (shard, chunks) in by_shard {
         let ids: Vec<(ChunkId, u32)> = chunks.iter().map(|(id, index, _)| (*id, *index)).collect();
-        match router.call::<_, ()>(shard, ChunkCall::IndexLost(chunks)).await {
-            Ok(()) => router.call::<_, ()>(CONTROL_SHARD, ControlCall::Returned(ids)).await?,
+        match router.call::<_, bool>(shard, ChunkCall::IndexLost(chunks)).await {
+            Ok(_) => router.call::<_, ()>(CONTROL_SHARD, ControlCall::Returned(ids)).await?,
             Err(refusal) => trouble = Some(refusal),
         }
     }

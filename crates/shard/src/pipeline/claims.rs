@@ -16,7 +16,13 @@
 //! 5. It looks before the owner has made the group ready, and sleeps after: it was in line before it looked, so it is woken.
 //! 6. Two become claimable, and both wake-ups come while the only claim in line is looking: one is kept for the next that
 //!    lines up, and this one, if it leaves with something, wakes another (2).
-//! 7. A visit to the group and a claim are woken for the same group: one takes it, and the other finds nothing and waits on.
+//! 7. Shards move to another node, where its groups wake nobody here: a claim looks again at intervals wherever the store may
+//!    have several nodes, also if this one has all shards when it goes to sleep.
+//! 8. A host gets a URL while its group is ready because of another host: no group becomes ready by that, so a claim for one
+//!    host looks again at intervals.
+//! 9. A claim that lingers for a full chunk of any crawl is not woken when another crawl is next in order: it looks at the end
+//!    of its linger.
+//! 10. A visit to the group and a claim are woken for the same group: one takes it, and the other finds nothing and waits on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +41,7 @@ use crate::routing::router::{CallResult, OwnerLocation, worse};
 use crate::shared::readiness::{Source, VisitFilter};
 use crate::shared::waiters::Waiter;
 
-/// How often a claim that waits looks at other nodes, which do not tell what chunks they have.
+/// How often a claim that waits looks where nobody wakes it: other nodes do not tell what chunks they have.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Time limit for asking shards what they have granted for a request.
@@ -73,6 +79,7 @@ impl Pipeline {
         let stage = claim.stage;
         let waiters = self.frontier.readiness.chunks.waiters(claim.stage);
         let waits = deadline > Instant::now();
+        let looks_again = self.frontier.router.links.is_some() || claim.host.is_some();
         let mut waiter: Option<Waiter<'_>> = None;
         let mut ask_nodes = Instant::now();
         loop {
@@ -85,8 +92,9 @@ impl Pipeline {
             waiter.iter_mut().for_each(Waiter::enqueue);
             let claim = Claim { links_min: if full { claim.links } else { 1 }, ..claim.clone() };
             // Other nodes are asked at intervals only: every group that becomes ready here would send a call to each.
-            let nodes = if Instant::now() >= ask_nodes { self.other_nodes() } else { Vec::new() };
-            if !nodes.is_empty() {
+            let mut nodes = Vec::new();
+            if Instant::now() >= ask_nodes {
+                nodes = self.other_nodes();
                 ask_nodes = Instant::now() + LOOK_AGAIN;
             }
             let claimed = match &lock {
@@ -102,7 +110,7 @@ impl Pipeline {
                 return Ok(claimed);
             }
             let mut until = if full { lingers } else { deadline };
-            if !self.other_nodes().is_empty() {
+            if looks_again {
                 until = until.min(ask_nodes.max(now));
             }
             match &mut waiter {

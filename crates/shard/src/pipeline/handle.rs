@@ -127,11 +127,14 @@ impl Pipeline {
     ///    the last step skips a chunk that waits for a builder, or that a builder has. If it is built again by then, that is
     ///    refused: this call has changed nothing.
     /// 3. The wish is repeated: the index is not the present one any more, and the last step finds the chunk skipped.
+    /// 4. Another operator retries the chunk as soon as it is skipped: there is no last step if this call has skipped it.
     async fn skip(&self, chunk: ChunkId) -> CallResult<ChunkState> {
         let call = ChunkCall::Decide { chunk, decision: OperatorAction::Skip, queued: Vec::new() };
         let placed: Option<u32> = self.of_chunk(chunk, ChunkCall::PlacedIndex(chunk)).await?;
         let Some(index) = placed else { return self.of_chunk(chunk, call).await };
-        self.give_up(chunk, index, GiveUpReason::Skip).await?;
+        if self.give_up(chunk, index, GiveUpReason::Skip).await? {
+            return Ok(ChunkState::Skipped);
+        }
         self.of_chunk(chunk, call).await.map_err(|refusal: Refusal| refusal.after_a_part(SKIPPED_SOON))
     }
 
@@ -153,8 +156,8 @@ impl Pipeline {
     }
 
     /// Has the index of a chunk given up that is placed. Once placement has noted that, its owner tells the pipeline as
-    /// well, if this call does not come to its end.
-    async fn give_up(&self, chunk: ChunkId, index: u32, why: GiveUpReason) -> CallResult<()> {
+    /// well, if this call does not come to its end. Returns whether the pipeline heard of it from this call first.
+    async fn give_up(&self, chunk: ChunkId, index: u32, why: GiveUpReason) -> CallResult<bool> {
         let part = if why == GiveUpReason::Skip { SKIPPED_SOON } else { BUILT_ANEW_SOON };
         let call = ControlCall::GiveUp { chunk, index, why: why.clone() };
         self.frontier.router.call::<_, ()>(CONTROL_SHARD, call).await?;

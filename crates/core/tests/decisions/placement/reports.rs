@@ -262,14 +262,14 @@ fn the_announcement_of_the_next_index_shows_that_the_pipeline_knows() {
     assert_eq!((world.state.chunk_count(), world.state.has_returns()), (1, false), "a late call");
 }
 
-/// What an operator wants is part of the row, so that it is carried out though the caller went away; the first wish counts
-/// until the pipeline has heard of it.
+/// What an operator wants is part of the row, so that it is carried out though the caller went away; the last wish before the
+/// pipeline hears of it counts.
 #[test]
 fn the_wish_to_skip_a_chunk_outlives_its_caller() {
     let mut world = World::with_servers(1);
     world.build(1, 10);
-    world.state.give_up((ChunkId(1), 0), GiveUpReason::Skip, world.now, &mut world.out);
     world.state.give_up((ChunkId(1), 0), GiveUpReason::BuildAgain, world.now, &mut world.out);
+    world.state.give_up((ChunkId(1), 0), GiveUpReason::Skip, world.now, &mut world.out);
     world.commit();
     world.state = world.store.load(world.config);
     assert_eq!(world.state.returns(None, 9), [(ChunkId(1), 0, GiveUpReason::Skip)]);
