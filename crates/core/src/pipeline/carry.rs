@@ -103,6 +103,27 @@ impl ChunkRow {
     /// there is room: without one a URL is still queued, but without its return it would be lost.
     #[must_use]
     pub fn carry(&self, rows: &[Option<UrlRow>], frontier: &Frontier) -> CarriedChunk {
+        CarriedChunk {
+            id: self.id,
+            crawl: self.crawl.clone(),
+            host: self.host.clone(),
+            state: self.state,
+            worker: self.lease.as_ref().map(|lease| lease.worker.to_string()),
+            attempts: self.attempts,
+            inputs_lost: self.inputs_lost,
+            index: self.index,
+            indexes_lost: self.indexes_lost,
+            created_at: self.created_at,
+            since: self.since,
+            links: self.carry_links(rows, frontier),
+            crawled: self.crawled.clone(),
+            built: self.built.clone(),
+            last_error: self.last_error.clone(),
+            copies: Vec::new(),
+        }
+    }
+
+    fn carry_links(&self, rows: &[Option<UrlRow>], frontier: &Frontier) -> Vec<CarriedLink> {
         let here = self.present(frontier, rows);
         let (mut links, mut errors) = (Vec::with_capacity(self.links.len()), Vec::new());
         let mut returned: HashSet<(HostName, Box<str>)> = HashSet::new();
@@ -155,23 +176,6 @@ impl ChunkRow {
         links.extend(returned.into_iter().map(left));
         errors.truncate(limits::CHUNK_LINKS_EVER_MAX.saturating_sub(links.len()));
         links.append(&mut errors);
-        CarriedChunk {
-            id: self.id,
-            crawl: self.crawl.clone(),
-            host: self.host.clone(),
-            state: self.state,
-            worker: self.lease.as_ref().map(|lease| lease.worker.to_string()),
-            attempts: self.attempts,
-            inputs_lost: self.inputs_lost,
-            index: self.index,
-            indexes_lost: self.indexes_lost,
-            created_at: self.created_at,
-            since: self.since,
-            links,
-            crawled: self.crawled.clone(),
-            built: self.built.clone(),
-            last_error: self.last_error.clone(),
-            copies: Vec::new(),
-        }
+        links
     }
 }
