@@ -1,6 +1,8 @@
 //! Removes credentials from URLs that are displayed, in answers, listings, reasons and logs. Workers still get the full
 //! URL.
 
+use crate::limits::REASON_URL_CHARS;
+
 /// Replaces the credentials.
 const HIDDEN: &str = "***@";
 /// What ends the authority of a URL.
@@ -16,6 +18,17 @@ pub fn url(text: &str) -> String {
 #[must_use]
 pub fn owned_url(text: String) -> String {
     hidden(&text).unwrap_or(text)
+}
+
+/// A URL as a reason names it: without credentials, and cut where it is long.
+#[must_use]
+pub fn in_reason(text: &str) -> String {
+    let mut shown = url(text);
+    if let Some((end, _)) = shown.char_indices().nth(REASON_URL_CHARS) {
+        shown.truncate(end);
+        shown.push('…');
+    }
+    shown
 }
 
 /// The start of a URL whose rest is not known, as it is displayed: where its authority may go on there, `host` takes the

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::row::{ChunkRow, LinkRow, LinkState};
 use crate::frontier::row::{Details, End, UrlRow, UrlStatus};
 use crate::frontier::view::UrlState;
-use crate::limits::{CHUNK_LINKS_SHOWN, REASON_URL_CHARS};
+use crate::limits::CHUNK_LINKS_SHOWN;
 use crate::redact;
 use crate::time::Time;
 
@@ -113,8 +113,6 @@ fn failure(link: &LinkRow, row: &UrlRow) -> Option<String> {
         // Another worker has it, or has fetched it since.
         _ => return None,
     };
-    let url = redact::owned_url(link.url.1.url(&link.host, row.whole.as_deref()).into());
-    let cut = if url.chars().nth(REASON_URL_CHARS).is_some() { "…" } else { "" };
-    let url: String = url.chars().take(REASON_URL_CHARS).collect();
-    Some(format!("one of them, {url}{cut}, {what}"))
+    let url = redact::in_reason(&link.url.1.url(&link.host, row.whole.as_deref()));
+    Some(format!("one of them, {url}, {what}"))
 }

@@ -15,7 +15,8 @@ use super::row::{BuiltRow, GiveUpReason, ReturnRow, Write};
 use super::state::{Ix, State};
 use crate::fleet::RowNo;
 use crate::ids::ChunkId;
-use crate::limits::{REASON_URL_CHARS, RETURN_KEPT, UNFETCHED_MAX};
+use crate::limits::{RETURN_KEPT, UNFETCHED_MAX};
+use crate::redact;
 use crate::time::Time;
 
 /// What the pipeline must be told: the chunk, which of its indexes is given up, and why.
@@ -108,10 +109,7 @@ impl State {
     fn told_attempt(&self, id: u64, server: Ix) -> String {
         let name = self.names.iter().find(|(_, ix)| **ix == server).map(|(name, _)| name);
         let Some((name, chunk)) = name.zip(self.chunks.get(&id)) else { return String::new() };
-        let location = crate::redact::url(&chunk.artifact().location);
-        let cut = if location.chars().nth(REASON_URL_CHARS).is_some() { "…" } else { "" };
-        let location: String = location.chars().take(REASON_URL_CHARS).collect();
-        format!(" (the last by '{name}' from {location}{cut})")
+        format!(" (the last by '{name}' from {})", redact::in_reason(&chunk.artifact().location))
     }
 
     /// A copy is ready: the artifact can be fetched.

@@ -193,8 +193,8 @@ fn an_imported_link_that_has_left_is_no_replacement_after_its_host_has_come() {
     check(&works);
 }
 
-#[test]
-fn what_left_a_chunk_and_was_finished_since_is_not_carried() {
+/// A chunk of both links whose content was lost, and that was crawled again: U left it then.
+fn crawled_again_without_u() -> (Works, Claimed) {
     let mut works = with_hosts(2);
     let a = crawl(&mut works, 2);
     report_all(&mut works, &a);
@@ -203,6 +203,12 @@ fn what_left_a_chunk_and_was_finished_since_is_not_carried() {
     let a = crawl(&mut works, 2);
     works.report(&a, vec![fetched(V)], false).expect("taken");
     complete(&mut works, &a);
+    (works, a)
+}
+
+#[test]
+fn what_left_a_chunk_and_was_finished_since_is_not_carried() {
+    let (mut works, a) = crawled_again_without_u();
     assert_eq!(returned(&works, &a), [U]);
     fetch_u_elsewhere(&mut works);
     assert_eq!(returned(&works, &a), [""; 0], "every import would queue it once more");
@@ -402,14 +408,7 @@ fn a_url_that_was_deleted_is_forgotten_by_the_chunk_that_is_crawled_again_but_na
 
 #[test]
 fn a_report_of_what_left_a_chunk_in_an_earlier_round_says_so() {
-    let mut works = with_hosts(2);
-    let a = crawl(&mut works, 2);
-    report_all(&mut works, &a);
-    complete(&mut works, &a);
-    assert_eq!(lose(&mut works), ChunkState::Crawling);
-    let a = crawl(&mut works, 2);
-    works.report(&a, vec![fetched(V)], false).expect("taken");
-    complete(&mut works, &a);
+    let (mut works, a) = crawled_again_without_u();
     assert_eq!(lose(&mut works), ChunkState::Crawling);
     let all = works.claim(&claim_of(Stage::Crawl, "w", 5, 5));
     let again = all.into_iter().find(|chunk| chunk.id == a.id).expect("it was sent back");
