@@ -38,4 +38,10 @@ pub trait Engine: Send + Sync + 'static {
     /// Applies a batch. Once this returns, the batch is visible to reads (or was refused); once the future resolves, it
     /// is durable. Refusals (fenced, conflict, unavailable) change nothing.
     fn commit(&self, batch: Batch) -> Commit;
+
+    /// Why the store wants no new URLs for now, if so: its disk is filling up. Callers refuse what would add work and
+    /// carry on with everything else (renewals, releases, deletions), which the store still accepts.
+    fn refuses_growth(&self) -> Option<String> {
+        None
+    }
 }

@@ -9,6 +9,7 @@ pub mod contract;
 pub mod entropy;
 pub mod error;
 pub mod fences;
+pub mod format;
 pub mod health;
 pub mod memory;
 pub mod rows;
