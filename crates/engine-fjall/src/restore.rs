@@ -14,12 +14,10 @@ use crate::engine::{self, Options};
 use crate::flusher::{DONE_KEY, Done};
 use crate::folder::{self, Folder};
 use crate::open_error::OpenError;
+use crate::own_rows::{INCARNATION_KEY, SHARDS_KEY};
 use crate::snapshot_file::{SnapshotCounts, SnapshotError, SnapshotHeader, SnapshotReader};
 
 const PART: &str = "restore.part";
-
-/// The row with the store's incarnation, which distinguishes a restored store from the original.
-pub(crate) const INCARNATION_KEY: [u8; 4] = [0xff, 0xff, 0, 2];
 
 /// Why a snapshot cannot be restored.
 #[derive(Debug, thiserror::Error)]
@@ -82,33 +80,57 @@ fn refuse_used(path: &Path) -> Result<bool, RestoreError> {
 }
 
 fn fill<R: Read>(part: &Path, reader: SnapshotReader<R>) -> Result<SnapshotCounts, RestoreError> {
-    let broken = |error| RestoreError::Folder(OpenError::database(part, error));
     let options = Options { shards: reader.header().shards, ..Options::default() };
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let made = Folder::open(&disk, part, options.shards, |db| {
-        engine::make_database(db).map_err(|error| OpenError::database(part, error))
-    })?;
-    let (database, rows) = engine::open_database(&made, &options)?;
-    let mut table = rows.start_ingestion().map_err(broken)?;
+    let made = Folder::open(&disk, part, options.shards, |db| engine::make_tables(db, options.shards))?;
+    let tables = engine::open_tables(&made, &options)?;
     // The original store may have granted more since the snapshot: epochs and other growing numbers must not be granted
     // twice. So the restored store gets a new incarnation. Its time continues from the snapshot's.
     let own = [
         (DONE_KEY, Done { file: 0, at: reader.header().at }.encode()),
         (INCARNATION_KEY, incarnation().to_be_bytes().to_vec()),
+        (SHARDS_KEY, options.shards.to_be_bytes().to_vec()),
     ];
-    let mut own = own.into_iter().peekable();
-    let counts = reader.rows(|key, value| {
-        while let Some((own, value)) = own.next_if(|(own, _)| own.as_slice() <= key) {
-            table.write(own, value).map_err(broken)?;
+    let is_own = |key: &[u8]| own.iter().any(|(own, _)| own == key);
+    let mut next = own.iter().peekable();
+    let loaded = tables.load(|write| {
+        let counts = reader.rows(|key, value| {
+            while let Some((own, value)) = next.next_if(|(own, _)| own.as_slice() <= key) {
+                write(own, value)?;
+            }
+            if is_own(key) { Ok(()) } else { write(key, value) }
+        })?;
+        next.try_for_each(|(own, value)| write(own, value)).map(|()| counts)
+    });
+    drop(tables);
+    loaded.map_err(|error: LoadError| error.into_restore(part))
+}
+
+/// Why loading rows failed: the snapshot or the tables.
+enum LoadError {
+    Snapshot(SnapshotError),
+    Tables(lsm_tree::Error),
+}
+
+impl LoadError {
+    fn into_restore(self, part: &Path) -> RestoreError {
+        match self {
+            Self::Snapshot(error) => error.into(),
+            Self::Tables(error) => OpenError::tables(part, error).into(),
         }
-        if key == DONE_KEY || key == INCARNATION_KEY { Ok(()) } else { table.write(key, value).map_err(broken) }
-    })?;
-    for (own, value) in own {
-        table.write(own, value).map_err(broken)?;
     }
-    table.finish().map_err(broken)?;
-    drop((rows, database, made));
-    Ok(counts)
+}
+
+impl From<SnapshotError> for LoadError {
+    fn from(error: SnapshotError) -> Self {
+        Self::Snapshot(error)
+    }
+}
+
+impl From<lsm_tree::Error> for LoadError {
+    fn from(error: lsm_tree::Error) -> Self {
+        Self::Tables(error)
+    }
 }
 
 /// An incarnation that no store has had: the time in milliseconds.

@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 use wayleave_engine::Error;
 
 use crate::flusher::DONE_KEY;
+use crate::lsm::{FjallSnapshot, FjallTables};
 use crate::snapshot_file::{SnapshotCounts, SnapshotHeader, SnapshotWriter};
 use crate::store::Store;
-use crate::tables::{FjallSnapshot, FjallTables};
 
 /// All rows of a store at one moment. It pins files on disk, so it should be short-lived.
 pub struct Snapshot {
