@@ -108,7 +108,7 @@ impl At<'_> {
         self.disk.sync_dir(self.path).map_err(|error| OpenError::io(self.path, error))
     }
 
-    fn refuse_foreign(&self) -> Result<(), OpenError> {
+    pub(crate) fn refuse_foreign(&self) -> Result<(), OpenError> {
         let names = match self.disk.list(self.path) {
             Ok(names) => names,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -127,6 +127,14 @@ impl At<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Locks a folder that must exist.
+    pub(crate) fn lock_existing(&self) -> Result<Box<dyn std::fmt::Debug + Send + Sync>, OpenError> {
+        if !self.exists(FORMAT)? && !self.exists(DB)? {
+            return Err(OpenError::io(self.path, ErrorKind::NotFound.into()));
+        }
+        self.lock()
     }
 
     fn lock(&self) -> Result<Box<dyn std::fmt::Debug + Send + Sync>, OpenError> {

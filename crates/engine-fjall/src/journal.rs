@@ -250,6 +250,16 @@ pub(crate) fn remove_until(disk: &dyn Disk, folder: &Path, done: u64) -> Result<
     Ok(())
 }
 
+/// The numbers of all files, in order.
+///
+/// # Errors
+/// If the disk fails.
+pub(crate) fn numbers(disk: &dyn Disk, folder: &Path) -> Result<Vec<u64>> {
+    let mut numbers: Vec<u64> = disk.list(folder)?.iter().filter_map(|name| number(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
 /// Parses the file number from its name.
 fn number(name: &str) -> Option<u64> {
     name.strip_suffix(SUFFIX)?.strip_suffix('.')?.parse().ok()

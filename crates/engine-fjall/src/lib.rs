@@ -7,6 +7,7 @@
 mod arena;
 mod background;
 mod blocks;
+mod check;
 mod clock;
 mod damage;
 mod disk;
@@ -41,6 +42,7 @@ mod timekeeper;
 mod trouble;
 mod watchdog;
 
+pub use check::{CheckReport, CheckedFile, check};
 pub use engine::{Fjall, Options};
 pub use open_error::OpenError;
 pub use restore::{RestoreError, restore};

@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::lsm::TABLES;
 
-const CURRENT: &str = "current";
+pub(crate) const CURRENT: &str = "current";
 
 /// Files are read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
@@ -41,6 +41,18 @@ pub(crate) struct BadFile {
 /// # Errors
 /// The first file that is missing or damaged. Nothing is changed.
 pub(crate) fn read(folder: &Path) -> Result<Vec<ListedTable>, BadFile> {
+    let tables = list(folder)?;
+    for table in &tables {
+        table.path.metadata().map_err(|error| unreadable(&table.path, &error))?;
+    }
+    Ok(tables)
+}
+
+/// Reads and checks the manifest alone.
+///
+/// # Errors
+/// The first file that is missing or damaged.
+pub(crate) fn list(folder: &Path) -> Result<Vec<ListedTable>, BadFile> {
     let current = folder.join(CURRENT);
     let bad = |path: &Path, what: &str| BadFile { path: path.into(), what: what.into() };
     let bytes = read_small(&current)?;
@@ -55,17 +67,8 @@ pub(crate) fn read(folder: &Path) -> Result<Vec<ListedTable>, BadFile> {
         return Err(bad(&version, "its checksum is not the one that the file current names"));
     }
     let tables = parse(&version, &bytes).ok_or_else(|| bad(&version, "its list of tables cannot be read"))?;
-    let tables: Vec<ListedTable> = tables
-        .into_iter()
-        .map(|(number, checksum)| ListedTable { path: folder.join(TABLES).join(number.to_string()), checksum })
-        .collect();
-    for table in &tables {
-        match table.path.metadata() {
-            Ok(_) => {}
-            Err(error) => return Err(unreadable(&table.path, &error)),
-        }
-    }
-    Ok(tables)
+    let path = |number: u64| folder.join(TABLES).join(number.to_string());
+    Ok(tables.into_iter().map(|(number, checksum)| ListedTable { path: path(number), checksum }).collect())
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> BadFile {

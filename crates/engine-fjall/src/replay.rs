@@ -153,6 +153,28 @@ impl Replay<'_> {
         }
     }
 
+    /// Reads all files without changing anything; returns what is wrong with each, by its path.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn inspect(&self) -> Result<Vec<(PathBuf, std::result::Result<(), String>)>> {
+        let numbers = journal::numbers(&**self.disk, self.folder)?;
+        let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
+            return Ok(vec![(self.path(self.done + 1), Err("the file is missing".into()))]);
+        };
+        let mut files = Vec::new();
+        for number in *first..=*last {
+            let verdict = match self.read(number, &mut |_| {}) {
+                Ok(content) if content.goes_on => Ok(()),
+                Ok(mut content) => self.damage(number, &mut content)?.map_or(Ok(()), Err),
+                Err(Failure::Damaged(damage)) => Err(format!("at byte {}: {}", damage.offset, damage.what)),
+                Err(Failure::Io(error)) => return Err(error),
+            };
+            files.push((self.path(number), verdict));
+        }
+        Ok(files)
+    }
+
     fn path(&self, number: u64) -> PathBuf {
         journal::path(self.folder, number)
     }
