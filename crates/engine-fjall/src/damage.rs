@@ -27,6 +27,11 @@ impl DamageLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|path, _| is_current(path));
     }
 
+    /// The number of damaged files.
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// One sentence for operators; `None` if nothing is damaged.
     pub(crate) fn summary(&self) -> Option<String> {
         let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);

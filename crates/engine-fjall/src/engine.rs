@@ -1,6 +1,7 @@
 //! The engine over fjall: opens a data folder and implements the engine contract on it.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use futures::FutureExt;
@@ -24,6 +25,7 @@ use crate::snapshot::Snapshot;
 use crate::snapshot_file::SnapshotHeader;
 use crate::store::Store;
 use crate::syncer::Drive;
+use crate::tables::Tables;
 use crate::watchdog::{self, Watchdog, Watched};
 
 /// Options for opening a store. Options that apply at creation are ignored for an existing folder.
@@ -54,6 +56,25 @@ impl Options {
     }
 }
 
+/// Numbers about a store, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// The size of all tables.
+    pub table_bytes: u64,
+    /// Tables that wait to be merged.
+    pub tables_unmerged: u64,
+    /// Deleted rows that are still in tables.
+    pub tombstones: u64,
+    /// The size of the journal that the next open replays.
+    pub journal_bytes: u64,
+    /// Tables that are known to be damaged.
+    pub damaged_files: u64,
+    /// 1 while merging pauses.
+    pub merging_paused: u64,
+    /// 1 while new URLs are refused.
+    pub refuses_urls: u64,
+}
+
 /// The embedded store in one folder.
 ///
 /// `commit` applies back-pressure: it blocks while the memtables are full and flushing cannot keep up.
@@ -66,6 +87,7 @@ pub struct Fjall {
     _flusher: Flusher<FjallTables>,
     store: Arc<Store<FjallTables>>,
     clock: Clock,
+    damage: Arc<DamageLog>,
     /// The incarnation of the store; changes on restore.
     incarnation: u64,
     folder: Folder,
@@ -105,16 +127,33 @@ impl Fjall {
         let journal = JournalFolder { disk: Arc::clone(&disk), path: folder.journal() };
         let flusher = Flusher::start(Arc::clone(&store), journal).map_err(io)?;
         let merger = Merger::start(Arc::clone(&store), Room { disk, folder: path.into(), floor_bytes }).map_err(io)?;
-        let scrub = Scrub::start(&store, damage).map_err(io)?;
+        let scrub = Scrub::start(&store, Arc::clone(&damage)).map_err(io)?;
         let clock = Clock::start(store.last_committed());
         let incarnation = own_rows::incarnation(&store.tables, &folder)?;
-        Ok(Self { watchdog, _scrub: scrub, _merger: merger, _flusher: flusher, store, clock, incarnation, folder })
+        let (_scrub, _merger, _flusher) = (scrub, merger, flusher);
+        Ok(Self { watchdog, _scrub, _merger, _flusher, store, clock, damage, incarnation, folder })
     }
 
     /// The health of the store: whether it accepts commits, and if not, why.
     #[must_use]
     pub fn health(&self) -> Health {
         self.watchdog.health()
+    }
+
+    /// Numbers about the store, for metrics.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let sizes = self.store.tables.sizes();
+        let paused = self.store.merging.lock().unwrap_or_else(PoisonError::into_inner).paused.is_some();
+        Numbers {
+            table_bytes: sizes.all,
+            tables_unmerged: self.store.tables.young() as u64,
+            tombstones: sizes.tombstones,
+            journal_bytes: self.store.journal_bytes.load(Ordering::Relaxed) as u64,
+            damaged_files: self.damage.count() as u64,
+            merging_paused: paused.into(),
+            refuses_urls: self.refuses_growth().is_some().into(),
+        }
     }
 
     /// The number of shards, fixed when the folder was created.

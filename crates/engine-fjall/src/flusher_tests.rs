@@ -127,7 +127,7 @@ async fn tables_that_cannot_be_merged_do_not_stop_commits() {
     let bench = start(Mood::Fails(usize::MAX), YOUNG_TABLES_MAX + 1);
     assert_eq!(bench.fill().await, Ok(()));
     assert!(
-        matches!(bench.health(), Health::Degraded(why) if why.contains("merging of tables pauses: a table is damaged"))
+        matches!(bench.health(), Health::Impaired(why) if why.contains("merging of tables pauses: a table is damaged"))
     );
 }
 

@@ -43,7 +43,7 @@ mod trouble;
 mod watchdog;
 
 pub use check::{CheckReport, CheckedFile, check};
-pub use engine::{Fjall, Options};
+pub use engine::{Fjall, Numbers, Options};
 pub use open_error::OpenError;
 pub use restore::{RestoreError, restore};
 pub use snapshot::Snapshot;

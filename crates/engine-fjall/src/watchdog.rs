@@ -82,6 +82,8 @@ enum Verdict {
     Refuse(String),
     /// Batches are accepted but delayed, for this reason.
     Slow(String),
+    /// Batches are accepted, but an operator should look.
+    Impaired(String),
     Fail(String),
 }
 
@@ -108,10 +110,10 @@ fn judge(signs: &Signs, reserve: u64, refusing: bool) -> Verdict {
         return Verdict::Slow(format!("writes have waited {} s for a merge: check the disk", seconds(span)));
     }
     if let Some(damage) = &signs.damage {
-        return Verdict::Slow(damage.clone());
+        return Verdict::Impaired(damage.clone());
     }
     if let Some(why) = &signs.paused {
-        return Verdict::Slow(format!("merging of tables pauses: {why}"));
+        return Verdict::Impaired(format!("merging of tables pauses: {why}"));
     }
     Verdict::Well
 }
@@ -193,12 +195,15 @@ pub(crate) fn look<T: Tables>(store: &Store<T>, watched: &Watched, before: &Heal
     }
     *growth = refused;
     drop(growth);
+    // Whatever fills the disk: a merge that runs must not take the space that flushes need.
+    store.tables.stop_merging(signs.free_bytes.is_some_and(|free| free < watched.floor_bytes / 2));
     let refusing = store.refuses.lock().unwrap_or_else(PoisonError::into_inner).is_some();
     let verdict = judge(&signs, watched.floor_bytes, refusing);
     let refuses = if let Verdict::Refuse(why) = &verdict { Some(why.clone()) } else { None };
     *store.refuses.lock().unwrap_or_else(PoisonError::into_inner) = refuses;
     let now = match verdict {
         Verdict::Well => Health::Ok,
+        Verdict::Impaired(why) => Health::Impaired(why),
         Verdict::Refuse(why) | Verdict::Slow(why) => Health::Degraded(why),
         Verdict::Fail(why) => {
             store.syncer.fail(why.clone());
@@ -207,9 +212,11 @@ pub(crate) fn look<T: Tables>(store: &Store<T>, watched: &Watched, before: &Heal
         }
     };
     match (&now, before) {
-        (Health::Ok, Health::Degraded(_)) => tracing::info!("the store has recovered"),
-        (Health::Degraded(why), Health::Ok) => tracing::warn!(reason = %why, "the store is degraded"),
-        (Health::Failed(why), Health::Ok | Health::Degraded(_)) => {
+        (Health::Ok | Health::Impaired(_), Health::Degraded(_)) => tracing::info!("the store has recovered"),
+        (Health::Degraded(why), Health::Ok | Health::Impaired(_)) => {
+            tracing::warn!(reason = %why, "the store is degraded")
+        }
+        (Health::Failed(why), Health::Ok | Health::Impaired(_) | Health::Degraded(_)) => {
             tracing::error!(reason = %why, "the store has failed")
         }
         _ => {}
@@ -232,6 +239,7 @@ mod tests {
             Verdict::Well => "well".to_owned(),
             Verdict::Refuse(why) => format!("refuse: {why}"),
             Verdict::Slow(why) => format!("slow: {why}"),
+            Verdict::Impaired(why) => format!("impaired: {why}"),
             Verdict::Fail(why) => format!("fail: {why}"),
         };
         assert!(verdict.starts_with(expected), "{signs:?}: {verdict}, not {expected}");
@@ -255,7 +263,7 @@ mod tests {
         check(
             Signs { paused: Some("a table is damaged".into()), ..Signs::default() },
             false,
-            "slow: merging of tables pauses: a",
+            "impaired: merging of tables pauses: a",
         );
     }
 
