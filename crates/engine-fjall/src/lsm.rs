@@ -101,9 +101,11 @@ impl FjallTables {
     }
 
     /// Removes the versions, and with them the tables, that no snapshot needs any more.
-    fn tidy(&self) -> lsm_tree::Result<()> {
+    fn tidy(&self) {
         let oldest = self.snapshots.oldest(&self.visible);
-        self.tree.get_version_history_lock().maintenance(&self.folder, oldest)
+        if let Err(error) = self.tree.get_version_history_lock().maintenance(&self.folder, oldest) {
+            tracing::warn!(error = %trouble::describe(&error), "cannot remove files of merged tables; the next start removes them");
+        }
     }
 
     /// Removes what an unfinished merge has written: tables numbered from `first` on that belong to no version.
@@ -231,10 +233,11 @@ impl Tables for FjallTables {
                     None => table.write_tombstone(key),
                 })?;
             }
-            table.finish()?;
-            self.tidy()
+            table.finish()
         };
-        add().map_err(|error| trouble::describe(&error))
+        add().map_err(|error| trouble::describe(&error))?;
+        self.tidy();
+        Ok(())
     }
 
     fn young(&self) -> usize {
@@ -267,11 +270,11 @@ impl Tables for FjallTables {
             MergeKind::All if self.tree.table_count() == 0 => Ok(()),
             MergeKind::All => self.tree.major_compact(TABLE_BYTES, oldest),
         };
-        let merged = merged.and_then(|()| self.tidy());
         merged.map_err(|error| {
             self.remove_unfinished(first);
             failure(&error)
         })?;
+        self.tidy();
         // Another version may also be that of a flush: then the next call finds nothing to do.
         Ok(kind == MergeKind::Due && self.tree.current_version().id() != before)
     }
@@ -328,3 +331,7 @@ impl CompactionFilter for StopFilter {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "lsm_tests.rs"]
+mod tests;
