@@ -8,9 +8,11 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions};
 use futures::FutureExt;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
+use wayleave_engine::snapshot_file::SnapshotHeader;
 use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Health, Key, Look, Pending, Row, Scan, Value};
 
 use crate::background;
+use crate::bulk_load::{self, INCARNATION_KEY};
 use crate::clock::Clock;
 use crate::db_journal;
 use crate::disk::{Disk, OsDisk};
@@ -18,9 +20,7 @@ use crate::flusher::{Flusher, JournalFolder};
 use crate::folder::Folder;
 use crate::loading::{self, Loading};
 use crate::open_error::OpenError;
-use crate::restore::INCARNATION_KEY;
-use crate::snapshot::Snapshot;
-use crate::snapshot_file::SnapshotHeader;
+use crate::snapshot::{self, Snapshot};
 use crate::store::Store;
 use crate::syncer::Drive;
 use crate::tables::FjallTables;
@@ -46,7 +46,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { shards: 16, cache_bytes: 32 << 20, memtable_bytes: 48 << 20, files_max: 900, repair: false }
+        Self { shards: 64, cache_bytes: 32 << 20, memtable_bytes: 48 << 20, files_max: 900, repair: false }
     }
 }
 
@@ -124,8 +124,15 @@ impl Fjall {
     /// # Errors
     /// If the store cannot flush its memtables.
     pub fn snapshot(&self) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        let header = SnapshotHeader { shards: self.shards(), at: self.clock.now() };
+        let header = SnapshotHeader { shards: self.shards(), at: self.clock.now(), ..SnapshotHeader::default() };
         Snapshot::take(self.store.clone(), header)
+    }
+
+    /// What a copy of the store must know besides its rows.
+    #[must_use]
+    pub fn header(&self) -> SnapshotHeader {
+        let fences = snapshot::fences(&self.store, self.shards());
+        SnapshotHeader { shards: self.shards(), at: self.clock.now(), fences }
     }
 
     /// The data folder.
@@ -175,7 +182,7 @@ impl Engine for Fjall {
 /// Gives the store a new incarnation, for callers that rely on numbers that only grow.
 fn renew_incarnation(rows: &Keyspace) -> Result<(), fjall::Error> {
     let mut table = rows.start_ingestion()?;
-    table.write(INCARNATION_KEY, crate::restore::incarnation().to_be_bytes())?;
+    table.write(INCARNATION_KEY, bulk_load::incarnation().to_be_bytes())?;
     table.finish()
 }
 

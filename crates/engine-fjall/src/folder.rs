@@ -30,7 +30,7 @@ const FORMAT_VERSION: u32 = 3;
 /// The first format with a journal.
 const FORMAT_WITH_JOURNAL: u32 = 2;
 
-const LOCK: &str = "LOCK";
+pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const FORMAT: &str = "FORMAT";
 const FORMAT_NEW: &str = "FORMAT.new";
 pub(crate) const DB: &str = "db";

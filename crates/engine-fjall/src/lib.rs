@@ -7,6 +7,7 @@
 mod arena;
 mod background;
 mod blocks;
+mod bulk_load;
 mod clock;
 mod db_journal;
 mod disk;
@@ -23,11 +24,9 @@ mod partitions;
 mod reads;
 mod record;
 mod replay;
-mod restore;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;
 mod snapshot;
-mod snapshot_file;
 mod store;
 mod syncer;
 mod tables;
@@ -35,8 +34,7 @@ mod timekeeper;
 mod trouble;
 mod watchdog;
 
+pub use bulk_load::{BulkLoad, LoadError};
 pub use engine::{Fjall, Options};
 pub use open_error::OpenError;
-pub use restore::{RestoreError, restore};
 pub use snapshot::Snapshot;
-pub use snapshot_file::{SnapshotCounts, SnapshotError, SnapshotHeader, SnapshotReader};

@@ -58,13 +58,6 @@ pub(crate) trait Snapshot: Send + 'static {
     fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>>;
 }
 
-impl FjallSnapshot {
-    /// All rows.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Result<TableRow, Error>> {
-        self.snapshot.iter(&self.rows).map(|row| read(row.into_inner()))
-    }
-}
-
 fn read(row: fjall::Result<(fjall::UserKey, fjall::UserValue)>) -> Result<TableRow, Error> {
     match row {
         Ok((key, value)) => Ok((key.to_vec(), value.to_vec())),
