@@ -36,6 +36,7 @@ mod revisit;
 pub mod roles;
 mod slots;
 pub mod stats;
+pub mod store;
 pub mod time;
 pub mod urlfrontier;
 pub mod urls;

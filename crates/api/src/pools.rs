@@ -145,6 +145,17 @@ pub struct SetPoolRequest {
     )]
     #[schema(default = 64, minimum = 1, maximum = 1000)]
     pub makers_max: Option<u64>,
+    /// Whether the pool is paused and starts nothing; if absent it stays as it is, and a new pool is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+}
+
+/// Pauses a pool, or resumes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PausePoolRequest {
+    /// Whether it starts nothing.
+    pub paused: bool,
 }
 
 // Values of the environment are secrets, and arguments may be: neither belongs in logs.
@@ -281,6 +292,8 @@ pub struct Pool {
     pub makers_max: u32,
     /// Whether it is being deleted.
     pub closing: bool,
+    /// Whether it is paused: it starts nothing.
+    pub paused: bool,
     /// What it is doing, and why; never empty.
     pub reason: String,
     /// Clients that wait.
@@ -325,6 +338,7 @@ impl Pool {
             match_ms_max: Some(self.match_ms_max),
             reservation_ms: Some(self.reservation_ms),
             makers_max: Some(self.makers_max.into()),
+            paused: Some(self.paused),
         }
     }
 }
@@ -358,6 +372,7 @@ impl From<core::PoolView> for Pool {
             reservation_ms: settings.reservation.0,
             makers_max: settings.makers_max,
             closing: view.closing,
+            paused: view.paused,
             reason: view.why.to_string(),
             waiting: view.waiting as u64,
             matched: view.matched as u64,
@@ -379,6 +394,8 @@ pub struct PoolSummary {
     pub runtime: Runtime,
     /// Whether it is being deleted.
     pub closing: bool,
+    /// Whether it is paused: it starts nothing.
+    pub paused: bool,
     /// What it is doing, and why; never empty.
     pub reason: String,
     /// Workers that run even if nobody asks.
@@ -401,6 +418,7 @@ impl From<core::PoolSummary> for PoolSummary {
             pool: view.name.to_string(),
             runtime: view.runtime.into(),
             closing: view.closing,
+            paused: view.paused,
             reason: view.why.to_string(),
             min: view.min,
             max: view.max,

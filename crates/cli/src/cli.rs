@@ -10,7 +10,7 @@ use crate::commands::{
     release, reservations, roles, stats, urls, why,
 };
 use crate::remote::{Remote, RemoteArgs};
-use crate::{elect, exit, export, import, seed, serve, snapshot, workers};
+use crate::{copy, elect, exit, export, import, seed, serve, snapshot, workers};
 
 /// The control plane of a crawl fleet: which host may be visited now, by whom, and which URLs of it.
 #[derive(Debug, Parser)]
@@ -102,8 +102,12 @@ enum Command {
     Stats,
     /// Copy the store of a running server to a file, as of one moment
     Snapshot(snapshot::SnapshotArgs),
-    /// Create a new data folder from a snapshot
+    /// Create a new store from a snapshot: a data folder, or the tables of a database
     Restore(snapshot::RestoreArgs),
+    /// Copy a store that no server uses into a new one: from a data folder to a database, or any other way
+    Copy(copy::CopyArgs),
+    /// Save all that is readable of a damaged data folder into a new one, and list what is not
+    Salvage(copy::SalvageArgs),
     /// Write all data to a file
     Export(export::Args),
     /// Read an export, or a dump of URLFrontier
@@ -129,6 +133,8 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
         Command::ElectGuard(args) => elect::guard(&args),
         Command::ElectExec(args) => elect::exec(&args),
         Command::Restore(args) => snapshot::restore(remote.json, &args),
+        Command::Copy(args) => copy::copy(remote.json, &args),
+        Command::Salvage(args) => copy::salvage(remote.json, &args),
         Command::Crawl(args) => workers::run(remote, |remote| workers::crawl::run(remote, *args)),
         Command::Build(args) => workers::run(remote, |remote| workers::build::run(remote, *args)),
         Command::Index(args) => workers::run(remote, |remote| workers::index::run(remote, *args)),
@@ -150,7 +156,8 @@ fn bench(remote: &RemoteArgs, mut args: wayleave_bench::BenchArgs) -> anyhow::Re
 async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
     match command {
         // These need threads of their own, or none, and were handled before.
-        Command::Serve(_) | Command::Bench(_) | Command::Restore(_) => Ok(()),
+        Command::Serve(_) | Command::Bench(_) => Ok(()),
+        Command::Restore(_) | Command::Copy(_) | Command::Salvage(_) => Ok(()),
         Command::Elect(_) | Command::ElectGuard(_) | Command::ElectExec(_) => Ok(()),
         Command::Crawl(_) | Command::Build(_) | Command::Index(_) | Command::Demo(_) => Ok(()),
         Command::Seed(args) => seed::run(remote, args).await,

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use wayleave_api::Code;
 use wayleave_bench::Unreachable;
 use wayleave_client::Error;
-use wayleave_engine_fjall::{OpenError, RestoreError};
+use wayleave_engine_fjall::{LoadError, OpenError};
+use wayleave_engine_postgres::OpenError as DatabaseError;
 use wayleave_server::server::BindError;
 use wayleave_workers::{folder_lock, serving};
 
@@ -103,7 +104,10 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if cause.is::<Unreachable>() {
         return Some(UNAVAILABLE);
     }
-    if matches!(cause.downcast_ref(), Some(RestoreError::NotEmpty { .. })) {
+    if matches!(cause.downcast_ref(), Some(LoadError::NotEmpty { .. } | LoadError::Busy { .. })) {
+        return Some(REFUSED);
+    }
+    if matches!(cause.downcast_ref(), Some(DatabaseError::NotEmpty { .. })) {
         return Some(REFUSED);
     }
     if let Some(open) = cause.downcast_ref::<OpenError>() {

@@ -6,6 +6,8 @@
 
 pub mod cli;
 mod commands;
+mod copier;
+mod copy;
 mod elect;
 mod exit;
 mod export;

@@ -5,8 +5,8 @@ use reqwest::Method;
 use wayleave_api::Code;
 use wayleave_api::listing::PageQuery;
 use wayleave_api::pools::{
-    GetWorkerLogQuery, GetWorkerLogResponse, ListPoolsResponse, ListWorkersResponse, Pool, PoolSummary,
-    ReportWorkerRequest, SetPoolRequest,
+    GetWorkerLogQuery, GetWorkerLogResponse, ListPoolsResponse, ListWorkersResponse, PausePoolRequest, Pool,
+    PoolSummary, ReportWorkerRequest, SetPoolRequest,
 };
 
 use crate::call::{Call, Ended};
@@ -28,6 +28,15 @@ impl Client {
     /// If it is not known or the server cannot answer.
     pub async fn pool(&self, pool: &str) -> Result<Pool, Error> {
         self.call(Call::new(Method::GET, self.url(&["pools", pool]))).await
+    }
+
+    /// Pauses a pool, so that it starts nothing, or resumes it. Idempotent.
+    ///
+    /// # Errors
+    /// If it is not known or the server cannot answer.
+    pub async fn pause_pool(&self, pool: &str, paused: bool) -> Result<Pool, Error> {
+        let request = PausePoolRequest { paused };
+        self.call(Call::new(Method::PUT, self.url(&["pools", pool, "paused"])).body(&request)?).await
     }
 
     /// Deletes a pool: it takes no more clients, and goes once its workers have none. The answer is the pool as it drains;

@@ -7,8 +7,10 @@ use std::sync::{Arc, PoisonError};
 use futures::FutureExt;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
+use wayleave_engine::snapshot_file::SnapshotHeader;
 use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Health, Key, Look, Pending, Row, Scan, Value};
 
+use crate::bulk_load;
 use crate::clock::Clock;
 use crate::damage::DamageLog;
 use crate::disk::{Disk, OsDisk};
@@ -21,8 +23,7 @@ use crate::merger::{Merger, Room};
 use crate::open_error::OpenError;
 use crate::own_rows;
 use crate::scrub::Scrub;
-use crate::snapshot::Snapshot;
-use crate::snapshot_file::SnapshotHeader;
+use crate::snapshot::{self, Snapshot};
 use crate::store::Store;
 use crate::syncer::Drive;
 use crate::tables::Tables;
@@ -46,7 +47,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { shards: 16, cache_bytes: 32 << 20, memtable_bytes: 48 << 20, files_max: 900, repair: false }
+        Self { shards: 64, cache_bytes: 32 << 20, memtable_bytes: 48 << 20, files_max: 900, repair: false }
     }
 }
 
@@ -114,7 +115,7 @@ impl Fjall {
         // What was granted in a part that a repair drops must not be granted again, so the store gets a new incarnation,
         // as after a restore; before the repair, which may be interrupted.
         let renew = |tables: &FjallTables| {
-            let incarnation = crate::restore::incarnation().to_be_bytes();
+            let incarnation = bulk_load::incarnation().to_be_bytes();
             let renewed = tables.load(|write| write(&own_rows::INCARNATION_KEY, &incarnation));
             renewed.map_err(|error| OpenError::tables(path, error))
         };
@@ -167,8 +168,15 @@ impl Fjall {
     /// # Errors
     /// If the store cannot flush its memtables.
     pub fn snapshot(&self) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
-        let header = SnapshotHeader { shards: self.shards(), at: self.clock.now() };
+        let header = SnapshotHeader { shards: self.shards(), at: self.clock.now(), ..SnapshotHeader::default() };
         Snapshot::take(self.store.clone(), header)
+    }
+
+    /// What a copy of the store must know besides its rows.
+    #[must_use]
+    pub fn header(&self) -> SnapshotHeader {
+        let fences = snapshot::fences(&self.store, self.shards());
+        SnapshotHeader { shards: self.shards(), at: self.clock.now(), fences }
     }
 
     /// The data folder.

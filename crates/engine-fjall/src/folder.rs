@@ -24,7 +24,7 @@ use crate::open_error::OpenError;
 
 use wayleave_engine::format;
 
-const LOCK: &str = "LOCK";
+pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const FORMAT: &str = "FORMAT";
 const FORMAT_NEW: &str = "FORMAT.new";
 pub(crate) const DB: &str = "db";

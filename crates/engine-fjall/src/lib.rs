@@ -7,6 +7,7 @@
 mod arena;
 mod background;
 mod blocks;
+mod bulk_load;
 mod check;
 mod clock;
 mod damage;
@@ -29,12 +30,10 @@ mod partitions;
 mod reads;
 mod record;
 mod replay;
-mod restore;
 mod scrub;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;
 mod snapshot;
-mod snapshot_file;
 mod store;
 mod syncer;
 mod tables;
@@ -42,9 +41,8 @@ mod timekeeper;
 mod trouble;
 mod watchdog;
 
+pub use bulk_load::{BulkLoad, LoadError};
 pub use check::{CheckReport, CheckedFile, check};
 pub use engine::{Fjall, Numbers, Options};
 pub use open_error::OpenError;
-pub use restore::{RestoreError, restore};
 pub use snapshot::Snapshot;
-pub use snapshot_file::{SnapshotCounts, SnapshotError, SnapshotHeader, SnapshotReader};

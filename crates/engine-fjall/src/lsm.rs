@@ -201,9 +201,10 @@ impl Drop for FjallSnapshot {
     }
 }
 
+#[cfg(test)]
 impl FjallSnapshot {
     /// All rows.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Result<TableRow, Error>> {
+    fn all(&self) -> impl Iterator<Item = Result<TableRow, Error>> {
         self.tree.iter(self.instant, None).map(|row| read(row.into_inner()))
     }
 }

@@ -6,6 +6,7 @@
 //! PostgreSQL itself has is in `vendor.rs`, and the engine works without it. Sessions keep settings and prepared
 //! statements, so a connection pooler must use session pooling.
 
+mod bulk_load;
 mod clock;
 mod committer;
 mod durability;
@@ -19,6 +20,7 @@ mod own;
 mod pipeline;
 mod pool;
 mod queue;
+mod reader;
 mod reads;
 mod schema;
 #[cfg(test)]
@@ -34,6 +36,8 @@ mod trouble;
 mod vendor;
 mod wire;
 
+pub use bulk_load::BulkLoad;
 pub use durability::Durability;
 pub use engine::{Options, Postgres};
 pub use open_error::OpenError;
+pub use reader::Reader;

@@ -108,6 +108,27 @@ pub enum OpenError {
         /// What is wrong.
         what: String,
     },
+    /// A copy into the database was interrupted.
+    #[error(
+        "the store at {place} is incomplete, because a copy into it was interrupted: run the same command again, or drop the \
+         tables wayleave_rows, wayleave_fences, wayleave_format and wayleave_loading"
+    )]
+    Unfinished {
+        /// Hosts and database.
+        place: String,
+    },
+    /// The database has a store already.
+    #[error("the database at {place} has a store already: name a database without one")]
+    NotEmpty {
+        /// Hosts and database.
+        place: String,
+    },
+    /// The database has no store.
+    #[error("the database at {place} has no store: correct the URL")]
+    NoStore {
+        /// Hosts and database.
+        place: String,
+    },
     /// An option is invalid.
     #[error("{0}")]
     Options(String),

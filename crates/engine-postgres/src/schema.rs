@@ -60,6 +60,10 @@ async fn attempt(client: &Client, target: &Target, shards: u16) -> Result<Result
             return Ok(Err(OpenError::Newer { place: target.to_string(), found: version, known: FORMAT }));
         }
         if version == FORMAT {
+            // After the format was read: a copy marks the database before it writes the format.
+            if is_unfinished(client).await? {
+                return Ok(Err(OpenError::Unfinished { place: target.to_string() }));
+            }
             return Ok(shards_of(target, row.try_get(1)?));
         }
     } else {
@@ -71,6 +75,9 @@ async fn attempt(client: &Client, target: &Target, shards: u16) -> Result<Result
         Ok(shards) => {
             client.batch_execute("COMMIT").await?;
             vendor::tune_tables(client).await?;
+            if is_unfinished(client).await? {
+                return Ok(Err(OpenError::Unfinished { place: target.to_string() }));
+            }
             Ok(shards_of(target, shards))
         }
         Err(error) => {
@@ -78,6 +85,42 @@ async fn attempt(client: &Client, target: &Target, shards: u16) -> Result<Result
             Err(error)
         }
     }
+}
+
+/// Whether a copy into this database was interrupted, or is under way.
+async fn is_unfinished(client: &Client) -> Result<bool, Error> {
+    match client.query_opt("SELECT what FROM wayleave_loading", &[]).await {
+        Err(error) if error.code().is_some_and(|code| code.code() == "42P01") => Ok(false),
+        found => found.map(|_| true),
+    }
+}
+
+/// The number of shards of the store in a database; `None` if there is no store. Nothing is created.
+pub(crate) async fn find(client: &Client, target: &Target) -> Result<Option<u16>, OpenError> {
+    let found = match client.query_opt(FOUND, &[]).await {
+        Err(error) if error.code().is_some_and(|code| code.code() == "42P01") => return Ok(None),
+        found => found.map_err(|error| OpenError::sort(target, &Trouble::Said(error)))?,
+    };
+    let Some(row) = found else { return Ok(None) };
+    let numbers = row.try_get::<_, i32>(0).and_then(|version| Ok((version, row.try_get::<_, i32>(1)?)));
+    let (version, shards) = numbers.map_err(|error| OpenError::sort(target, &Trouble::Said(error)))?;
+    if version > FORMAT {
+        return Err(OpenError::Newer { place: target.to_string(), found: version, known: FORMAT });
+    }
+    match is_unfinished(client).await {
+        Ok(false) => shards_of(target, shards).map(Some),
+        Ok(true) => Err(OpenError::Unfinished { place: target.to_string() }),
+        Err(error) => Err(OpenError::sort(target, &Trouble::Said(error))),
+    }
+}
+
+/// Creates the tables of a new store.
+pub(crate) async fn create(client: &Client, shards: u16) -> Result<(), Error> {
+    make_lock(client, shards).await?;
+    client.batch_execute("BEGIN").await?;
+    run_steps(client).await?;
+    client.batch_execute("COMMIT").await?;
+    vendor::tune_tables(client).await
 }
 
 async fn make_lock(client: &Client, shards: u16) -> Result<(), Error> {

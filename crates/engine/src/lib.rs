@@ -13,7 +13,10 @@ pub mod format;
 pub mod health;
 pub mod memory;
 pub mod rows;
+pub mod salvage;
+pub mod snapshot_file;
 pub mod suite;
+pub mod transplant;
 
 pub use batch::{Batch, Expect, Fence, Key, Look, Row, Scan, Value, Write};
 pub use contract::{Commit, Engine, Pending};

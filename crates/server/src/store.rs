@@ -56,8 +56,9 @@ pub trait Store: Send + Sync {
         Vec::new()
     }
 
-    /// Takes a snapshot, and returns the function that writes it; or the problem to answer with.
-    fn snapshot(&self) -> BoxFuture<'static, std::result::Result<WriteSnapshot, Problem>>;
+    /// Takes a snapshot, and returns the function that writes it; or the problem to answer with. If it is `partial`, what
+    /// cannot be read is left out and named in the file; otherwise the file ends with the reason.
+    fn snapshot(&self, partial: bool) -> BoxFuture<'static, std::result::Result<WriteSnapshot, Problem>>;
 }
 
 /// The chunk size of a body.

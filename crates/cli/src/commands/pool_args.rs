@@ -80,6 +80,9 @@ pub struct SetPoolArgs {
     /// Clients and workers that are worked on at the same time [default: 64]
     #[arg(long, value_name = "NUMBER")]
     makers_max: Option<u64>,
+    /// Whether the pool is paused and starts nothing [default: as it is]
+    #[arg(long, value_name = "true|false")]
+    paused: Option<bool>,
     /// The program and its arguments, after `--`; no shell is involved
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -142,6 +145,7 @@ impl SetPoolArgs {
             match_ms_max: self.match_max.or(file.match_ms_max),
             reservation_ms: self.reservation.or(file.reservation_ms),
             makers_max: self.makers_max.or(file.makers_max),
+            paused: self.paused.or(file.paused),
         })
     }
 }

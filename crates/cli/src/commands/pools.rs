@@ -1,5 +1,6 @@
-//! `pools`: pools of workers; list, show, set, remove, workers, logs.
+//! `pools`: pools of workers; list, show, set, pause, resume, remove, workers, logs.
 
+use futures::TryStreamExt;
 use wayleave_api::Code;
 use wayleave_api::pools::{GetWorkerLogQuery, ListWorkersResponse, Pool};
 use wayleave_client::Error;
@@ -33,6 +34,8 @@ Examples:
   wayleave pools show render                                     settings, and what it is doing
   wayleave pools workers render                                  its workers
   wayleave pools logs render                                     the end of their output, also of the last ones removed
+  wayleave pools pause render                                    start nothing until `wayleave pools resume render`
+  wayleave pools resume --all                                    resume all, as after `wayleave restore`
   wayleave pools remove render                                   take no more clients, and go once none are left
   wayleave why --pool render                                     why clients wait
 
@@ -53,6 +56,10 @@ enum Command {
     /// Create a pool, or replace its settings
     #[command(after_help = SET_HELP)]
     Set(Box<SetPoolArgs>),
+    /// Start, stop and remove nothing until the pool is resumed; matched clients keep their workers
+    Pause(Which),
+    /// Resume a paused pool. Pools of a store that was copied, restored or salvaged are paused
+    Resume(Which),
     /// Take no more clients, and remove the pool and its workers once none are left
     #[command(visible_alias = "delete")]
     Remove {
@@ -82,6 +89,16 @@ Examples:
   API_KEY=... wayleave pools set gpu --env API_KEY --image gpu:1 --port 80";
 
 #[derive(Clone, Debug, clap::Args)]
+struct Which {
+    /// The pool
+    #[arg(value_parser = values::name, required_unless_present = "all", conflicts_with = "all")]
+    pool: Option<String>,
+    /// All pools
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Clone, Debug, clap::Args)]
 struct LogsArgs {
     /// The pool
     #[arg(value_parser = values::name)]
@@ -108,6 +125,8 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             let set = client.set_pool(&pool, &args.request()?).await;
             show(remote, &set.map_err(usage)?)
         }
+        Command::Pause(which) => pause(remote, which, true).await,
+        Command::Resume(which) => pause(remote, which, false).await,
         Command::Remove { pool } => remove(remote, &pool).await,
         Command::Workers { pool } => workers(remote, &pool).await,
         Command::Logs(args) => logs(remote, args).await,
@@ -136,6 +155,21 @@ async fn list(remote: &Remote, args: ListArgs) -> anyhow::Result<()> {
             pool.reason.clone(),
         ]
     })
+}
+
+async fn pause(remote: &Remote, which: Which, paused: bool) -> anyhow::Result<()> {
+    let pools = match which.pool {
+        Some(pool) => vec![pool],
+        None => remote.client.all_pools().map_ok(|pool| pool.pool).try_collect().await?,
+    };
+    for pool in pools {
+        let now = remote.client.pause_pool(&pool, paused).await?;
+        match remote.json {
+            true => output::json(&now)?,
+            false => output::line(format!("{pool}: {}", now.reason))?,
+        }
+    }
+    Ok(())
 }
 
 async fn remove(remote: &Remote, pool: &str) -> anyhow::Result<()> {

@@ -228,7 +228,7 @@ pub async fn set_pools(settings: &Settings, matches: &Matches) {
         let Ok(wanted) = request.clone().settings() else { continue };
         let mut tries = 0;
         loop {
-            match matches.set_pool(name.as_str().into(), wanted.clone()).await {
+            match matches.set_pool_paused(name.as_str().into(), wanted.clone(), request.paused).await {
                 Ok(_) => break,
                 // The nodes of a cluster need a moment until every shard has an owner.
                 Err(Refusal::Unavailable(_) | Refusal::Overloaded | Refusal::OutcomeUnknown(_)) if tries < TRIES => {

@@ -17,6 +17,7 @@ use wayleave_server::Health;
 use wayleave_server::store::WriteSnapshot;
 
 use super::settings::{EngineKind, Settings};
+use crate::copier::{Damage, DatabaseSource, write_snapshot};
 
 /// An engine and its properties.
 pub struct Store {
@@ -63,9 +64,7 @@ impl Store {
                 "the number of shards is fixed when a store is created; to change it, export and import into a new database"
             );
         }
-        let why = "the store is a PostgreSQL database: back it up with its own tools (pg_basebackup with a WAL archive for \
-                   point-in-time recovery, or pg_dump)";
-        let outside = Arc::new(NoSnapshots { kind: "PostgreSQL", why });
+        let outside = Arc::new(Database(url.to_owned()));
         Ok(Self { engine: Arc::new(engine), shards, place: "PostgreSQL".to_owned(), shared: true, outside })
     }
 
@@ -129,14 +128,44 @@ impl wayleave_server::Store for Embedded {
         ]
     }
 
-    fn snapshot(&self) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {
+    fn snapshot(&self, partial: bool) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {
         let taken = self.0.snapshot();
         async move {
-            let snapshot = taken.await.map_err(|error| match error {
+            let mut snapshot = taken.await.map_err(|error| match error {
                 Error::Unavailable(why) => Problem::from(Refusal::Unavailable(why)),
                 other => Problem::new(Code::Unavailable, other),
             })?;
-            let write: WriteSnapshot = Box::new(move |out: &mut dyn Write| snapshot.write(out).map(drop));
+            let write: WriteSnapshot =
+                Box::new(move |out: &mut dyn Write| write_snapshot(&mut snapshot, out, damage(partial)).map(drop));
+            Ok(write)
+        }
+        .boxed()
+    }
+}
+
+const fn damage(partial: bool) -> Damage {
+    if partial { Damage::Skipped } else { Damage::Refused }
+}
+
+/// A store in a database, by its URL. Its health shows in its shards.
+struct Database(String);
+
+impl wayleave_server::Store for Database {
+    fn kind(&self) -> &'static str {
+        "PostgreSQL"
+    }
+
+    fn health(&self) -> Health {
+        Health::Ok
+    }
+
+    fn snapshot(&self, partial: bool) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {
+        let url = self.0.clone();
+        async move {
+            let source = DatabaseSource::begin(&url).await;
+            let mut source = source.map_err(|error| Problem::new(Code::Unavailable, format!("{error:#}")))?;
+            let write: WriteSnapshot =
+                Box::new(move |out: &mut dyn Write| write_snapshot(&mut source, out, damage(partial)).map(drop));
             Ok(write)
         }
         .boxed()
@@ -158,7 +187,7 @@ impl wayleave_server::Store for NoSnapshots {
         Health::Ok
     }
 
-    fn snapshot(&self) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {
+    fn snapshot(&self, _partial: bool) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {
         std::future::ready(Err(Problem::new(Code::NotSupported, self.why))).boxed()
     }
 }

@@ -49,10 +49,14 @@ impl State {
         self.workers_due(&mut random);
         let reply = self.handle(input, &mut random);
         self.fail_the_hopeless();
-        self.assign(&mut random);
-        self.scale(&mut random);
+        if !self.is_held() {
+            self.assign(&mut random);
+            self.scale(&mut random);
+        }
         self.matches_due(&mut random);
-        self.send_orders();
+        if !self.is_held() {
+            self.send_orders();
+        }
         self.close_if_empty();
         let answer = self.answer(reply);
         let (writes, news) = self.take_writes();
@@ -86,6 +90,7 @@ impl State {
             Input::Listed { site, since, found } => self.listed(&site, since, found, random),
             Input::Report { worker, run, secret, address, free } => self.report(worker, (run, secret), address, free),
             Input::Set(settings) => self.set(*settings, random),
+            Input::Pause(paused) => self.pause(paused),
             Input::Delete => self.delete(),
             Input::Tick => Reply::Taken,
         }

@@ -133,6 +133,8 @@ pub enum Input {
     },
     /// An operator changes the settings.
     Set(Box<Settings>),
+    /// An operator pauses the pool, or resumes it.
+    Pause(bool),
     /// An operator deletes the pool.
     Delete,
     /// Nothing but the time.

@@ -52,6 +52,8 @@ pub struct PoolRow {
     pub owed: BTreeMap<SiteName, Time>,
     /// It is being deleted: workers are drained, nothing is started.
     pub closing: bool,
+    /// An operator holds it, or the store is a copy: nothing is started, booked, stopped or removed.
+    pub paused: bool,
     /// When it was created.
     pub created_at: Time,
     /// Grows with every write.

@@ -45,6 +45,21 @@ impl State {
         self.dirty.pool = true;
     }
 
+    /// Pauses or resumes. A pool that is being deleted goes on with that.
+    pub(super) fn pause(&mut self, paused: bool) -> Reply {
+        if self.pool.paused != paused {
+            self.pool.paused = paused;
+            self.dirty.pool = true;
+        }
+        Reply::Pool
+    }
+
+    /// Whether nothing may be ordered. The store of a paused pool may be a copy, whose workers belong to the original: they
+    /// are neither asked for new clients nor stopped, and what the copy does not know is not removed.
+    pub(super) const fn is_held(&self) -> bool {
+        self.pool.paused && !self.pool.closing
+    }
+
     pub(super) fn delete(&mut self) -> Reply {
         if !self.pool.closing {
             self.pool.closing = true;

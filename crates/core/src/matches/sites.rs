@@ -138,6 +138,9 @@ impl State {
     /// order follows a write, whose commit fails for such an owner. What this owner does not know by then is not
     /// known later either: its number is not given out again, so the order does no harm however late it is.
     fn remove_unknown(&mut self, site: &SiteName, found: &WorkerFound) {
+        if self.is_held() {
+            return;
+        }
         let (worker, generation) = (found.worker, found.generation);
         let near = worker.0 < self.pool.next_worker.saturating_add(NUMBERS_SKIPPED_MAX);
         if generation == self.pool.generation && near {

@@ -165,6 +165,7 @@ impl State {
             site_trouble: BTreeMap::new(),
             owed: BTreeMap::new(),
             closing: false,
+            paused: false,
             created_at: now,
             version: 0,
         };

@@ -137,6 +137,8 @@ pub struct PoolView {
     pub env: Vec<String>,
     /// Whether it is being deleted.
     pub closing: bool,
+    /// Whether it is paused.
+    pub paused: bool,
     /// When it was created.
     pub created_at: Time,
     /// Grows with every change.
@@ -166,6 +168,8 @@ pub struct PoolSummary {
     pub why: PoolWhy,
     /// Whether it is being deleted.
     pub closing: bool,
+    /// Whether it is paused.
+    pub paused: bool,
     /// Workers that run even if nobody asks.
     pub min: u32,
     /// Workers at most.
@@ -357,6 +361,7 @@ impl State {
                 ..settings.clone()
             },
             closing: self.pool.closing,
+            paused: self.pool.paused,
             created_at: self.pool.created_at,
             version: self.pool.version,
             why: self.pool_why(),
@@ -377,6 +382,7 @@ impl State {
             runtime: settings.recipe.runtime,
             why: self.pool_why(),
             closing: self.pool.closing,
+            paused: self.pool.paused,
             min: settings.min,
             max: settings.max,
             workers: self.workers.len(),

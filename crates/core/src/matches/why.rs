@@ -107,6 +107,14 @@ pub enum MatchWhy {
         /// How many wait before it.
         ahead: usize,
     },
+    /// The pool is paused.
+    #[error("pool '{pool}' is paused and starts nothing ({} ahead): `wayleave pools resume {pool}` resumes it", are(*ahead, "client"))]
+    Paused {
+        /// The pool.
+        pool: String,
+        /// How many wait before it.
+        ahead: usize,
+    },
     /// What happened last says it all.
     #[error("{0}")]
     Last(Arc<str>),
@@ -134,6 +142,14 @@ pub enum PoolWhy {
     Closing {
         /// How many.
         workers: usize,
+    },
+    /// It is paused.
+    #[error("it is paused and starts nothing ({} waiting): `wayleave pools resume {pool}` resumes it", are(*waiting, "client"))]
+    Paused {
+        /// The pool.
+        pool: String,
+        /// How many wait.
+        waiting: usize,
     },
     /// Nothing can be started for now.
     #[error("starting a worker has failed ({failures} in a row), and is tried again in {}: {reason}", left.told())]
@@ -306,6 +322,7 @@ impl State {
         let (staying, ending) = self.headcount();
         let setback = || self.setback_of(client);
         match self.backs_off() {
+            _ if self.is_held() => MatchWhy::Paused { pool: self.pool.name.to_string(), ahead },
             _ if open && self.jobs() >= settings.makers_max as usize => {
                 MatchWhy::MakersBusy { makers: settings.makers_max, ahead }
             }
@@ -404,6 +421,7 @@ impl State {
                 PoolWhy::Owed { sites: self.pool.owed.len(), names: names.join(", ") }
             }
             _ if self.pool.closing => PoolWhy::Closing { workers: self.workers.len() },
+            _ if self.is_held() => PoolWhy::Paused { pool: self.pool.name.to_string(), waiting },
             Some(trouble) => PoolWhy::BackingOff {
                 failures: trouble.failures,
                 reason: trouble.reason.clone(),

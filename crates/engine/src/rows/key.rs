@@ -22,6 +22,15 @@ pub fn start(shard: ShardId, kind: Kind, room: usize) -> Key {
     key
 }
 
+/// The kind of the row that a key names.
+///
+/// # Errors
+/// If the key is too short, or no kind has its number.
+pub fn kind(key: &[u8]) -> Result<Kind, Damaged> {
+    let number = key.get(2).ok_or(Damaged("a key is too short"))?;
+    Kind::ALL.get(usize::from(*number)).copied().ok_or(Damaged("a row is of an unknown kind"))
+}
+
 /// Whether a row concerns the nodes of a store: their leases, their seats, and what they agree on. Stores may serve
 /// these first, because a node that cannot renew its lease gives up its shards.
 #[must_use]

@@ -1,7 +1,8 @@
 //! A pool of workers.
 //! Lifetime: from its first setting until it is deleted and nothing of it is left.
 //! Key: shard · 29 · its name. Value: version, owner, settings (recipe first), generation, counters, failures, failures by
-//! site, sites that may have something left of it, whether it is being deleted, when it was created, row version.
+//! site, sites that may have something left of it, whether it is being deleted, whether it is paused, when it was created,
+//! row version.
 
 use std::collections::BTreeMap;
 
@@ -78,6 +79,7 @@ pub fn encode(row: &PoolRow) -> Vec<u8> {
         out.number(since.0);
     }
     out.byte(row.closing.into());
+    out.byte(row.paused.into());
     out.number(row.created_at.0);
     out.number(row.version);
     out.into()
@@ -122,6 +124,7 @@ pub fn decode(key: &[u8], bytes: &[u8]) -> Result<PoolRow, Damaged> {
         site_trouble,
         owed,
         closing: input.byte()? != 0,
+        paused: input.byte()? != 0,
         created_at: Time(input.number()?),
         version: input.number()?,
     })
@@ -296,14 +299,14 @@ mod tests {
             settings in settings(), trouble in prop::option::of(trouble()),
             site_trouble in prop::collection::btree_map("[a-zø:]{1,5}", trouble(), 0..3),
             owed in prop::collection::btree_map("[a-zø:]{1,5}", any::<u32>(), 0..3),
-            numbers: (u64, u32, u64, u64, u64), closing: bool, created_at: u32, name in "[a-z0-9][a-z0-9._-]{0,9}", shard: u16,
+            numbers: (u64, u32, u64, u64, u64), [closing, paused]: [bool; 2], created_at: u32, name in "[a-z0-9][a-z0-9._-]{0,9}", shard: u16,
         ) {
             let (generation, recipe_no, next_worker, next_making, version) = numbers;
             let row = PoolRow {
                 name: name.as_str().into(), owner: "0123".into(), settings, generation, recipe_no, next_worker, next_making, trouble,
                 site_trouble: site_trouble.into_iter().map(|(site, trouble)| (site.as_str().into(), trouble)).collect(),
                 owed: owed.into_iter().map(|(site, at)| (site.as_str().into(), Time(at.into()))).collect(),
-                closing, created_at: Time(created_at.into()), version,
+                closing, paused, created_at: Time(created_at.into()), version,
             };
             let (key, bytes) = (key(ShardId(shard), &row.name), encode(&row));
             prop_assert_eq!(decode(&key, &bytes), Ok(row));
@@ -339,6 +342,7 @@ mod tests {
             site_trouble: sites().map(|site| (site.as_str().into(), trouble.clone())).collect(),
             owed: sites().map(|site| (site.as_str().into(), Time(1))).collect(),
             closing: false,
+            paused: false,
             created_at: Time(1),
             version: 1,
         };

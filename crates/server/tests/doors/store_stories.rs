@@ -31,7 +31,7 @@ impl Store for Stage {
         self.health.lock().unwrap().clone()
     }
 
-    fn snapshot(&self) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {
+    fn snapshot(&self, _partial: bool) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {
         let breaks = self.breaks;
         let write: WriteSnapshot = Box::new(move |out: &mut dyn Write| {
             for n in 0..50_000_u32 {
@@ -113,7 +113,7 @@ impl Store for Endless {
         Health::Ok
     }
 
-    fn snapshot(&self) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {
+    fn snapshot(&self, _partial: bool) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {
         let write: WriteSnapshot = Box::new(|out: &mut dyn Write| {
             loop {
                 out.write_all(&[0; 4_096])?;

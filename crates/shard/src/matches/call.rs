@@ -58,6 +58,12 @@ pub(crate) enum MatchCall {
     SetPool {
         pool: PoolName,
         settings: Box<Settings>,
+        /// Absent to leave it as it is.
+        paused: Option<bool>,
+    },
+    PausePool {
+        pool: PoolName,
+        paused: bool,
     },
     DeletePool(PoolName),
     Pool(PoolName),
@@ -132,6 +138,7 @@ impl ServiceCall for MatchCall {
             | Self::Look { .. }
             | Self::Cancel { .. }
             | Self::SetPool { .. }
+            | Self::PausePool { .. }
             | Self::DeletePool(_)
             | Self::Report { .. }
             | Self::Tell(_) => false,

@@ -109,8 +109,29 @@ impl Matches {
     /// # Errors
     /// If the pool is being deleted, or there are too many.
     pub async fn set_pool(&self, pool: PoolName, settings: Settings) -> CallResult<PoolView> {
-        let call = MatchCall::SetPool { pool: pool.clone(), settings: Box::new(settings) };
+        self.set_pool_paused(pool, settings, None).await
+    }
+
+    /// The same, and pauses or resumes it; `None` leaves that as it is.
+    ///
+    /// # Errors
+    /// If the pool is being deleted, or there are too many.
+    pub async fn set_pool_paused(
+        &self,
+        pool: PoolName,
+        settings: Settings,
+        paused: Option<bool>,
+    ) -> CallResult<PoolView> {
+        let call = MatchCall::SetPool { pool: pool.clone(), settings: Box::new(settings), paused };
         self.ask(&pool, call).await.map(|view: Box<PoolView>| *view)
+    }
+
+    /// Pauses a pool, or resumes it. A paused pool starts nothing.
+    ///
+    /// # Errors
+    /// If there is no such pool.
+    pub async fn pause_pool(&self, pool: PoolName, paused: bool) -> CallResult<PoolView> {
+        self.ask(&pool.clone(), MatchCall::PausePool { pool, paused }).await.map(|view: Box<PoolView>| *view)
     }
 
     /// Deletes a pool: its workers are drained first.

@@ -10,8 +10,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use wayleave_api::listing::{PageQuery, page_rows};
 use wayleave_api::pools::{
-    CheckedReport, GetWorkerLogQuery, GetWorkerLogResponse, ListPoolsResponse, ListWorkersResponse, Pool, PoolSummary,
-    RemovedWorker, ReportWorkerRequest, SetPoolRequest, Worker,
+    CheckedReport, GetWorkerLogQuery, GetWorkerLogResponse, ListPoolsResponse, ListWorkersResponse, PausePoolRequest,
+    Pool, PoolSummary, RemovedWorker, ReportWorkerRequest, SetPoolRequest, Worker,
 };
 use wayleave_api::{Code, Problem, Timestamp};
 use wayleave_core::frontier::refusal::Refusal;
@@ -30,6 +30,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(list_pools))
         .routes(routes!(get_pool, put_pool, delete_pool))
+        .routes(routes!(pause_pool))
         .routes(routes!(list_workers))
         .routes(routes!(report_worker))
         .routes(routes!(get_worker_log))
@@ -80,7 +81,25 @@ pub async fn put_pool(
         );
         return Err(Problem::new(Code::CommandsNotAllowed, detail).with("pool", &*pool).into());
     }
-    Ok(Json(app.matches.set_pool(pool, body.settings()?).await?.into()))
+    let paused = body.paused;
+    Ok(Json(app.matches.set_pool_paused(pool, body.settings()?, paused).await?.into()))
+}
+
+/// Pauses a pool, or resumes it.
+///
+/// A paused pool starts, books, stops and removes nothing; clients wait, and matched clients keep their workers. Pools of a
+/// store that was copied, restored or salvaged are paused.
+#[utoipa::path(
+    put, path = "/v1/pools/{pool}/paused", tag = "pools",
+    params(("pool" = String, Path, description = "The pool's name.")),
+    request_body = PausePoolRequest, responses((status = 200, description = "The pool.", body = Pool))
+)]
+pub async fn pause_pool(
+    State(app): State<App>,
+    PoolInPath(pool): PoolInPath,
+    JsonBody(body): JsonBody<PausePoolRequest>,
+) -> Result<Json<Pool>, Refused> {
+    Ok(Json(app.matches.pause_pool(pool, body.paused).await?.into()))
 }
 
 /// Deletes a pool: it takes no more clients, and goes once its workers have none.

@@ -8,9 +8,11 @@ use futures::StreamExt;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
+use wayleave_api::store::GetSnapshotQuery;
 use wayleave_api::{Code, Problem};
 
 use crate::http::app::App;
+use crate::http::extract::QueryOf;
 use crate::http::refused::Refused;
 use crate::store::BodyWriter;
 
@@ -19,20 +21,24 @@ const PIECES_WAITING: usize = 8;
 
 /// Streams a consistent copy of the whole store, as a file for `wayleave restore`.
 ///
-/// It contains everything acknowledged before the call. If it fails half-way the connection is closed, and the file has
-/// no end mark. Only an embedded store can be copied this way; a database has its own tools.
+/// It contains everything acknowledged before the call. If it fails half-way, the file ends with the reason, or the
+/// connection is closed and the file has no end mark. With `partial`, rows that cannot be read are left out, and named at the
+/// end of the file.
 #[utoipa::path(
-    get, path = "/v1/snapshot", tag = "store",
+    get, path = "/v1/snapshot", tag = "store", params(GetSnapshotQuery),
     responses((status = 200, description = "The file.", body = String, content_type = "application/octet-stream"))
 )]
-pub async fn get_snapshot(State(app): State<App>) -> Result<Response, Refused> {
+pub async fn get_snapshot(
+    State(app): State<App>,
+    QueryOf(query): QueryOf<GetSnapshotQuery>,
+) -> Result<Response, Refused> {
     let Some(store) = &app.store else {
-        return Err(Problem::new(Code::NotSupported, "this server has no embedded store to copy").into());
+        return Err(Problem::new(Code::NotSupported, "this server has no store to copy").into());
     };
     let Ok(place) = app.snapshots.clone().try_acquire_owned() else {
         return Err(Problem::new(Code::Overloaded, "another snapshot is being taken; try again later").into());
     };
-    let write = store.snapshot().await?;
+    let write = store.snapshot(query.partial.unwrap_or(false)).await?;
     let (pieces, body) = mpsc::channel(PIECES_WAITING);
     let (done, result) = oneshot::channel();
     let runtime = Handle::current();

@@ -57,9 +57,14 @@ impl Pools {
             MatchCall::Cancel { pool, asker, token } => {
                 self.cancel(&pool, Input::Cancel { asker, token }, reply, now);
             }
-            MatchCall::SetPool { pool, settings } => {
-                let set = self.set_pool(&pool, *settings, now);
+            MatchCall::SetPool { pool, settings, paused } => {
+                let set = self.set_pool(&pool, *settings, paused, now);
                 self.turn.answer(reply, set);
+            }
+            MatchCall::PausePool { pool, paused } => {
+                let answer = self.apply(&pool, Input::Pause(paused), now);
+                let told = answer.ok_or_else(|| self.unknown(&pool)).and_then(pool_told);
+                self.turn.answer(reply, told);
             }
             MatchCall::DeletePool(pool) => {
                 let answer = self.apply(&pool, Input::Delete, now);
@@ -131,7 +136,13 @@ impl Pools {
         self.turn.answer(reply, view.map(|view| Waited::Now(view.map(Box::new))));
     }
 
-    fn set_pool(&mut self, pool: &PoolName, settings: Settings, now: Time) -> CallResult<Box<matches::PoolView>> {
+    fn set_pool(
+        &mut self,
+        pool: &PoolName,
+        settings: Settings,
+        paused: Option<bool>,
+        now: Time,
+    ) -> CallResult<Box<matches::PoolView>> {
         if !self.states.contains_key(pool) {
             if self.states.len() >= POOLS_MAX {
                 return Err(matches::Refusal::TooManyPools(self.states.len()).into());
@@ -140,13 +151,22 @@ impl Pools {
             let state = State::create(self.shard, pool.clone(), label, settings.clone(), generation, now);
             self.states.insert(pool.clone(), state);
             self.removed.retain(|removed| removed != pool);
+            self.pause_pool(pool, paused.filter(|paused| *paused), now);
             // Its sites do not announce themselves to it before their next polls.
             for (site, runtime, lack) in self.sites.alive(now) {
                 self.apply(pool, Input::SiteAlive { site, runtime, lack }, now);
             }
         }
+        // It is paused before anything can follow from its settings, and resumed after that.
+        self.pause_pool(pool, paused.filter(|paused| *paused), now);
         let answer = self.apply(pool, Input::Set(Box::new(settings)), now);
-        answer.ok_or_else(|| self.unknown(pool)).and_then(pool_told)
+        let told = answer.ok_or_else(|| self.unknown(pool)).and_then(pool_told)?;
+        let resumed = self.pause_pool(pool, paused.filter(|paused| !*paused), now);
+        resumed.map_or(Ok(told), pool_told)
+    }
+
+    fn pause_pool(&mut self, pool: &PoolName, paused: Option<bool>, now: Time) -> Option<Answer> {
+        self.apply(pool, Input::Pause(paused?), now)
     }
 
     fn report(&mut self, pool: &PoolName, report: WorkerReport, now: Time) -> CallResult<()> {
@@ -203,6 +223,7 @@ impl Pools {
                 | Input::SiteAlive { .. }
                 | Input::Report { .. }
                 | Input::Set(_)
+                | Input::Pause(_)
                 | Input::Delete
                 | Input::Tick => {}
             }

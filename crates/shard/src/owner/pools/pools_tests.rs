@@ -46,7 +46,7 @@ impl Desk {
     fn set_pool(&mut self, pool: PoolName) {
         let spec = PoolSpec { command: vec!["worker".into()], ..PoolSpec::default() };
         let settings = Box::new(spec.check().expect("valid settings"));
-        self.ask(MatchCall::SetPool { pool, settings });
+        self.ask(MatchCall::SetPool { pool, settings, paused: None });
     }
 
     /// One turn with one call, whose commit succeeds.

@@ -11,22 +11,33 @@ fn rows() -> Rows {
     std::iter::once(first).chain((1..700).map(row)).collect()
 }
 
+fn header() -> SnapshotHeader {
+    let fence = |shard, epoch, seq| (ShardId(shard), FenceState { epoch: Epoch(epoch), seq });
+    SnapshotHeader { shards: 16, at: AT, fences: [fence(0, 7, 1), fence(15, 1, u64::MAX)].into() }
+}
+
+fn losses() -> Vec<Loss> {
+    let loss =
+        |what: &str, hosts: &[&str]| Loss { what: what.into(), hosts: hosts.iter().map(|h| (*h).into()).collect() };
+    vec![loss("URLs", &["a.example", "b.example"]), loss("a role", &[])]
+}
+
 fn written() -> Vec<u8> {
     let mut out = Vec::new();
-    let mut writer = SnapshotWriter::begin(&mut out, SnapshotHeader { shards: 16, at: AT }).unwrap();
+    let mut writer = SnapshotWriter::begin(&mut out, &header()).unwrap();
     rows().iter().for_each(|(key, value)| writer.row(key, value).unwrap());
-    assert_eq!(writer.finish().unwrap().rows, 700);
+    assert_eq!(writer.finish(&losses()).unwrap().rows, 700);
     out
 }
 
 fn read(file: &[u8]) -> Result<Rows, SnapshotError> {
-    let reader = SnapshotReader::begin(file)?;
-    assert_eq!(reader.header(), SnapshotHeader { shards: 16, at: AT });
+    let mut reader = SnapshotReader::begin(file)?;
+    assert_eq!(*reader.header(), header());
     let mut found = Vec::new();
-    reader.rows(|key, value| {
-        found.push((key.to_vec(), value.to_vec()));
-        Ok::<_, SnapshotError>(())
-    })?;
+    while let Some(rows) = reader.next_rows()? {
+        found.extend(rows.into_iter().map(|row| (row.key, row.value)));
+    }
+    assert_eq!(reader.losses(), losses());
     Ok(found)
 }
 

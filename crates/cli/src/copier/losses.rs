@@ -1,0 +1,223 @@
+//! What could not be copied: rebuilt from other rows where they tell, and named by host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+use wayleave_core::frontier::row::{Details, DueRow, HotRow, UrlRow, UrlStatus};
+use wayleave_core::ids::{HostId, ShardId};
+use wayleave_engine::rows::{Kind, due, hot, key as keys, log, url};
+use wayleave_engine::salvage::LeftOut;
+use wayleave_engine::snapshot_file::Loss;
+use wayleave_engine::{Key, Row};
+
+use super::damage::{Step, read};
+use super::source::{Source, after};
+
+/// Rows per read.
+const PAGE: usize = 1_000;
+/// At most this many rows of one gap are rebuilt, because they are sorted in memory.
+const REBUILT_MAX: usize = 500_000;
+/// At most this many hosts of one gap are named.
+const HOSTS_MAX: usize = 10_000;
+
+/// Rows that could not be read.
+#[derive(Debug)]
+pub struct Gap {
+    pub from: Key,
+    pub to: Key,
+    pub why: String,
+    /// Rows in it that other rows told.
+    pub rebuilt: usize,
+}
+
+/// All that could not be copied.
+#[derive(Debug, Default)]
+pub struct Losses {
+    pub gaps: Vec<Gap>,
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Rebuilds rows in a gap. A queued URL has two rows, and each tells the other: the entry in the queue has all that the URL's
+/// row says, and the row has all but the details of earlier visits.
+///
+/// # Errors
+/// If nothing can be read at all.
+pub fn rebuild(source: &mut dyn Source, from: &[u8], to: &[u8]) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (lost, other) in [(Kind::Url, Kind::Due), (Kind::Due, Kind::Url)] {
+        for (shard, first, last) in hosts_between(from, to, lost) {
+            let (mut at, end) = (host_key(shard, other, first), host_key(shard, other, last.saturating_add(1)));
+            while at < end && rows.len() < REBUILT_MAX {
+                match read(source, &at, PAGE)? {
+                    Step::Rows(found) => {
+                        at = found.last().map(|row| after(&row.key)).unwrap_or_default();
+                        let twins = found.iter().filter(|row| row.key < end).filter_map(twin);
+                        rows.extend(twins.filter(|row| from <= row.key.as_slice() && row.key.as_slice() < to));
+                    }
+                    Step::Gap { to, .. } => at = to,
+                    Step::End => break,
+                }
+            }
+        }
+    }
+    rows.sort_by(|a, b| a.key.cmp(&b.key));
+    rows.dedup_by(|a, b| a.key == b.key);
+    Ok(rows)
+}
+
+/// The other row of a queued URL.
+fn twin(row: &Row) -> Option<Row> {
+    if row.key.get(2) == Some(&(Kind::Due as u8)) {
+        let (queue, position, key) = due::parse_key(&row.key).ok()?;
+        let DueRow { created, whole, .. } = due::decode(&row.value).ok()?;
+        let twin = UrlRow { created, whole, status: UrlStatus::Queued(position) };
+        return Some(Row { key: url::key(queue, &key.0), value: url::encode(&twin) });
+    }
+    let (queue, key) = url::parse_key(&row.key).ok()?;
+    let UrlRow { created, whole, status } = url::decode(&row.value).ok()?;
+    let UrlStatus::Queued(position) = status else { return None };
+    let twin = DueRow { created, whole, details: Details::default() };
+    Some(Row { key: due::key(queue, position, &key.0), value: due::encode(&twin) })
+}
+
+/// Each shard with the first and last host number whose rows of a kind may be between two keys.
+fn hosts_between(from: &[u8], to: &[u8], kind: Kind) -> Vec<(ShardId, u64, u64)> {
+    let shard = |key: &[u8]| u16::from_be_bytes([key.first().copied().unwrap_or(0), key.get(1).copied().unwrap_or(0)]);
+    let number = |key: &[u8]| key.get(3..9).map(|bytes| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
+    let mut found = Vec::new();
+    for shard in shard(from)..=shard(to) {
+        let (first, end) = keys::range(ShardId(shard), kind, kind);
+        if from < end.as_slice() && first.as_slice() < to {
+            let begin = if from.starts_with(&first) { number(from).unwrap_or(0) } else { 0 };
+            let last = if to.starts_with(&first) { number(to).unwrap_or(0) } else { (1 << 48) - 2 };
+            found.push((ShardId(shard), begin, last));
+        }
+        if shard == u16::MAX {
+            break;
+        }
+    }
+    found
+}
+
+fn host_key(shard: ShardId, kind: Kind, number: u64) -> Key {
+    let mut key = keys::start(shard, kind, 6);
+    keys::push_host(&mut key, HostId::new(shard, number));
+    key
+}
+
+impl Losses {
+    /// The losses for people, by host. Names are read from the source again.
+    ///
+    /// # Errors
+    /// If nothing can be read at all.
+    pub fn named(self, source: &mut dyn Source) -> anyhow::Result<Vec<Loss>> {
+        if self.gaps.is_empty() && self.left_out.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names = if source.seeks() { host_names(source, &self)? } else { BTreeMap::new() };
+        let name = |id: HostId| names.get(&id).cloned().unwrap_or_else(|| format!("host {} (its row is lost)", id.0));
+        let mut losses = Vec::new();
+        for gap in self.gaps {
+            let mut hosts: BTreeSet<String> = BTreeSet::new();
+            for (shard, first, last) in gap.hosts() {
+                let between = names.range(HostId::new(shard, first)..=HostId::new(shard, last));
+                hosts.extend(between.take(HOSTS_MAX).map(|(_, name)| name.clone()));
+            }
+            let (kinds, rebuilt) = (kinds_between(&gap.from, &gap.to), gap.rebuilt);
+            let saved =
+                if rebuilt == 0 { String::new() } else { format!("; {rebuilt} of them were rebuilt from others") };
+            let what = format!("rows that cannot be read ({kinds}){saved}: {}", gap.why);
+            losses.push(Loss { what, hosts: hosts.into_iter().collect() });
+        }
+        for LeftOut { key, why } in self.left_out {
+            let hosts = host_of(&key).map(name).into_iter().collect();
+            losses.push(Loss { what: format!("{}: {why}", describe(&key)), hosts });
+        }
+        Ok(losses)
+    }
+
+    /// The hosts that may have lost rows: ranges of them, and single ones.
+    fn concerned(&self) -> (Vec<RangeInclusive<HostId>>, BTreeSet<HostId>) {
+        let ranges = self.gaps.iter().flat_map(|gap| gap.hosts());
+        let ranges = ranges.map(|(shard, first, last)| HostId::new(shard, first)..=HostId::new(shard, last)).collect();
+        (ranges, self.left_out.iter().filter_map(|left| host_of(&left.key)).collect())
+    }
+}
+
+impl Gap {
+    /// Each shard with the first and last number of the hosts whose URLs it may concern.
+    fn hosts(&self) -> impl Iterator<Item = (ShardId, u64, u64)> {
+        [Kind::Url, Kind::Due].into_iter().flat_map(|kind| hosts_between(&self.from, &self.to, kind))
+    }
+}
+
+/// The host that a row of a URL belongs to.
+fn host_of(key: &[u8]) -> Option<HostId> {
+    match keys::kind(key).ok()? {
+        Kind::Url => url::parse_key(key).ok().map(|(queue, _)| queue.host),
+        Kind::Due => due::parse_key(key).ok().map(|(queue, ..)| queue.host),
+        Kind::Host => hot::parse_host_key(key).ok(),
+        _ => None,
+    }
+}
+
+fn describe(key: &[u8]) -> String {
+    let shard = match key {
+        [0xff, 0xff, ..] => "outside the shards".to_owned(),
+        [high, low, ..] => format!("shard {}", u16::from_be_bytes([*high, *low])),
+        _ => "nowhere".to_owned(),
+    };
+    let kind = keys::kind(key).map_or_else(|_| "unknown".to_owned(), |kind| format!("{kind:?}").to_lowercase());
+    let rest: String =
+        key.get(keys::PREFIX_BYTES..).unwrap_or_default().iter().take(64).map(|b| format!("{b:02x}")).collect();
+    format!("{shard}, {kind} row {rest}")
+}
+
+/// Which kinds of rows may be between two keys.
+fn kinds_between(from: &[u8], to: &[u8]) -> String {
+    let kind = |key: &[u8]| keys::kind(key).map_or_else(|_| "…".to_owned(), |kind| format!("{kind:?}").to_lowercase());
+    let shard = |key: &[u8]| u16::from_be_bytes([key.first().copied().unwrap_or(0), key.get(1).copied().unwrap_or(0)]);
+    match (shard(from) == shard(to), kind(from) == kind(to)) {
+        (true, true) => format!("{} of shard {}", kind(from), shard(from)),
+        (true, false) => format!("{} to {} of shard {}", kind(from), kind(to), shard(from)),
+        (false, _) => format!("{} of shard {} to {} of shard {}", kind(from), shard(from), kind(to), shard(to)),
+    }
+}
+
+/// The names of the hosts that may have lost rows, as far as they can be read.
+fn host_names(source: &mut dyn Source, losses: &Losses) -> anyhow::Result<BTreeMap<HostId, String>> {
+    let mut names = BTreeMap::new();
+    let (ranges, single) = losses.concerned();
+    let mut note = |row: HotRow| {
+        if let HotRow::Host(host) = row
+            && (single.contains(&host.id) || ranges.iter().any(|range| range.contains(&host.id)))
+        {
+            names.insert(host.id, host.name.to_string());
+        }
+    };
+    for shard in (0..source.header().shards).map(ShardId) {
+        for kind in [Kind::Host, Kind::Log] {
+            let (mut from, to) = keys::range(shard, kind, kind);
+            while from < to {
+                match read(source, &from, PAGE)? {
+                    Step::Rows(rows) => {
+                        from = rows.last().map(|row| after(&row.key)).unwrap_or_default();
+                        for row in rows.iter().filter(|row| row.key < to) {
+                            match kind {
+                                Kind::Host => hot::decode(&row.key, Some(&row.value)).into_iter().for_each(&mut note),
+                                _ => log::decode(&row.value).into_iter().flatten().for_each(|change| {
+                                    if let log::Change::Row(row) = change {
+                                        note(row);
+                                    }
+                                }),
+                            }
+                        }
+                    }
+                    Step::Gap { to, .. } => from = to,
+                    Step::End => break,
+                }
+            }
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,18 @@
+//! The one copier of rows: `copy`, `restore`, `salvage` and snapshots are each a source, a sink and a way to read.
+//!
+//! A source gives the rows of a store at one moment in key order; a sink takes them in that order, and what it makes appears
+//! as a whole or not at all. In between, rows change as `wayleave_engine::transplant` says, because the result is another
+//! store, and damage is either an error or a gap that is named. Nothing here knows what a row means.
+
+mod damage;
+mod losses;
+mod place;
+mod progress;
+mod run;
+mod sink;
+mod source;
+
+pub use place::{Place, read_place};
+pub use progress::Progress;
+pub use run::{Copied, Damage, copy, write_snapshot};
+pub use source::{DatabaseSource, FileSource, Source};

@@ -1,0 +1,186 @@
+//! Copying: from a source to a sink, row by row.
+
+use std::io::Write;
+
+use anyhow::Context;
+use wayleave_engine::rows::{Kind, key as keys};
+use wayleave_engine::salvage::{LeftOut, Salvage};
+use wayleave_engine::snapshot_file::{Loss, SnapshotCounts, SnapshotWriter};
+use wayleave_engine::transplant::Transplant;
+use wayleave_engine::{Key, Row};
+
+use super::damage::{Step, read};
+use super::losses::{Gap, Losses, rebuild};
+use super::progress::Progress;
+use super::sink::Sink;
+use super::source::{Source, after};
+
+/// Rows per read, at most.
+const PAGE_ROWS: usize = 4_000;
+/// A page of more bytes is followed by a smaller one.
+const PAGE_BYTES: usize = 4 << 20;
+
+/// What happens to rows that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// The copy fails.
+    Refused,
+    /// They are left out and named.
+    Skipped,
+}
+
+/// What was copied.
+#[derive(Debug)]
+pub struct Copied {
+    /// Rows, without those that an interrupted copy had copied before.
+    pub rows: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+    /// Pools among them, which are paused.
+    pub pools: u64,
+    /// What is missing.
+    pub losses: Vec<Loss>,
+}
+
+/// Makes another store of all rows of a source.
+///
+/// # Errors
+/// If rows cannot be read, and damage is refused; or the sink fails.
+pub fn copy(
+    source: &mut dyn Source,
+    mut sink: Box<dyn Sink>,
+    damage: Damage,
+    mut progress: Progress,
+) -> anyhow::Result<Copied> {
+    let begin = sink.after().cloned();
+    let mut transplant = Transplant::new(source.header().shards, begin.clone());
+    let mut pools = 0;
+    let mut losses = each_page(source, begin.as_ref(), damage, |rows, losses| {
+        pools += rows.iter().filter(|row| row.key.get(2) == Some(&(Kind::Pool as u8))).count() as u64;
+        let mut out = Vec::with_capacity(rows.len());
+        for row in rows {
+            let key = row.key.clone();
+            match transplant.take(row, |row| out.push(row)) {
+                Ok(()) => {}
+                Err(why) if damage == Damage::Skipped => {
+                    losses.push(LeftOut { key, why: why.to_string() });
+                }
+                Err(why) => return Err(why).with_context(|| unreadable(&key)),
+            }
+        }
+        let (count, bytes) = (out.len() as u64, out.iter().map(|row| (row.key.len() + row.value.len()) as u64).sum());
+        if !out.is_empty() {
+            sink.write(out)?;
+        }
+        progress.add(count, bytes);
+        Ok(())
+    })?;
+    let mut rest = Vec::new();
+    transplant.finish(|row| rest.push(row));
+    if !rest.is_empty() {
+        sink.write(rest)?;
+    }
+    sink.finish()?;
+    losses.extend(source.losses().iter().cloned());
+    let (rows, bytes) = progress.counts();
+    Ok(Copied { rows, bytes, pools, losses })
+}
+
+/// Writes all rows of a source into a snapshot file. If that fails because of the source, the file says so.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_snapshot(source: &mut dyn Source, out: impl Write, damage: Damage) -> std::io::Result<SnapshotCounts> {
+    let mut writer = SnapshotWriter::begin(out, source.header())?;
+    let mut broken = None;
+    let read = each_page(source, None, damage, |rows, _| {
+        let written = rows.iter().try_for_each(|row| writer.row(&row.key, &row.value));
+        written.map_err(|error| {
+            broken = Some(error);
+            anyhow::anyhow!("the file cannot be written")
+        })
+    });
+    match (read, broken) {
+        (_, Some(error)) => Err(error),
+        (Ok(losses), None) => writer.finish(&losses),
+        (Err(error), None) => {
+            let why = format!("{error:#}");
+            tracing::warn!(%why, "a snapshot failed");
+            writer.fail(&why)
+        }
+    }
+}
+
+fn unreadable(key: &[u8]) -> String {
+    let kind = keys::kind(key).map_or_else(|_| "unknown".to_owned(), |kind| format!("{kind:?}"));
+    format!("a row of kind {kind} cannot be read: `wayleave salvage` makes a store of all the others")
+}
+
+/// Reads all rows after one, page by page. Gaps are filled as far as other rows tell what was there.
+fn each_page(
+    source: &mut dyn Source,
+    begin: Option<&Key>,
+    damage: Damage,
+    mut take: impl FnMut(Vec<Row>, &mut Vec<LeftOut>) -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<Loss>> {
+    let mut from = begin.map(|last| after(last)).unwrap_or_default();
+    let mut limit = PAGE_ROWS;
+    let mut losses = Losses::default();
+    let mut salvage = match damage {
+        Damage::Refused => None,
+        Damage::Skipped => Some(Salvage::new(&index_servers(source)?)),
+    };
+    let shards = source.header().shards;
+    loop {
+        let step = match damage {
+            Damage::Refused => match source.page(&from, limit)? {
+                rows if rows.is_empty() => Step::End,
+                rows => Step::Rows(rows),
+            },
+            Damage::Skipped => read(source, &from, limit)?,
+        };
+        let mut rows = match step {
+            Step::Rows(rows) => {
+                from = rows.last().map(|row| after(&row.key)).unwrap_or_default();
+                let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
+                limit = if bytes > PAGE_BYTES { (limit / 2).max(16) } else { (limit * 2).min(PAGE_ROWS) };
+                rows
+            }
+            Step::Gap { from: start, to, why } => {
+                let mut rows = rebuild(source, &start, &to)?;
+                let rebuilt = rows.len();
+                rows.extend(Salvage::fill(&start, &to, shards));
+                rows.sort_by(|a, b| a.key.cmp(&b.key));
+                losses.gaps.push(Gap { from: start, to: to.clone(), why, rebuilt });
+                from = to;
+                rows
+            }
+            Step::End => break,
+        };
+        if let Some(salvage) = &mut salvage {
+            let left_out = &mut losses.left_out;
+            rows = rows.into_iter().filter_map(|row| salvage.take(row, left_out)).collect();
+        }
+        take(rows, &mut losses.left_out)?;
+    }
+    losses.named(source)
+}
+
+/// The rows of index servers that can be read.
+fn index_servers(source: &mut dyn Source) -> anyhow::Result<Vec<Row>> {
+    let (mut from, to) = keys::range(wayleave_core::ids::ShardId(0), Kind::IndexServer, Kind::IndexServer);
+    let mut servers = Vec::new();
+    loop {
+        match read(source, &from, 100)? {
+            Step::Rows(rows) => {
+                from = rows.last().map(|row| after(&row.key)).unwrap_or_default();
+                servers.extend(rows.into_iter().filter(|row| row.key < to));
+            }
+            Step::Gap { to: end, .. } => from = end,
+            Step::End => return Ok(servers),
+        }
+        if from >= to {
+            return Ok(servers);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Fills a new store with sorted rows, for copies, restored snapshots and salvaged stores.
+//!
+//! While the table `wayleave_loading` exists, no node opens the store. It is created first and dropped last, and names what
+//! is being loaded. Rows are committed page by page in key order, so an interrupted load of the same rows goes on after the
+//! greatest key; a load of other rows begins anew.
+
+use tokio_postgres::{Client, Error, Statement};
+use wayleave_core::ids::ShardId;
+use wayleave_engine::snapshot_file::SnapshotHeader;
+use wayleave_engine::{Key, Row};
+
+use crate::link;
+use crate::open_error::OpenError;
+use crate::schema;
+use crate::target::Target;
+use crate::trouble::Trouble;
+
+/// Commits of pages need not be durable one by one: the last one is, and all before it with it.
+const SESSION: &str = "SET synchronous_commit = off; SET statement_timeout = 0";
+const MARK: &str = "CREATE TABLE wayleave_loading (what text PRIMARY KEY)";
+const PUT: &str =
+    "INSERT INTO wayleave_rows (key, value) SELECT k, v FROM unnest($1::bytea[], $2::bytea[]) AS w (k, v)";
+const FENCES: &str = "INSERT INTO wayleave_fences (shard, epoch, seq, at) \
+    SELECT s, e, n, $4::int8 FROM unnest($1::int4[], $2::int8[], $3::int8[]) AS w (s, e, n)";
+
+/// A store that is being filled.
+pub struct BulkLoad {
+    client: Client,
+    target: Target,
+    put: Statement,
+    header: SnapshotHeader,
+    after: Option<Key>,
+}
+
+impl BulkLoad {
+    /// Begins to fill the store in a database. `what` identifies the rows: an interrupted load of the same ones goes on.
+    ///
+    /// # Errors
+    /// If the database has a store, or cannot be used.
+    pub async fn create(url: &str, header: &SnapshotHeader, what: &str) -> Result<Self, OpenError> {
+        let target = Target::parse(url)?;
+        let client = link::bare(&target).await.map_err(|trouble| OpenError::sort(&target, &trouble))?;
+        let begun = begin(&client, &target, header, what).await;
+        let after = begun.map_err(|error| OpenError::sort(&target, &Trouble::Said(error)))??;
+        let put = client.prepare(PUT).await.map_err(|error| OpenError::sort(&target, &Trouble::Said(error)))?;
+        Ok(Self { client, target, put, header: header.clone(), after })
+    }
+
+    /// The last row that an interrupted load has left.
+    #[must_use]
+    pub const fn after(&self) -> Option<&Key> {
+        self.after.as_ref()
+    }
+
+    /// Adds rows, each with a greater key than the one before.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn write(&mut self, rows: &[Row]) -> Result<(), OpenError> {
+        let (keys, values): (Vec<&[u8]>, Vec<&[u8]>) = rows.iter().map(|row| (&*row.key, &*row.value)).unzip();
+        let put = self.client.execute(&self.put, &[&keys, &values]).await;
+        put.map(drop).map_err(|error| OpenError::sort(&self.target, &Trouble::Said(error)))
+    }
+
+    /// Completes the store: from now on nodes can open it.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub async fn finish(self) -> Result<(), OpenError> {
+        let finish = async {
+            self.client.batch_execute("BEGIN; SET LOCAL synchronous_commit = on").await?;
+            let at = self.header.at.0.cast_signed();
+            // The shard -1 has the nodes' notes about time: no clock starts behind the original's.
+            let mut fences: Vec<(i32, i64, i64)> = vec![(-1, 0, 0)];
+            fences.extend(self.header.fences.iter().map(|(ShardId(shard), fence)| {
+                (i32::from(*shard), fence.epoch.0.cast_signed(), fence.seq.cast_signed())
+            }));
+            let shards: Vec<i32> = fences.iter().map(|fence| fence.0).collect();
+            let epochs: Vec<i64> = fences.iter().map(|fence| fence.1).collect();
+            let numbers: Vec<i64> = fences.iter().map(|fence| fence.2).collect();
+            self.client.execute(FENCES, &[&shards, &epochs, &numbers, &at]).await?;
+            self.client.batch_execute("DROP TABLE wayleave_loading; COMMIT").await?;
+            // The planner has seen the table empty.
+            self.client.batch_execute("ANALYZE wayleave_rows").await
+        };
+        finish.await.map_err(|error| OpenError::sort(&self.target, &Trouble::Said(error)))
+    }
+}
+
+async fn begin(
+    client: &Client,
+    target: &Target,
+    header: &SnapshotHeader,
+    what: &str,
+) -> Result<Result<Option<Key>, OpenError>, Error> {
+    client.batch_execute(SESSION).await?;
+    let exists = "SELECT count(*) FROM information_schema.tables WHERE table_schema = ANY (current_schemas(false)) \
+        AND table_name = $1";
+    let exists = async |table: &str| -> Result<bool, Error> {
+        Ok(client.query_one(exists, &[&table]).await?.try_get::<_, i64>(0)? > 0)
+    };
+    if exists("wayleave_loading").await? {
+        let before = client.query_opt("SELECT what FROM wayleave_loading", &[]).await?;
+        let before = before.map(|row| row.try_get::<_, String>(0)).transpose()?;
+        if before.as_deref() == Some(what) && exists("wayleave_rows").await? {
+            let last = client.query_opt("SELECT key FROM wayleave_rows ORDER BY key DESC LIMIT 1", &[]).await?;
+            return last.map(|row| row.try_get(0)).transpose().map(Ok);
+        }
+        // The remains of another load.
+        let drop = "DROP TABLE IF EXISTS wayleave_rows, wayleave_fences, wayleave_format";
+        client.batch_execute(drop).await?;
+        client.batch_execute("DELETE FROM wayleave_loading").await?;
+    } else {
+        if exists("wayleave_format").await? {
+            return Ok(Err(OpenError::NotEmpty { place: target.to_string() }));
+        }
+        client.batch_execute(MARK).await?;
+        // A node that creates its store meanwhile either sees the mark, or is seen here.
+        if exists("wayleave_format").await? {
+            client.batch_execute("DROP TABLE wayleave_loading").await?;
+            return Ok(Err(OpenError::NotEmpty { place: target.to_string() }));
+        }
+    }
+    client.execute("INSERT INTO wayleave_loading (what) VALUES ($1)", &[&what]).await?;
+    schema::create(client, header.shards).await?;
+    Ok(Ok(None))
+}

@@ -1,0 +1,174 @@
+//! Which rows of a damaged store make a store that opens.
+//!
+//! Rows arrive in key order, with the gaps where nothing could be read. A row that does not decode, or that refers to one that
+//! is lost, would keep its whole shard from opening: it is left out and named. This module reads nothing itself.
+
+use std::collections::{BTreeMap, HashSet};
+
+use wayleave_core::codec::Damaged;
+use wayleave_core::fleet::RowNo;
+use wayleave_core::frontier::row::{HotRow, ShardRow};
+use wayleave_core::ids::{ChunkId, HostId, ShardId};
+use wayleave_core::names::{MachineId, PoolName};
+use wayleave_core::placement::PlacementState;
+
+use crate::rows::{
+    Kind, bulk_job, chunk, cluster, due, hold, hot, job, join, key as keys, lease, log, machine, match_row, node,
+    page_ledger, placement, pool, pool_owner, role, seat, standby, url, worker,
+};
+use crate::{Key, Row};
+
+/// A shard whose row is lost counts on from here: far above every number that it can have given out.
+const COUNTERS_LOST: ShardRow =
+    ShardRow { next_host: 1 << 40, next_group: 1 << 40, next_crawl: 1 << 24, default_delay: None, active: true };
+
+/// Checks that a row decodes.
+///
+/// # Errors
+/// If it does not.
+pub fn check(row: &Row) -> Result<(), Damaged> {
+    let Row { key, value } = row;
+    match keys::kind(key)? {
+        Kind::Fence => {}
+        Kind::Shard | Kind::Crawl | Kind::Alias | Kind::Host | Kind::Member => drop(hot::decode(key, Some(value))?),
+        Kind::Url => drop((url::parse_key(key)?, url::decode(value)?)),
+        Kind::Due => drop((due::parse_key(key)?, due::decode(value)?)),
+        Kind::Hold => drop(hold::parse_key(key)?),
+        Kind::Lease => drop(lease::decode(value)?),
+        Kind::Log => drop((log::parse_key(key)?, log::decode(value)?)),
+        Kind::Job => drop(job::parse_key(key)?),
+        Kind::Role if *key == role::origin_key() => _ = role::decode_origin(value)?,
+        Kind::Role => drop((role::parse_key(key)?, role::decode(value)?)),
+        Kind::Standby => drop((standby::parse_key(key)?, standby::decode(value)?)),
+        Kind::Node => drop(node::decode(value)?),
+        Kind::Seat => _ = (seat::parse_key(key)?, seat::decode(value)?),
+        Kind::Cluster => drop(cluster::decode(value)?),
+        Kind::BulkJob => drop(bulk_job::decode(value)?),
+        Kind::PageLedger => drop((page_ledger::parse_key(key)?, page_ledger::decode(value)?)),
+        Kind::Join => _ = join::decode(value)?,
+        Kind::Chunk | Kind::RestingChunk => drop(chunk::decode(value)?),
+        Kind::Pipeline => _ = chunk::decode_pipeline(value)?,
+        Kind::Machine => drop((machine::parse_key(key)?, machine::decode(value)?)),
+        Kind::BuiltChunk => drop(placement::decode_chunk(key, value)?),
+        Kind::Copy => drop(placement::decode_copy(key, value)?),
+        Kind::IndexServer => drop(placement::decode_server(key, value)?),
+        Kind::MapLedger => _ = placement::decode_ledger(value)?,
+        Kind::ReturnedChunk => drop(placement::decode_return(key, value)?),
+        Kind::Pool => drop(pool::decode(key, value)?),
+        Kind::Worker => drop((worker::parse_key(key)?, worker::decode(value)?)),
+        Kind::Match => drop((match_row::parse_key(key)?, match_row::decode(value)?)),
+        Kind::PoolOwner => drop(pool_owner::decode(value)?),
+    }
+    Ok(())
+}
+
+/// A row that is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its key.
+    pub key: Key,
+    /// Why.
+    pub why: String,
+}
+
+/// The rows of a damaged store, on their way into a new one.
+#[derive(Debug, Default)]
+pub struct Salvage {
+    shard: Option<ShardId>,
+    /// Hosts of the present shard.
+    hosts: HashSet<HostId>,
+    /// Pools of the present shard.
+    pools: HashSet<PoolName>,
+    /// Built chunks, as placement knows them.
+    chunks: HashSet<ChunkId>,
+    /// Index servers and their rows.
+    servers: BTreeMap<MachineId, RowNo>,
+}
+
+impl Salvage {
+    /// For a store with these readable rows of index servers: they come after the copies that refer to them.
+    #[must_use]
+    pub fn new(servers: &[Row]) -> Self {
+        let servers = servers.iter().filter_map(|row| placement::decode_server(&row.key, &row.value).ok());
+        Self { servers: servers.map(|(server, row)| (server, row.row)).collect(), ..Self::default() }
+    }
+
+    /// Takes the next row; `None` if it is left out, with the reason in `left_out`.
+    pub fn take(&mut self, row: Row, left_out: &mut Vec<LeftOut>) -> Option<Row> {
+        let why = match check(&row).and_then(|()| self.refers(&row)) {
+            Ok(None) => return self.without_lost_hosts(row, left_out),
+            Ok(Some(why)) => why,
+            Err(Damaged(why)) => why.to_owned(),
+        };
+        left_out.push(LeftOut { key: row.key, why });
+        None
+    }
+
+    /// Rows that must be there although they are in a gap, which ends before `to`.
+    #[must_use]
+    pub fn fill(from: &[u8], to: &[u8], shards: u16) -> Vec<Row> {
+        let rows = (0..shards).map(|shard| hot::encode(ShardId(shard), &HotRow::Shard(COUNTERS_LOST)));
+        let rows = rows.filter(|row| from <= row.key.as_slice() && row.key.as_slice() < to);
+        rows.filter_map(|row| Some(Row { key: row.key, value: row.value? })).collect()
+    }
+
+    /// Why a row refers to one that is lost, if it does; notes what later rows may refer to.
+    fn refers(&mut self, row: &Row) -> Result<Option<String>, Damaged> {
+        let (shard, _) = keys::Parts(&row.key).prefix()?;
+        if self.shard != Some(shard) {
+            self.shard = Some(shard);
+            self.hosts.clear();
+            self.pools.clear();
+        }
+        let no_pool = |pool: &PoolName| format!("pool '{pool}' is lost");
+        Ok(match keys::kind(&row.key)? {
+            Kind::Host => {
+                self.hosts.insert(hot::parse_host_key(&row.key)?);
+                None
+            }
+            Kind::Pool => {
+                self.pools.insert(pool::parse_key(&row.key)?);
+                None
+            }
+            Kind::Worker => {
+                let (pool, _) = worker::parse_key(&row.key)?;
+                (!self.pools.contains(&pool)).then(|| no_pool(&pool))
+            }
+            Kind::Match => {
+                let (pool, _) = match_row::parse_key(&row.key)?;
+                (!self.pools.contains(&pool)).then(|| no_pool(&pool))
+            }
+            Kind::BuiltChunk => {
+                self.chunks.insert(placement::decode_chunk(&row.key, &row.value)?.0);
+                None
+            }
+            Kind::Copy => {
+                let (id, server, copy) = placement::decode_copy(&row.key, &row.value)?;
+                let of_chunk = copy.state == PlacementState::Draining || self.chunks.contains(&id);
+                match self.servers.get(&server) {
+                    Some(row) if *row == copy.row && of_chunk => None,
+                    Some(row) if *row == copy.row => Some(format!("built chunk {} is lost", id.0)),
+                    _ => Some(format!("index server '{server}' is lost")),
+                }
+            }
+            _ => None,
+        })
+    }
+
+    /// Drops changes of hosts that are lost from a row of the log.
+    fn without_lost_hosts(&mut self, row: Row, left_out: &mut Vec<LeftOut>) -> Option<Row> {
+        if row.key.get(2) != Some(&(Kind::Log as u8)) {
+            return Some(row);
+        }
+        let mut lost = Vec::new();
+        // It was decoded before.
+        let value = log::retain_known(&row.value, &mut self.hosts, &mut lost).ok()?;
+        let why = |host: HostId| format!("changes of host {}, whose row is lost", host.0);
+        left_out.extend(lost.into_iter().map(|host| LeftOut { key: row.key.clone(), why: why(host) }));
+        Some(Row { key: row.key, value })
+    }
+}
+
+#[cfg(test)]
+#[path = "salvage_tests.rs"]
+mod tests;

@@ -1,0 +1,162 @@
+//! What changes in the rows of a store that is copied, restored or salvaged: the result is another store.
+//!
+//! The original may go on, or may have gone on since a snapshot was taken. So what it may have granted meanwhile must not be
+//! granted again: numbers that others know (epochs, chunk ids, the version of the map) are raised well above, and roles notice
+//! the change of store. What concerns the nodes of the original is dropped, and pools are paused, because their workers belong
+//! to the original until an operator says otherwise.
+//!
+//! Hosts, aliases and crawls keep their numbers, which are known inside one store only.
+
+use std::collections::VecDeque;
+
+use wayleave_core::codec::Damaged;
+use wayleave_core::ids::{Epoch, ShardId};
+use wayleave_core::pipeline::row::{PipelineRow, Write as PipelineWrite};
+use wayleave_core::placement::{LedgerRow, Write as PlacementWrite};
+
+use crate::fences::FenceState;
+use crate::rows::{Kind, chunk, key as keys, placement, pool, role};
+use crate::{Key, Row, Write};
+
+/// How far numbers are raised that the original may have granted since.
+const SKIPPED: u64 = 1 << 24;
+
+/// The incarnation that copied roles name. No store has it, so every role notices the change of store when it is next used:
+/// its epochs are raised, and nothing is granted for one time to live.
+const NO_STORE: u64 = u64::MAX;
+
+/// The shard of fleet and placement.
+const CONTROL_SHARD: ShardId = ShardId(0);
+
+/// The fence of a shard in the new store. Epochs are raised; commits go on counting, because rows are named after them.
+#[must_use]
+pub const fn fence_in_new_store(fence: FenceState) -> FenceState {
+    FenceState { epoch: Epoch(fence.epoch.0.saturating_add(SKIPPED)), seq: fence.seq }
+}
+
+/// The row in the new store; `None` if it is not part of it.
+///
+/// # Errors
+/// If the row is one that must be changed, and does not decode.
+pub fn as_new_store(row: Row) -> Result<Option<Row>, Damaged> {
+    let Row { key, value } = row;
+    let kind = keys::kind(&key)?;
+    let value = match kind {
+        // The engine's own, what nodes say of themselves, and what they agree on. The pages that a crawl may still use are
+        // granted anew, by what its hosts have used.
+        Kind::Fence | Kind::Node | Kind::Seat | Kind::Cluster | Kind::Join | Kind::PageLedger => return Ok(None),
+        Kind::Role if key == role::origin_key() => {
+            let mut origin = role::decode_origin(&value)?;
+            origin.incarnation = NO_STORE;
+            role::encode_origin(&origin)
+        }
+        Kind::Role => {
+            let mut role = role::decode(&value)?;
+            role.incarnation = NO_STORE;
+            role::encode(&role)
+        }
+        Kind::Pipeline => return Ok(Some(raised_pipeline(&key, chunk::decode_pipeline(&value)?)?)),
+        Kind::MapLedger => return Ok(Some(raised_ledger(placement::decode_ledger(&value)?))),
+        Kind::Pool => {
+            let mut row = pool::decode(&key, &value)?;
+            row.paused = true;
+            pool::encode(&row)
+        }
+        Kind::Shard
+        | Kind::Crawl
+        | Kind::Alias
+        | Kind::Host
+        | Kind::Member
+        | Kind::Url
+        | Kind::Due
+        | Kind::Hold
+        | Kind::Lease
+        | Kind::Log
+        | Kind::Job
+        | Kind::Standby
+        | Kind::BulkJob
+        | Kind::Chunk
+        | Kind::RestingChunk
+        | Kind::Machine
+        | Kind::BuiltChunk
+        | Kind::Copy
+        | Kind::IndexServer
+        | Kind::ReturnedChunk
+        | Kind::Worker
+        | Kind::Match
+        | Kind::PoolOwner => value,
+    };
+    Ok(Some(Row { key, value }))
+}
+
+fn raised_pipeline(key: &[u8], row: PipelineRow) -> Result<Row, Damaged> {
+    let (shard, _) = keys::Parts(key).prefix()?;
+    let row = PipelineRow { next_chunk: row.next_chunk.saturating_add(SKIPPED), ..row };
+    let written = chunk::encode_write(shard, &PipelineWrite::Pipeline(row)).pop();
+    written.and_then(stored).ok_or(Damaged("a pipeline has no row"))
+}
+
+fn raised_ledger(row: LedgerRow) -> Row {
+    let row = LedgerRow { version: row.version.saturating_add(SKIPPED), ..row };
+    let Write { key, value } = placement::encode_write(CONTROL_SHARD, &PlacementWrite::Ledger(row));
+    Row { key, value: value.unwrap_or_default() }
+}
+
+fn stored(write: Write) -> Option<Row> {
+    Some(Row { key: write.key, value: write.value? })
+}
+
+/// The rows of a store in key order, on their way into another one.
+///
+/// It adds the rows from which numbers are counted that the original has not begun to count: it may have begun since.
+#[derive(Debug)]
+pub struct Transplant {
+    /// Rows that the new store has in any case, in key order.
+    needed: VecDeque<Row>,
+    /// Rows up to this one are in the new store already.
+    after: Option<Key>,
+}
+
+impl Transplant {
+    /// For a store of so many shards. With `after`, an interrupted copy goes on after that row.
+    #[must_use]
+    pub fn new(shards: u16, after: Option<Key>) -> Self {
+        let mut needed: Vec<Row> = (0..shards)
+            .filter_map(|shard| raised_pipeline(&chunk::pipeline_key(ShardId(shard)), PipelineRow::default()).ok())
+            .collect();
+        needed.push(raised_ledger(LedgerRow::default()));
+        needed.sort_by(|a, b| a.key.cmp(&b.key));
+        Self { needed: needed.into(), after }
+    }
+
+    /// Takes the next row, and passes on what the new store has up to it.
+    ///
+    /// # Errors
+    /// If the row must be changed, and does not decode. Nothing of it is passed on.
+    pub fn take(&mut self, row: Row, mut to: impl FnMut(Row)) -> Result<(), Damaged> {
+        while let Some(needed) = self.needed.pop_front_if(|needed| needed.key <= row.key) {
+            if needed.key < row.key && self.is_new(&needed.key) {
+                to(needed);
+            }
+        }
+        if let Some(row) = as_new_store(row)?.filter(|row| self.is_new(&row.key)) {
+            to(row);
+        }
+        Ok(())
+    }
+
+    /// Passes on what the new store has after the last row.
+    pub fn finish(self, to: impl FnMut(Row)) {
+        let Self { needed, after } = self;
+        let new = |row: &Row| after.as_ref().is_none_or(|after| row.key > *after);
+        needed.into_iter().filter(new).for_each(to);
+    }
+
+    fn is_new(&self, key: &Key) -> bool {
+        self.after.as_ref().is_none_or(|after| key > after)
+    }
+}
+
+#[cfg(test)]
+#[path = "transplant_tests.rs"]
+mod tests;
