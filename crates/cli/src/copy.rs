@@ -114,12 +114,7 @@ pub fn runtime() -> anyhow::Result<Runtime> {
 ///
 /// # Errors
 /// If it cannot be read or written.
-pub fn into_place(
-    source: &mut dyn Source,
-    to: &Place,
-    damage: Damage,
-    runtime: &Handle,
-) -> anyhow::Result<Made> {
+pub fn into_place(source: &mut dyn Source, to: &Place, damage: Damage, runtime: &Handle) -> anyhow::Result<Made> {
     let (shards, at) = (source.header().shards, source.header().at);
     let sink = to.sink(source.header(), runtime)?;
     if sink.after().is_some() {
@@ -150,7 +145,8 @@ impl Made {
         let Copied { rows, bytes, pools, losses } = &self.copied;
         let (shards, at) = (self.shards, wayleave_api::Timestamp(self.at));
         if json {
-            let lost: Vec<_> = losses.iter().map(|loss| serde_json::json!({"what": loss.what, "hosts": loss.hosts})).collect();
+            let lost: Vec<_> =
+                losses.iter().map(|loss| serde_json::json!({"what": loss.what, "hosts": loss.hosts})).collect();
             let made = serde_json::json!({
                 "path": path, "at": at, "shards": shards, "rows": rows, "bytes": bytes, "pools_paused": pools, "lost": lost
             });

@@ -12,10 +12,7 @@ impl Client {
     ///
     /// # Errors
     /// If the store does not support it, or the server cannot answer.
-    pub async fn snapshot(
-        &self,
-        partial: bool,
-    ) -> Result<impl Stream<Item = Result<Bytes, Error>> + use<>, Error> {
+    pub async fn snapshot(&self, partial: bool) -> Result<impl Stream<Item = Result<Bytes, Error>> + use<>, Error> {
         let here = self.here();
         let query = GetSnapshotQuery { partial: partial.then_some(true) };
         let request = self.http.get(here.place(&self.url(&["snapshot"]))).query(&query);

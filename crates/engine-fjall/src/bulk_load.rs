@@ -117,7 +117,8 @@ impl BulkLoad {
 
     fn join(&mut self) -> Result<(), LoadError> {
         self.rows = None;
-        let ended = || OpenError::Damaged { path: self.path.clone(), what: "it could not be filled, see the log".into() };
+        let ended =
+            || OpenError::Damaged { path: self.path.clone(), what: "it could not be filled, see the log".into() };
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(filled)) => Ok(filled?),
             _ => Err(ended().into()),

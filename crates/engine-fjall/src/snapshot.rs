@@ -62,7 +62,8 @@ impl Snapshot {
     /// # Errors
     /// [`Error::Corrupt`] if a row cannot be read.
     pub fn page(&self, from: &[u8], limit: usize) -> Result<Vec<Row>, Error> {
-        let rows = self.tables.range(from, &END).filter(|row| !matches!(row, Ok((key, _)) if fence_row::is_own_key(key)));
+        let rows =
+            self.tables.range(from, &END).filter(|row| !matches!(row, Ok((key, _)) if fence_row::is_own_key(key)));
         rows.take(limit).map(|row| row.map(|(key, value)| Row { key, value })).collect()
     }
 }

@@ -18,7 +18,8 @@ use crate::trouble::Trouble;
 /// Commits of pages need not be durable one by one: the last one is, and all before it with it.
 const SESSION: &str = "SET synchronous_commit = off; SET statement_timeout = 0";
 const MARK: &str = "CREATE TABLE wayleave_loading (what text PRIMARY KEY)";
-const PUT: &str = "INSERT INTO wayleave_rows (key, value) SELECT k, v FROM unnest($1::bytea[], $2::bytea[]) AS w (k, v)";
+const PUT: &str =
+    "INSERT INTO wayleave_rows (key, value) SELECT k, v FROM unnest($1::bytea[], $2::bytea[]) AS w (k, v)";
 const FENCES: &str = "INSERT INTO wayleave_fences (shard, epoch, seq, at) \
     SELECT s, e, n, $4::int8 FROM unnest($1::int4[], $2::int8[], $3::int8[]) AS w (s, e, n)";
 

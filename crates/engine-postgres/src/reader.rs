@@ -72,17 +72,15 @@ impl Reader {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = self.client.query(&self.page, &[&from, &limit]).await;
         let rows = rows.map_err(|error| Trouble::Said(error).unchanged())?;
-        let row = |row: &tokio_postgres::Row| Some(Row { key: row.try_get::<_, Key>(0).ok()?, value: row.try_get(1).ok()? });
+        let row =
+            |row: &tokio_postgres::Row| Some(Row { key: row.try_get::<_, Key>(0).ok()?, value: row.try_get(1).ok()? });
         let rows: Option<Vec<Row>> = rows.iter().map(row).collect();
         rows.ok_or_else(|| Error::Corrupt("the database returned rows of another shape".into()))
     }
 }
 
 /// The fences, and the latest time that one of them names.
-async fn read_fences(
-    client: &Client,
-    at: &mut Time,
-) -> Result<BTreeMap<ShardId, FenceState>, tokio_postgres::Error> {
+async fn read_fences(client: &Client, at: &mut Time) -> Result<BTreeMap<ShardId, FenceState>, tokio_postgres::Error> {
     let mut fences = BTreeMap::new();
     for row in client.query(FENCES, &[]).await? {
         let (shard, epoch, seq, last): (i32, i64, i64, i64) =

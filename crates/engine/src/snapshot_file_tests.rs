@@ -17,7 +17,8 @@ fn header() -> SnapshotHeader {
 }
 
 fn losses() -> Vec<Loss> {
-    let loss = |what: &str, hosts: &[&str]| Loss { what: what.into(), hosts: hosts.iter().map(|h| (*h).into()).collect() };
+    let loss =
+        |what: &str, hosts: &[&str]| Loss { what: what.into(), hosts: hosts.iter().map(|h| (*h).into()).collect() };
     vec![loss("URLs", &["a.example", "b.example"]), loss("a role", &[])]
 }
 

@@ -116,7 +116,8 @@ fn transplant(rows: &[Row], after: Option<Key>) -> Vec<Row> {
 /// The original may have begun its first chunk since the snapshot.
 #[test]
 fn numbers_that_were_not_counted_yet_are_raised_too_and_rows_stay_in_order() {
-    let pipeline = stored(chunk::encode_write(SHARD, &PipelineWrite::Pipeline(PipelineRow::default())).remove(0)).unwrap();
+    let pipeline =
+        stored(chunk::encode_write(SHARD, &PipelineWrite::Pipeline(PipelineRow::default())).remove(0)).unwrap();
     let rows = vec![
         row(of_kind(ShardId(0), Kind::Shard), vec![1]),
         row(of_kind(ShardId(1), Kind::Log), vec![2]),

@@ -66,8 +66,15 @@ fn salvage(bad: &[(usize, usize)]) -> (Vec<Key>, Vec<(Key, Key)>, usize) {
 fn everything_but_the_damage_is_read_wherever_it_is() {
     let all = salvage(&[]).0;
     assert_eq!(all.len(), 1_000);
-    for bad in [&[(0, 0)][..], &[(999, 999)], &[(0, 999)], &[(17, 17)], &[(298, 305)], &[(5, 640)], &[(3, 8), (40, 41), (900, 999)]]
-    {
+    for bad in [
+        &[(0, 0)][..],
+        &[(999, 999)],
+        &[(0, 999)],
+        &[(17, 17)],
+        &[(298, 305)],
+        &[(5, 640)],
+        &[(3, 8), (40, 41), (900, 999)],
+    ] {
         let (found, gaps, reads) = salvage(bad);
         let damaged = |n: &usize| bad.iter().any(|(first, last)| (first..=last).contains(&n));
         let expected: Vec<Key> = (0..1_000).filter(|n| !damaged(n)).map(|n| all[n].clone()).collect();

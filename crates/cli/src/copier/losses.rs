@@ -99,7 +99,8 @@ fn hosts_between(from: &[u8], to: &[u8], kind: Kind) -> Vec<(ShardId, u64, u64)>
     found
 }
 
-fn host_key(shard: ShardId, kind: Kind, number: u64) -> Key {
+/// The first key of a host's rows.
+pub fn host_key(shard: ShardId, kind: Kind, number: u64) -> Key {
     let mut key = keys::start(shard, kind, 6);
     keys::push_host(&mut key, HostId::new(shard, number));
     key
@@ -124,7 +125,8 @@ impl Losses {
                 hosts.extend(between.take(HOSTS_MAX).map(|(_, name)| name.clone()));
             }
             let (kinds, rebuilt) = (kinds_between(&gap.from, &gap.to), gap.rebuilt);
-            let saved = if rebuilt == 0 { String::new() } else { format!("; {rebuilt} of them were rebuilt from others") };
+            let saved =
+                if rebuilt == 0 { String::new() } else { format!("; {rebuilt} of them were rebuilt from others") };
             let what = format!("rows that cannot be read ({kinds}){saved}: {}", gap.why);
             losses.push(Loss { what, hosts: hosts.into_iter().collect() });
         }
@@ -167,7 +169,8 @@ fn describe(key: &[u8]) -> String {
         _ => "nowhere".to_owned(),
     };
     let kind = keys::kind(key).map_or_else(|_| "unknown".to_owned(), |kind| format!("{kind:?}").to_lowercase());
-    let rest: String = key.get(keys::PREFIX_BYTES..).unwrap_or_default().iter().take(64).map(|b| format!("{b:02x}")).collect();
+    let rest: String =
+        key.get(keys::PREFIX_BYTES..).unwrap_or_default().iter().take(64).map(|b| format!("{b:02x}")).collect();
     format!("{shard}, {kind} row {rest}")
 }
 

@@ -10,8 +10,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use wayleave_api::listing::{PageQuery, page_rows};
 use wayleave_api::pools::{
-    CheckedReport, GetWorkerLogQuery, GetWorkerLogResponse, ListPoolsResponse, ListWorkersResponse, PausePoolRequest, Pool,
-    PoolSummary, RemovedWorker, ReportWorkerRequest, SetPoolRequest, Worker,
+    CheckedReport, GetWorkerLogQuery, GetWorkerLogResponse, ListPoolsResponse, ListWorkersResponse, PausePoolRequest,
+    Pool, PoolSummary, RemovedWorker, ReportWorkerRequest, SetPoolRequest, Worker,
 };
 use wayleave_api::{Code, Problem, Timestamp};
 use wayleave_core::frontier::refusal::Refusal;
