@@ -119,6 +119,14 @@ const PROOFS: &[Proof] = &[
         mounts: true,
     },
     Proof {
+        name: "damage",
+        about: "400 flipped bits in every file of a data folder, after a clean stop and after a kill",
+        tests: &[(FJALL, "lib", "damage_tests")],
+        settings: &[],
+        packages: &[],
+        mounts: false,
+    },
+    Proof {
         name: "seeds",
         about: "the simulators with 2,000 seeds each, and 20,000 of the simulated disk",
         // The first filter matches `node_seeds` too.

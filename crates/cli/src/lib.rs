@@ -4,6 +4,7 @@
 //! starts the server, and `copier`, which copies stores that no server uses, this crate must not know how anything is decided
 //! or stored: it uses the API like any other client.
 
+mod check;
 pub mod cli;
 mod commands;
 mod copier;

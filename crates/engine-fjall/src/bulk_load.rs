@@ -21,11 +21,9 @@ use crate::fence_row::FenceRow;
 use crate::flusher::{DONE_KEY, Done};
 use crate::folder::{self, Folder};
 use crate::open_error::OpenError;
+use crate::own_rows::{INCARNATION_KEY, SHARDS_KEY};
 
 const PART: &str = "load.part";
-
-/// The row with the store's incarnation, which distinguishes a copy from the original.
-pub(crate) const INCARNATION_KEY: [u8; 4] = [0xff, 0xff, 0, 2];
 
 /// Pages of rows that may wait for the disk.
 const PAGES_WAITING: usize = 4;
@@ -67,6 +65,8 @@ pub struct BulkLoad {
     /// The thread that writes: a table borrows its database, so both live there.
     rows: Option<SyncSender<Message>>,
     thread: Option<JoinHandle<Result<(), OpenError>>>,
+    /// Whether it is being moved up: what is left in between is recognised by the next load, and must not be removed in part.
+    moving: bool,
 }
 
 impl BulkLoad {
@@ -83,7 +83,7 @@ impl BulkLoad {
         let thread = std::thread::Builder::new().name("wayleave-load".into());
         let thread = thread.spawn(move || fill(&part, &header, &messages));
         let thread = thread.map_err(|error| OpenError::io(&path, error))?;
-        Ok(Self { path, existed, rows: Some(rows), thread: Some(thread) })
+        Ok(Self { path, existed, rows: Some(rows), thread: Some(thread), moving: false })
     }
 
     /// Adds rows, each with a greater key than the one before. Blocks while the disk cannot keep up.
@@ -101,10 +101,8 @@ impl BulkLoad {
     pub fn finish(mut self) -> Result<(), LoadError> {
         self.send(Message::Finish)?;
         self.join()?;
-        move_up(&self.path)?;
-        // Nothing is left to remove.
-        self.existed = true;
-        Ok(())
+        self.moving = true;
+        Ok(move_up(&self.path)?)
     }
 
     fn send(&mut self, message: Message) -> Result<(), LoadError> {
@@ -130,6 +128,9 @@ impl Drop for BulkLoad {
     fn drop(&mut self) {
         self.rows = None;
         self.thread.take().into_iter().for_each(|thread| _ = thread.join());
+        if self.moving {
+            return;
+        }
         // Best effort: an open refuses the remains by name, and the next load removes them.
         _ = fs::remove_dir_all(self.path.join(PART));
         _ = if self.existed { Ok(()) } else { fs::remove_dir(&self.path) };
@@ -169,33 +170,27 @@ fn refuse_used(path: &Path) -> Result<bool, LoadError> {
 }
 
 fn fill(part: &Path, header: &SnapshotHeader, messages: &Receiver<Message>) -> Result<(), OpenError> {
-    let broken = |error| OpenError::database(part, error);
     let options = Options { shards: header.shards, ..Options::default() };
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let made = Folder::open(&disk, part, options.shards, |db| {
-        engine::make_database(db).map_err(|error| OpenError::database(part, error))
-    })?;
-    let (database, rows) = engine::open_database(&made, &options)?;
-    let mut table = rows.start_ingestion().map_err(broken)?;
+    let made = Folder::open(&disk, part, options.shards, |db| engine::make_tables(db, options.shards))?;
+    let tables = engine::open_tables(&made, &options)?;
     let mut own = own_rows(header).into_iter().peekable();
-    for message in messages {
-        let Message::Rows(rows) = message else {
-            for Row { key, value } in own {
-                table.write(key, value).map_err(broken)?;
+    let filled = tables.load(|write| {
+        for message in messages {
+            let Message::Rows(rows) = message else {
+                return own.try_for_each(|Row { key, value }| write(&key, &value));
+            };
+            for Row { key, value } in rows {
+                while let Some(own) = own.next_if(|own| own.key < key) {
+                    write(&own.key, &own.value)?;
+                }
+                write(&key, &value)?;
             }
-            table.finish().map_err(broken)?;
-            drop((rows, database, made));
-            return Ok(());
-        };
-        for Row { key, value } in rows {
-            while let Some(own) = own.next_if(|own| own.key < key) {
-                table.write(own.key, own.value).map_err(broken)?;
-            }
-            table.write(key, value).map_err(broken)?;
         }
-    }
-    // Given up before its end.
-    Ok(())
+        // Given up before its end.
+        Ok(())
+    });
+    filled.map_err(|error| OpenError::tables(part, error))
 }
 
 /// The rows that this engine keeps for itself, in key order. The copy gets a new incarnation; its time continues from the
@@ -205,6 +200,7 @@ fn own_rows(header: &SnapshotHeader) -> Vec<Row> {
     let mut own = vec![
         Row { key: DONE_KEY.into(), value: done },
         Row { key: INCARNATION_KEY.into(), value: incarnation().to_be_bytes().into() },
+        Row { key: SHARDS_KEY.into(), value: header.shards.to_be_bytes().into() },
     ];
     for (shard, fence) in &header.fences {
         let write = FenceRow { fence: *fence, at: header.at }.write(*shard);

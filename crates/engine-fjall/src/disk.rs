@@ -1,12 +1,12 @@
 //! The file operations of the data folder and the journal, behind one small trait, so that tests can simulate the disk.
 //!
 //! The contract includes what a power cut may lose: bytes survive once their file is synced, and names (of new, renamed
-//! and removed files) once their directory is. The trait knows nothing about the content of files. fjall's own files
+//! and removed files) once their directory is. The trait knows nothing about the content of files. Table files
 //! bypass it.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Result};
+use std::io::{ErrorKind, Read, Result, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -50,6 +50,18 @@ pub trait Disk: Debug + Send + Sync {
     /// # Errors
     /// If it cannot be read.
     fn read(&self, path: &Path) -> Result<Vec<u8>>;
+
+    /// The length of a file.
+    ///
+    /// # Errors
+    /// If it does not exist or cannot be read.
+    fn len(&self, path: &Path) -> Result<u64>;
+
+    /// Up to `bytes` bytes of a file from an offset on; fewer at its end.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> Result<Vec<u8>>;
 
     /// Opens an existing file for writing. With `direct` it uses `O_DIRECT`, which takes whole blocks only.
     ///
@@ -131,6 +143,18 @@ impl Disk for OsDisk {
 
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
         fs::read(path)
+    }
+
+    fn len(&self, path: &Path) -> Result<u64> {
+        fs::metadata(path).map(|known| known.len())
+    }
+
+    fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut read = Vec::with_capacity(bytes);
+        file.take(bytes as u64).read_to_end(&mut read)?;
+        Ok(read)
     }
 
     fn open(&self, path: &Path, direct: bool) -> Result<Arc<dyn DiskFile>> {

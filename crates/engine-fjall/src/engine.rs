@@ -1,32 +1,33 @@
 //! The engine over fjall: opens a data folder and implements the engine contract on it.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
-use fjall::config::{CompressionPolicy, PartitioningPolicy};
-use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions};
 use futures::FutureExt;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 use wayleave_engine::snapshot_file::SnapshotHeader;
 use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Health, Key, Look, Pending, Row, Scan, Value};
 
-use crate::background;
-use crate::bulk_load::{self, INCARNATION_KEY};
+use crate::bulk_load;
 use crate::clock::Clock;
-use crate::db_journal;
+use crate::damage::DamageLog;
 use crate::disk::{Disk, OsDisk};
 use crate::flusher::{Flusher, JournalFolder};
 use crate::folder::Folder;
 use crate::loading::{self, Loading};
+use crate::lsm::{FjallTables, TableOptions};
+use crate::manifest;
+use crate::merger::{Merger, Room};
 use crate::open_error::OpenError;
+use crate::own_rows;
+use crate::scrub::Scrub;
 use crate::snapshot::{self, Snapshot};
 use crate::store::Store;
 use crate::syncer::Drive;
-use crate::tables::FjallTables;
+use crate::tables::Tables;
 use crate::watchdog::{self, Watchdog, Watched};
-
-const KEYSPACE: &str = "rows";
 
 /// Options for opening a store. Options that apply at creation are ignored for an existing folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,16 +51,44 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    pub(crate) fn tables(&self) -> TableOptions {
+        TableOptions { cache_bytes: self.cache_bytes, files_max: self.files_max }
+    }
+}
+
+/// Numbers about a store, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// The size of all tables.
+    pub table_bytes: u64,
+    /// Tables that wait to be merged.
+    pub tables_unmerged: u64,
+    /// Deleted rows that are still in tables.
+    pub tombstones: u64,
+    /// The size of the journal that the next open replays.
+    pub journal_bytes: u64,
+    /// Tables that are known to be damaged.
+    pub damaged_files: u64,
+    /// 1 while merging pauses.
+    pub merging_paused: u64,
+    /// 1 while new URLs are refused.
+    pub refuses_urls: u64,
+}
+
 /// The embedded store in one folder.
 ///
 /// `commit` applies back-pressure: it blocks while the memtables are full and flushing cannot keep up.
 pub struct Fjall {
-    // Field order is drop order: the watchdog and the running flush, the last sync and the database, then the folder's
-    // lock.
+    // Field order is drop order: the background threads, the last sync and the tables, then the folder's lock. The merge
+    // thread ends before the flush thread, which may wait for it.
     watchdog: Watchdog,
+    _scrub: Scrub,
+    _merger: Merger<FjallTables>,
     _flusher: Flusher<FjallTables>,
     store: Arc<Store<FjallTables>>,
     clock: Clock,
+    damage: Arc<DamageLog>,
     /// The incarnation of the store; changes on restore.
     incarnation: u64,
     folder: Folder,
@@ -76,41 +105,56 @@ impl Fjall {
         }
         let path = path.as_ref();
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-        let broken = |error| OpenError::database(path, error);
-        let folder = Folder::open(&disk, path, options.shards, |db| make_database(db).map_err(broken))?;
-        let (database, rows) = open_database(&folder, &options)?;
+        let folder = Folder::open(&disk, path, options.shards, |db| make_tables(db, options.shards))?;
+        let tables = open_tables(&folder, &options)?;
         let io = |error| OpenError::io(path, error);
         // Random: the upper half is enough, and setting the lowest bit excludes 0.
         let life = (wayleave_engine::entropy::system() >> 64) as u64 | 1;
-        let load = |repair: bool| {
-            let loading = Loading { freeze_bytes: options.memtable_bytes, repair, drive: Drive::Threads, life };
-            loading::load(&folder, FjallTables::new(rows.clone(), database.clone()), loading)
+        let loading =
+            Loading { freeze_bytes: options.memtable_bytes, repair: options.repair, drive: Drive::Threads, life };
+        // What was granted in a part that a repair drops must not be granted again, so the store gets a new incarnation,
+        // as after a restore; before the repair, which may be interrupted.
+        let renew = |tables: &FjallTables| {
+            let incarnation = bulk_load::incarnation().to_be_bytes();
+            let renewed = tables.load(|write| write(&own_rows::INCARNATION_KEY, &incarnation));
+            renewed.map_err(|error| OpenError::tables(path, error))
         };
-        let store = match load(false) {
-            Err(OpenError::JournalDamaged { repair: Some(_), .. }) if options.repair => {
-                // What was granted in the dropped part must not be granted again, so the store gets a new incarnation,
-                // as after a restore. This happens before the repair: otherwise an interrupted repair would leave no
-                // trace of the loss.
-                renew_incarnation(&rows).map_err(broken)?;
-                load(true)
-            }
-            loaded => loaded,
-        };
-        let store = Arc::new(store?);
-        let reserve_bytes = watchdog::reserve_bytes(options.memtable_bytes);
-        let watched = Watched { disk: Arc::clone(&disk), folder: path.into(), reserve_bytes };
+        let store = Arc::new(loading::load(&folder, tables, loading, renew)?);
+        let floor_bytes = watchdog::floor_bytes(options.memtable_bytes);
+        let damage: Arc<DamageLog> = Arc::default();
+        let watched =
+            Watched { disk: Arc::clone(&disk), folder: path.into(), damage: Arc::clone(&damage), floor_bytes };
         let watchdog = Watchdog::start(Arc::clone(&store), watched).map_err(io)?;
-        let journal = JournalFolder { disk, path: folder.journal() };
+        let journal = JournalFolder { disk: Arc::clone(&disk), path: folder.journal() };
         let flusher = Flusher::start(Arc::clone(&store), journal).map_err(io)?;
+        let merger = Merger::start(Arc::clone(&store), Room { disk, folder: path.into(), floor_bytes }).map_err(io)?;
+        let scrub = Scrub::start(&store, Arc::clone(&damage)).map_err(io)?;
         let clock = Clock::start(store.last_committed());
-        let incarnation = loading::incarnation(&store.tables, &folder, INCARNATION_KEY)?;
-        Ok(Self { watchdog, _flusher: flusher, store, clock, incarnation, folder })
+        let incarnation = own_rows::incarnation(&store.tables, &folder)?;
+        let (_scrub, _merger, _flusher) = (scrub, merger, flusher);
+        Ok(Self { watchdog, _scrub, _merger, _flusher, store, clock, damage, incarnation, folder })
     }
 
     /// The health of the store: whether it accepts commits, and if not, why.
     #[must_use]
     pub fn health(&self) -> Health {
         self.watchdog.health()
+    }
+
+    /// Numbers about the store, for metrics.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        let sizes = self.store.tables.sizes();
+        let paused = self.store.merging.lock().unwrap_or_else(PoisonError::into_inner).paused.is_some();
+        Numbers {
+            table_bytes: sizes.all,
+            tables_unmerged: self.store.tables.young() as u64,
+            tombstones: sizes.tombstones,
+            journal_bytes: self.store.journal_bytes.load(Ordering::Relaxed) as u64,
+            damaged_files: self.damage.count() as u64,
+            merging_paused: paused.into(),
+            refuses_urls: self.refuses_growth().is_some().into(),
+        }
     }
 
     /// The number of shards, fixed when the folder was created.
@@ -169,6 +213,10 @@ impl Engine for Fjall {
         std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation, stepped_at, rows })).boxed()
     }
 
+    fn refuses_growth(&self) -> Option<String> {
+        self.store.refuses_growth.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn commit(&self, batch: Batch) -> Commit {
         let Batch { fences, expects, mut writes } = batch;
         // Sorted writes traverse the memtable with good cache locality. The sort is stable, so writes of one key stay
@@ -179,83 +227,26 @@ impl Engine for Fjall {
     }
 }
 
-/// Gives the store a new incarnation, for callers that rely on numbers that only grow.
-fn renew_incarnation(rows: &Keyspace) -> Result<(), fjall::Error> {
-    let mut table = rows.start_ingestion()?;
-    table.write(INCARNATION_KEY, bulk_load::incarnation().to_be_bytes())?;
-    table.finish()
+/// Creates empty tables, with the row that repeats the number of shards.
+pub(crate) fn make_tables(path: &Path, shards: u16) -> Result<(), OpenError> {
+    let broken = |error| OpenError::tables(path, error);
+    let tables = FjallTables::open(path, Options::default().tables()).map_err(broken)?;
+    tables.load(|write| write(&own_rows::SHARDS_KEY, &shards.to_be_bytes())).map_err(broken)
 }
 
-pub(crate) fn make_database(path: &Path) -> Result<(), fjall::Error> {
-    // Twice the default number of L0 tables before compaction: each compaction rewrites most of L1, while a read spends
-    // only a tenth of a microsecond on the filter of an L0 table.
-    let merging = fjall::compaction::Leveled::default().with_l0_threshold(8);
-    // fjall does not pin the filters and indexes of ingested L0 tables. They go through the block cache, so they are
-    // partitioned: otherwise each cache miss would read a quarter of a megabyte.
-    let pages = PartitioningPolicy::all(true);
-    // Prefix-truncated keys leave little to compress. Compression starts at L2, which a store has from about five
-    // gigabytes on.
-    let plain = CompressionType::None;
-    let compression = CompressionPolicy::new([plain, plain, plain, CompressionType::Lz4]);
-    let settings = || {
-        KeyspaceCreateOptions::default()
-            .manual_journal_persist(true)
-            .compaction_strategy(Arc::new(merging.clone()))
-            .filter_block_partitioning_policy(pages.clone())
-            .index_block_partitioning_policy(pages.clone())
-            .data_block_compression_policy(compression.clone())
-    };
-    Database::builder(path).open()?.keyspace(KEYSPACE, settings).map(drop)
-}
-
-/// Threads that flush and compact. The first prefers flushes, and spins while a compaction is requested and no other
-/// thread is free. With a single thread, flushes queue behind compactions, and memtables and journals pile up.
-fn background_threads() -> usize {
-    std::thread::available_parallelism().map_or(3, |cores| cores.get().clamp(3, 6))
-}
-
-/// Opens what [`make_database`] has created. fjall silently recreates files that it misses, so a loss must be detected
-/// here.
-pub(crate) fn open_database(folder: &Folder, options: &Options) -> Result<(Database, Keyspace), OpenError> {
-    let damaged = |what: &str| OpenError::Damaged { path: folder.path().into(), what: what.into() };
-    let broken = |error| OpenError::database(folder.path(), error);
+/// Opens what [`make_tables`] has created, after checking that all of it is there.
+pub(crate) fn open_tables(folder: &Folder, options: &Options) -> Result<FjallTables, OpenError> {
     let path = folder.database();
-    if !path.join("version").exists() {
-        return Err(damaged("db/version is missing"));
-    }
-    let io = |error| OpenError::io(folder.path(), error);
-    let Some(written) = db_journal::newest_content(&path).map_err(io)? else {
-        return Err(damaged("the journal in db is missing"));
-    };
-    let builder = Database::builder(path)
-        .cache_size(options.cache_bytes)
-        .max_cached_files(Some(options.files_max.max(10)))
-        .manual_journal_persist(true)
-        .worker_threads(background_threads());
-    // Open on a low-priority thread, because fjall's threads inherit the priority of their creator. Flushes and
-    // compactions can wait; clients cannot.
-    let opening = std::thread::Builder::new().name("wayleave-open".into()).spawn(|| {
-        background::give_way();
-        builder.open()
-    });
-    let opened = opening.map_err(io)?.join().map_err(|_| damaged("it cannot be read, see the log"))?;
-    let database = opened.map_err(broken)?;
-    if !database.keyspace_exists(KEYSPACE) {
-        return Err(damaged("the tables in db/keyspaces are missing"));
-    }
-    let kept = db_journal::length(&written.path).map_err(io)?;
-    if kept < written.bytes {
-        // After a power cut this is a batch that was never acknowledged. It is indistinguishable from damage to the
-        // last journal.
-        tracing::warn!(
-            journal.path = %written.path.display(), journal.bytes_kept = kept, journal.bytes_dropped = written.bytes - kept,
-            "the end of the journal could not be read and was dropped; after a clean stop this means damage: check the disk"
-        );
-    }
-    let rows = database.keyspace(KEYSPACE, KeyspaceCreateOptions::default).map_err(broken)?;
-    Ok((database, rows))
+    manifest::read(&path).map_err(|bad| OpenError::file(folder.path(), &bad.path, &bad.what))?;
+    let tables = FjallTables::open(&path, options.tables()).map_err(|error| OpenError::tables(folder.path(), error))?;
+    own_rows::check_shards(&tables, folder)?;
+    Ok(tables)
 }
 
 #[cfg(test)]
 #[path = "engine_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "damage_tests.rs"]
+mod damage_tests;

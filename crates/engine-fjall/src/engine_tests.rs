@@ -247,39 +247,10 @@ async fn the_number_of_shards_is_that_of_the_creation() {
 }
 
 #[tokio::test]
-async fn a_damaged_database_is_told_as_such() {
-    type Damage = fn(&Path);
-    let damages: [(&str, Damage); 6] = [
-        ("no journal of ours", |db| fs::remove_file(db.join("../journal/1.journal")).unwrap()),
-        ("no lock file", |db| fs::remove_file(db.join("lock")).unwrap()),
-        ("no version", |db| fs::remove_file(db.join("version")).unwrap()),
-        ("no journal", |db| {
-            let journals = fs::read_dir(db).unwrap().map(|entry| entry.unwrap().path());
-            journals
-                .filter(|path| path.extension().is_some_and(|e| e == "jnl"))
-                .for_each(|path| fs::remove_file(path).unwrap());
-        }),
-        ("a strange version", |db| fs::write(db.join("version"), "strange").unwrap()),
-        ("no tables", |db| fs::remove_dir_all(db.join("keyspaces")).unwrap()),
-    ];
-    for (what, damage) in damages {
-        let store = InFolder::create().await;
-        commit(&store, batch([put(1, "a", "1")])).await.unwrap();
-        let InFolder { engine, folder } = store;
-        drop(engine);
-        damage(&folder.path().join("db"));
-        let error = Fjall::open(folder.path(), Options::default()).err().unwrap();
-        let damaged = matches!(error, OpenError::Damaged { .. } | OpenError::JournalDamaged { .. });
-        assert!(damaged, "{what}: {error:?}");
-        assert!(error.to_string().contains("restore it from a backup"), "{what}: {error}");
-    }
-}
-
-#[tokio::test]
 async fn an_unreadable_fence_row_is_damage() {
     let store = InFolder::create().await;
     own(&store, 3).await.unwrap();
-    store.engine.store.tables.rows().insert(fence_row::key(ShardId(3)), [9]).unwrap();
+    store.engine.store.tables.load::<_, lsm_tree::Error>(|write| write(&fence_row::key(ShardId(3)), &[9])).unwrap();
     let InFolder { engine, folder } = store;
     drop(engine);
     let error = Fjall::open(folder.path(), Options::default()).err().unwrap().to_string();

@@ -1,15 +1,15 @@
 //! The flush thread: freezes the memtables, writes them as one sorted table, then drops them together with the journal
 //! files that contain the same rows.
 //!
-//! Whatever stops the thread (an error, a panic, stalled compactions) fails the store: commits wait for a flush when
-//! memory is full, and must not wait forever.
+//! Whatever stops the thread (an error, a panic) fails the store: commits wait for a flush when memory is full, and must
+//! not wait forever.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use wayleave_core::ids::ShardId;
@@ -25,17 +25,13 @@ use crate::tables::Tables;
 use crate::trouble;
 
 /// The row that records the last journal file whose rows are all in tables, and the time of the last commit in it. It
-/// is stored under kind 0 of the last shard. Value: file · time (8 bytes each, big-endian); older programs wrote no
-/// time.
+/// is stored under kind 0 of the last shard. Value: file · time (8 bytes each, big-endian).
 pub(crate) const DONE_KEY: [u8; 4] = [0xff, 0xff, 0, 1];
 
-/// The L0 stall threshold: with more L0 tables reads get slow, so the next flush waits for a compaction.
+/// The L0 stall threshold: with more L0 tables reads get slow, so the next flush waits for a merge.
 const YOUNG_TABLES_MAX: usize = 24;
-const MERGE_POLL: Duration = Duration::from_millis(10);
-/// A compaction is requested again after this many polls.
-const POLLS_PER_ASK: u32 = 10;
-/// Above the L0 threshold without a running compaction for this long, the store has failed.
-pub(crate) const MERGE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Rows stay in memory and journal at most this long, so that what is deleted leaves the files within a day.
+const FLUSH_AFTER: Duration = Duration::from_secs(4 * 3600);
 
 /// The content of [`DONE_KEY`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,8 +50,8 @@ impl Done {
     /// Decodes the row; `None` if the bytes are invalid.
     pub(crate) fn decode(value: &[u8]) -> Option<Self> {
         let (file, rest) = value.split_first_chunk::<8>()?;
-        let at = if rest.is_empty() { Some(0) } else { rest.try_into().ok().map(u64::from_be_bytes) };
-        Some(Self { file: u64::from_be_bytes(*file), at: Time(at?) })
+        let at = rest.try_into().ok().map(u64::from_be_bytes)?;
+        Some(Self { file: u64::from_be_bytes(*file), at: Time(at) })
     }
 }
 
@@ -160,13 +156,16 @@ type Wanted<T> = Vec<oneshot::Sender<<T as Tables>::Snapshot>>;
 /// Waits for something to flush; `None` when the store is closing. Snapshot requests are dequeued before the freeze, so
 /// the freeze includes everything acknowledged before them.
 fn wait<T: Tables>(store: &Store<T>) -> Option<Wanted<T>> {
-    let idle = |flush: &mut Flush<T::Snapshot>| {
-        let full = store.active_bytes.load(Ordering::Relaxed) >= store.freeze_bytes;
-        !flush.closing && !full && flush.wanted.is_empty()
-    };
-    let flush = store.flush.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut flush = store.flush_changed.wait_while(flush, idle).unwrap_or_else(PoisonError::into_inner);
-    (!flush.closing).then(|| std::mem::take(&mut flush.wanted))
+    let idle = |flush: &mut Flush<T::Snapshot>| !flush.closing && !store.is_full() && flush.wanted.is_empty();
+    let mut flush = store.flush.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let waited = store.flush_changed.wait_timeout_while(flush, FLUSH_AFTER, idle);
+        let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        flush = next;
+        if !timeout.timed_out() || store.active_bytes.load(Ordering::Relaxed) > 0 {
+            return (!flush.closing).then(|| std::mem::take(&mut flush.wanted));
+        }
+    }
 }
 
 /// The frozen memtables of all shards at one moment.
@@ -198,6 +197,7 @@ pub(crate) fn freeze<T: Tables>(store: &Store<T>) -> Frozen {
             tables.push(table);
         }
         store.active_bytes.store(0, Ordering::Relaxed);
+        store.journal_bytes.store(0, Ordering::Relaxed);
         Frozen { tables, done }
     })
 }
@@ -205,36 +205,30 @@ pub(crate) fn freeze<T: Tables>(store: &Store<T>) -> Frozen {
 /// Writes the frozen rows to a table, once the number of L0 tables permits.
 pub(crate) fn write_table<T: Tables>(store: &Store<T>, frozen: &Frozen) -> Result<(), String> {
     wait_for_merges(store)?;
-    store.tables.add(&frozen.tables)
+    store.tables.add(&frozen.tables)?;
+    ask_for_merge(store);
+    Ok(())
 }
 
-/// Waits while there are too many L0 tables. Compactions are requested repeatedly, because fjall drops a request that
-/// finds another compaction running.
+fn ask_for_merge<T: Tables>(store: &Store<T>) {
+    store.merging.lock().unwrap_or_else(PoisonError::into_inner).asked = true;
+    store.merging_changed.notify_all();
+}
+
+/// Waits while there are too many L0 tables, unless merging pauses: then the store goes on with more of them.
 fn wait_for_merges<T: Tables>(store: &Store<T>) -> Result<(), String> {
-    let closing = || store.flush.lock().unwrap_or_else(PoisonError::into_inner).closing;
-    let mut merging = [true; 2];
-    let mut moved = (store.tables.young(), Instant::now());
-    for poll in 0u32.. {
-        let young = store.tables.young();
-        if young <= YOUNG_TABLES_MAX || closing() {
-            break;
-        }
-        store.tables.check()?;
-        if poll.is_multiple_of(POLLS_PER_ASK) {
-            store.tables.ask_for_merge()?;
-        }
-        // A request that fjall drops counts as a running compaction for a moment, so two consecutive polls decide.
-        merging = [store.tables.merging(), merging[0]];
-        if merging == [true; 2] || young < moved.0 {
-            moved = (young, Instant::now());
-        }
-        if moved.1.elapsed() >= store.merge_wait_max {
-            let seconds = store.merge_wait_max.as_secs();
-            return Err(format!("no compaction finished for {seconds} s: see the log, check the disk, then restart"));
-        }
-        std::thread::sleep(MERGE_POLL);
+    if store.tables.young() <= YOUNG_TABLES_MAX {
+        return Ok(());
     }
-    Ok(())
+    ask_for_merge(store);
+    // The merge thread notifies after each of its rounds, and so does whatever fails the store.
+    let must_wait = |flush: &mut Flush<T::Snapshot>| {
+        let paused = store.merging.lock().unwrap_or_else(PoisonError::into_inner).paused.is_some();
+        !flush.closing && !paused && store.tables.young() > YOUNG_TABLES_MAX && store.syncer.check().is_ok()
+    };
+    let flush = store.flush.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(store.flush_changed.wait_while(flush, must_wait).unwrap_or_else(PoisonError::into_inner));
+    store.syncer.check().map_err(|error| error.to_string())
 }
 
 /// Drops the flushed rows and the journal files that contain them.

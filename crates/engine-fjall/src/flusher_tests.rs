@@ -10,18 +10,20 @@ use super::*;
 use crate::disk::OsDisk;
 use crate::folder::Folder;
 use crate::loading::{self, Loading};
+use crate::merger::{Merger, Room};
 use crate::simulated::SimTables;
 use crate::syncer::Drive;
+use crate::tables::{MergeFailure, MergeKind, Sizes, Snapshot};
 use crate::watchdog::{self, Watched};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Mood {
-    /// This many compaction requests are dropped.
-    Lazy(usize),
-    /// A compaction thread has died.
-    Dead,
+    /// This many merges fail before one succeeds.
+    Fails(usize),
     /// Writing a table panics.
     Panics,
+    /// A merge panics.
+    MergePanics,
 }
 
 /// Tables with injected faults.
@@ -48,44 +50,48 @@ impl Tables for Moody {
         self.young.load(Ordering::SeqCst)
     }
 
-    fn ask_for_merge(&self) -> Result<(), String> {
+    fn sizes(&self) -> Sizes {
+        Sizes::default()
+    }
+
+    fn merge(&self, _: MergeKind) -> Result<bool, MergeFailure> {
         let mut mood = self.mood.lock().unwrap();
         match &mut *mood {
-            Mood::Lazy(0) => self.young.store(0, Ordering::SeqCst),
-            Mood::Lazy(left) => *left -= 1,
-            Mood::Dead | Mood::Panics => {}
+            Mood::Fails(0) => Ok(self.young.swap(0, Ordering::SeqCst) > 0),
+            Mood::Fails(left) => {
+                *left -= 1;
+                Err(MergeFailure::Damaged("a block".into()))
+            }
+            Mood::Panics | Mood::MergePanics => {
+                drop(mood);
+                panic!("a panic on purpose")
+            }
         }
-        Ok(())
     }
 
-    fn merging(&self) -> bool {
-        false
-    }
-
-    fn check(&self) -> Result<(), String> {
-        if *self.mood.lock().unwrap() == Mood::Dead { Err("a compaction thread has died".into()) } else { Ok(()) }
-    }
+    fn stop_merging(&self, _: bool) {}
 }
 
 struct Bench {
+    _merger: Merger<Moody>,
     flusher: Option<Flusher<Moody>>,
     store: Arc<Store<Moody>>,
     _folder: Folder,
     above: tempfile::TempDir,
 }
 
-fn start(mood: Mood, young: usize, merge_wait_max: Duration) -> Bench {
+fn start(mood: Mood, young: usize) -> Bench {
     let above = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let folder = Folder::open(&disk, above.path(), 2, |_| Ok(())).unwrap();
     let tables = Moody { rows: SimTables::default(), mood: Mutex::new(mood), young: AtomicUsize::new(young) };
     let loading = Loading { freeze_bytes: 64 << 10, repair: false, drive: Drive::Threads, life: 1 };
-    let mut store = loading::load(&folder, tables, loading).unwrap();
-    store.merge_wait_max = merge_wait_max;
-    let store = Arc::new(store);
-    let journal = JournalFolder { disk, path: folder.journal() };
+    let store = Arc::new(loading::load(&folder, tables, loading, |_| Ok(())).unwrap());
+    let journal = JournalFolder { disk: Arc::clone(&disk), path: folder.journal() };
     let flusher = Flusher::start(Arc::clone(&store), journal).unwrap();
-    Bench { flusher: Some(flusher), store, _folder: folder, above }
+    let room = Room { disk, folder: above.path().into(), floor_bytes: 0 };
+    let merger = Merger::start(Arc::clone(&store), room).unwrap();
+    Bench { _merger: merger, flusher: Some(flusher), store, _folder: folder, above }
 }
 
 impl Bench {
@@ -99,45 +105,42 @@ impl Bench {
     }
 
     fn health(&self) -> Health {
-        let watched = Watched { disk: Arc::new(OsDisk), folder: self.above.path().into(), reserve_bytes: 0 };
-        watchdog::look(&self.store, &watched, &Health::Ok)
+        watchdog::look(&self.store, &self.watched(0), &Health::Ok)
+    }
+
+    fn watched(&self, floor_bytes: u64) -> Watched {
+        Watched { disk: Arc::new(OsDisk), folder: self.above.path().into(), damage: Arc::default(), floor_bytes }
     }
 }
 
-/// L0 is full, and the one compaction request that fjall makes by itself was dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn merges_are_asked_for_until_there_is_one() {
-    let bench = start(Mood::Lazy(25), YOUNG_TABLES_MAX + 1, MERGE_WAIT_MAX);
+async fn a_flush_waits_for_merges_when_there_are_too_many_tables() {
+    let bench = start(Mood::Fails(0), YOUNG_TABLES_MAX + 1);
     assert_eq!(bench.fill().await, Ok(()));
     assert_eq!(bench.health(), Health::Ok);
+    assert!(bench.store.tables.young() <= YOUNG_TABLES_MAX);
+}
+
+/// Damage in a table must cost what it holds, not the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_that_cannot_be_merged_do_not_stop_commits() {
+    let bench = start(Mood::Fails(usize::MAX), YOUNG_TABLES_MAX + 1);
+    assert_eq!(bench.fill().await, Ok(()));
+    assert!(
+        matches!(bench.health(), Health::Impaired(why) if why.contains("merging of tables pauses: a table is damaged"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_that_are_never_merged_fail_the_store() {
-    let bench = start(Mood::Lazy(usize::MAX), YOUNG_TABLES_MAX + 1, Duration::from_millis(50));
+async fn a_panic_of_the_merge_thread_fails_the_store() {
+    let bench = start(Mood::MergePanics, YOUNG_TABLES_MAX + 1);
     let refused = bench.fill().await.unwrap_err();
-    assert!(refused.to_string().contains("no compaction finished"), "{refused}");
-    assert!(matches!(bench.health(), Health::Failed(why) if why.contains("no compaction finished")));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_merging_thread_fails_the_store() {
-    let bench = start(Mood::Dead, YOUNG_TABLES_MAX + 1, MERGE_WAIT_MAX);
-    let refused = bench.fill().await.unwrap_err();
-    assert!(refused.to_string().contains("a compaction thread has died"), "{refused}");
-}
-
-/// No commit is needed to notice it: the watchdog polls.
-#[test]
-fn a_dead_merging_thread_is_noticed_while_nothing_is_written() {
-    let bench = start(Mood::Dead, 0, MERGE_WAIT_MAX);
-    assert_eq!(bench.health(), Health::Failed("a compaction thread has died".into()));
-    assert!(matches!(bench.store.get(&[vec![0]]), Err(Error::Unavailable(_))));
+    assert!(refused.to_string().contains("the thread that merges tables panicked"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_while_a_table_is_written_fails_the_store() {
-    let bench = start(Mood::Panics, 0, MERGE_WAIT_MAX);
+    let bench = start(Mood::Panics, 0);
     let refused = bench.fill().await.unwrap_err();
     assert!(refused.to_string().contains("the thread that writes tables panicked"), "{refused}");
 }
@@ -145,14 +148,11 @@ async fn a_panic_while_a_table_is_written_fails_the_store() {
 /// A disk that is nearly full refuses commits before they change anything, but allows reads and changes of ownership.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_is_nearly_full_refuses_commits_and_answers_reads() {
-    let mut bench = start(Mood::Lazy(0), 0, MERGE_WAIT_MAX);
+    let mut bench = start(Mood::Fails(0), 0);
     let write = |value: u8| [Write { key: vec![0, 1, 9], value: Some(vec![value]) }];
     let commit = |bench: &Bench, value| bench.store.commit(&[], &[], &write(value), Time(1));
     commit(&bench, 1).unwrap().await.unwrap();
-    let look = |bench: &Bench, reserve_bytes, before: &Health| {
-        let watched = Watched { disk: Arc::new(OsDisk), folder: bench.above.path().into(), reserve_bytes };
-        watchdog::look(&bench.store, &watched, before)
-    };
+    let look = |bench: &Bench, floor, before: &Health| watchdog::look(&bench.store, &bench.watched(floor), before);
     let full = look(&bench, u64::MAX / 2, &Health::Ok);
     assert!(matches!(&full, Health::Degraded(why) if why.contains("no space left")), "{full:?}");
     assert!(matches!(commit(&bench, 2), Err(Error::Unavailable(why)) if why.contains("free some space")));
@@ -166,22 +166,21 @@ async fn a_disk_that_is_nearly_full_refuses_commits_and_answers_reads() {
 }
 
 #[test]
-fn the_note_reads_back_with_and_without_its_time() {
+fn the_note_reads_back() {
     let note = Done { file: 7, at: Time(9) };
     assert_eq!(Done::decode(&note.encode()), Some(note));
-    assert_eq!(Done::decode(&7u64.to_be_bytes()), Some(Done { file: 7, at: Time::ZERO }));
-    assert_eq!((Done::decode(&[1, 2]), Done::decode(&[0; 9])), (None, None));
+    assert_eq!((Done::decode(&[1, 2]), Done::decode(&[0; 8]), Done::decode(&[0; 17])), (None, None, None));
 }
 
 /// A commit without a fence advances the store's time as well, also once its rows are in a table.
 #[test]
 fn the_time_of_a_commit_without_a_fence_is_kept() {
-    let bench = start(Mood::Lazy(0), 0, MERGE_WAIT_MAX);
+    let bench = start(Mood::Fails(0), 0);
     let writes = [Write { key: vec![0xff, 0xfe, 9], value: Some(vec![1]) }];
     let commit = bench.store.commit(&[], &[], &writes, Time(77)).unwrap();
     let journal = JournalFolder { disk: Arc::new(OsDisk), path: bench.above.path().join("journal") };
     flush(&bench.store, &journal).unwrap();
     assert_eq!(commit.now_or_never(), Some(Ok(())));
-    let note = bench.store.tables.snapshot().get(DONE_KEY.as_slice()).cloned().unwrap();
+    let note = bench.store.tables.snapshot().get(DONE_KEY.as_slice()).unwrap().unwrap();
     assert_eq!(Done::decode(&note).map(|done| done.at), Some(Time(77)));
 }

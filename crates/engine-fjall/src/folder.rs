@@ -2,13 +2,10 @@
 //!
 //! ```text
 //! LOCK      held while the store is open
-//! FORMAT    "wayleave 3" and "shards 16", written once
+//! FORMAT    "wayleave 1", "shards 64" and a checksum of these lines, written once
 //! journal/  batches whose rows are not yet in the database
 //! db/       the database; db.new/ while it is being made
 //! ```
-//!
-//! Format 1 had no journal of its own and gets an empty one. Format 2 had no durable offsets in its journal, but is
-//! read as it is. Both are upgraded to format 3 on open.
 //!
 //! Creation may be interrupted at any point: first `db.new/` appears, then FORMAT and `journal/`, then `db.new/` is
 //! filled and renamed to `db/`. So a folder with `db.new/` but no `db/` is an unfinished creation and is restarted,
@@ -25,10 +22,7 @@ use crate::disk::Disk;
 use crate::journal::Journal;
 use crate::open_error::OpenError;
 
-/// The format that this program writes, and the newest that it reads.
-const FORMAT_VERSION: u32 = 3;
-/// The first format with a journal.
-const FORMAT_WITH_JOURNAL: u32 = 2;
+use wayleave_engine::format;
 
 pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const FORMAT: &str = "FORMAT";
@@ -64,7 +58,7 @@ impl Folder {
         make_folder(at.disk, path)?;
         let lock = at.lock()?;
         at.sync()?;
-        let shards = if at.is_unfinished()? { at.create(shards, fill)? } else { at.open()? };
+        let shards = if at.is_unfinished()? { at.create(shards, fill)? } else { at.read_format()? };
         Ok(Self { disk: Arc::clone(disk), path: path.into(), shards, _lock: lock })
     }
 
@@ -95,9 +89,9 @@ impl Folder {
 }
 
 /// A data folder that is being opened.
-struct At<'a> {
-    disk: &'a dyn Disk,
-    path: &'a Path,
+pub(crate) struct At<'a> {
+    pub(crate) disk: &'a dyn Disk,
+    pub(crate) path: &'a Path,
 }
 
 impl At<'_> {
@@ -114,7 +108,7 @@ impl At<'_> {
         self.disk.sync_dir(self.path).map_err(|error| OpenError::io(self.path, error))
     }
 
-    fn refuse_foreign(&self) -> Result<(), OpenError> {
+    pub(crate) fn refuse_foreign(&self) -> Result<(), OpenError> {
         let names = match self.disk.list(self.path) {
             Ok(names) => names,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -123,16 +117,24 @@ impl At<'_> {
         if names.iter().any(|name| name == FORMAT) {
             return Ok(());
         }
+        if names.iter().any(|name| name == DB) {
+            return Err(self.damaged(format!("the file {FORMAT} is missing")));
+        }
         for name in names {
-            if name == DB {
-                return Err(self.damaged(format!("the file {FORMAT} is missing")));
-            }
             // The root of a mounted file system contains `lost+found`.
             if ![LOCK, FORMAT_NEW, DB_NEW, "lost+found"].contains(&name.as_str()) {
                 return Err(OpenError::Foreign { path: self.path.into(), found: name });
             }
         }
         Ok(())
+    }
+
+    /// Locks a folder that must exist.
+    pub(crate) fn lock_existing(&self) -> Result<Box<dyn std::fmt::Debug + Send + Sync>, OpenError> {
+        if !self.exists(FORMAT)? && !self.exists(DB)? {
+            return Err(OpenError::io(self.path, ErrorKind::NotFound.into()));
+        }
+        self.lock()
     }
 
     fn lock(&self) -> Result<Box<dyn std::fmt::Debug + Send + Sync>, OpenError> {
@@ -196,18 +198,6 @@ impl At<'_> {
         self.sync()
     }
 
-    /// Reads the format of an existing folder, and upgrades it to the newest.
-    fn open(&self) -> Result<u16, OpenError> {
-        let (version, shards) = self.read_format()?;
-        if version < FORMAT_WITH_JOURNAL {
-            self.make_journal()?;
-        }
-        if version < FORMAT_VERSION {
-            self.write_format(shards)?;
-        }
-        Ok(shards)
-    }
-
     fn write_format(&self, shards: u16) -> Result<(), OpenError> {
         let (new, file) = (self.join(FORMAT_NEW), self.join(FORMAT));
         let write = || {
@@ -216,7 +206,7 @@ impl At<'_> {
             }
             self.disk.create(&new)?;
             let out = self.disk.open(&new, false)?;
-            out.write_all_at(format!("wayleave {FORMAT_VERSION}\nshards {shards}\n").as_bytes(), 0)?;
+            out.write_all_at(format_text(shards).as_bytes(), 0)?;
             out.sync()?;
             self.disk.rename(&new, &file)
         };
@@ -224,7 +214,8 @@ impl At<'_> {
         self.sync()
     }
 
-    fn read_format(&self) -> Result<(u32, u16), OpenError> {
+    /// Reads the file FORMAT of an existing folder: the number of shards.
+    pub(crate) fn read_format(&self) -> Result<u16, OpenError> {
         let file = self.join(FORMAT);
         let bytes = self.disk.read(&file).map_err(|error| OpenError::io(&file, error))?;
         let damaged = |what: &str| self.damaged(format!("{FORMAT} {what}"));
@@ -232,20 +223,32 @@ impl At<'_> {
         let mut lines = text.lines();
         let version = number(lines.next(), "wayleave").ok_or_else(|| damaged("names no version"))?;
         // Checked before the rest: the rest of a newer format may differ.
-        if version > FORMAT_VERSION {
-            return Err(OpenError::Newer { path: self.path.into(), found: version, known: FORMAT_VERSION });
+        if version > format::VERSION {
+            return Err(OpenError::Newer { path: self.path.into(), found: version, known: format::VERSION });
         }
         let shards = number(lines.next(), "shards").and_then(|shards| u16::try_from(shards).ok());
         let shards = shards.filter(|shards| *shards > 0).ok_or_else(|| damaged("names no number of shards"))?;
-        if !self.exists(DB)? {
-            return Err(self.damaged(format!("the folder {DB} is missing")));
+        if text != format_text(shards) {
+            return Err(damaged("does not match its checksum"));
         }
-        Ok((version, shards))
+        for name in [DB, JOURNAL] {
+            if !self.exists(name)? {
+                return Err(self.damaged(format!("the folder {name} is missing")));
+            }
+        }
+        Ok(shards)
     }
 
     fn damaged(&self, what: String) -> OpenError {
         OpenError::Damaged { path: self.path.into(), what }
     }
+}
+
+/// The content of FORMAT. The checksum keeps a flipped bit from turning one number into another.
+fn format_text(shards: u16) -> String {
+    let lines = format!("wayleave {}\nshards {shards}\n", format::VERSION);
+    let checksum = xxhash_rust::xxh3::xxh3_64(lines.as_bytes());
+    format!("{lines}checksum {checksum:016x}\n")
 }
 
 fn number(line: Option<&str>, word: &str) -> Option<u32> {

@@ -1,8 +1,8 @@
 //! The write-ahead journal: contains every batch from before it is acknowledged until its rows are in tables.
 //!
 //! Files are numbered without gaps. Each but the newest ends with a continuation mark, so a missing file is detected.
-//! The next file is created before the mark is written: an empty file may follow one without a mark. After the last
-//! record, the newest file ends or contains preallocated zeros.
+//! The next file is created, with its head, before the mark is written: a file with nothing but its head may follow one
+//! without a mark. After the last record, the newest file ends or contains preallocated zeros.
 //!
 //! Writes are block-aligned and use `O_DIRECT` where the file system supports it: several writes can proceed
 //! concurrently, none waits for a page that another is writing back, and data that is never read again takes no page
@@ -27,6 +27,9 @@ const AHEAD_BYTES: usize = 256 << 10;
 /// Writes of at least this size are not preallocated; it would write everything twice.
 const LARGE_BYTES: usize = 64 << 10;
 
+/// The length of a file's head.
+pub(crate) const HEAD_BYTES: u64 = BLOCK_BYTES as u64;
+
 /// The maximum number of concurrent writes.
 pub(crate) const WRITES_MAX: usize = 8;
 
@@ -42,6 +45,8 @@ pub(crate) struct Tail {
     pub(crate) direct: bool,
     /// The life that last wrote to it.
     pub(crate) before: u64,
+    /// The bytes of all files that were replayed.
+    pub(crate) bytes: u64,
 }
 
 /// The newest file, to which records are appended.
@@ -62,7 +67,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Creates a new journal folder with its first, empty file. Remains of an interrupted creation are removed.
+    /// Creates a new journal folder with its first file. Remains of an interrupted creation are removed.
     ///
     /// # Errors
     /// If the disk fails.
@@ -71,8 +76,7 @@ impl Journal {
             disk.remove_dir_all(folder)?;
         }
         disk.create_dir(folder)?;
-        disk.create(&path(folder, 1))?;
-        disk.sync_dir(folder)
+        begin(disk, folder, 1)
     }
 
     /// Continues where replay ended, under a new life.
@@ -80,7 +84,7 @@ impl Journal {
     /// # Errors
     /// If the newest file cannot be opened.
     pub(crate) fn resume(disk: Arc<dyn Disk>, folder: &Path, tail: &Tail, life: u64) -> Result<Self> {
-        let &Tail { number, end, filled, direct, before } = tail;
+        let &Tail { number, end, filled, direct, before, bytes: _ } = tail;
         let files = open_files(&*disk, folder, number, direct)?;
         let (zeros, spare) = (Blocks::zeros(AHEAD_BYTES), Arc::default());
         let lives = (life, before);
@@ -128,16 +132,15 @@ impl Journal {
     /// complete.
     ///
     /// # Errors
-    /// If the disk fails. The next file is then empty, or the old one has its continuation mark.
+    /// If the disk fails. The next file then has at most its head, or the old one has its continuation mark.
     pub(crate) fn rotate(&mut self) -> Result<()> {
         let next = self.number + 1;
-        self.disk.create(&path(&self.folder, next))?;
-        self.disk.sync_dir(&self.folder)?;
+        begin(&*self.disk, &self.folder, next)?;
         let files = open_files(&*self.disk, &self.folder, next, self.direct)?;
         let goes_on = record::encode_goes_on();
         let records = [&record::frame(self.number, &goes_on)[..], &goes_on].concat();
         self.place(&records, self.end)?.write()?;
-        (self.number, self.files, self.end, self.filled, self.lives.1) = (next, files, 0, 0, 0);
+        (self.number, self.files, self.end, self.filled, self.lives.1) = (next, files, HEAD_BYTES, HEAD_BYTES, 0);
         Ok(())
     }
 
@@ -176,6 +179,26 @@ impl UnwrittenRecords {
         spare.put_back(blocks);
         file.sync()
     }
+}
+
+/// Creates a file with its head: one block of padding, durable before anything refers to the file. A file without it has
+/// lost its content.
+fn begin(disk: &dyn Disk, folder: &Path, number: u64) -> Result<()> {
+    let path = path(folder, number);
+    disk.create(&path)?;
+    write_head(&*disk.open(&path, false)?, number)?;
+    disk.sync_dir(folder)
+}
+
+/// Writes the head of a file and syncs it.
+///
+/// # Errors
+/// If the disk fails.
+pub(crate) fn write_head(file: &dyn DiskFile, number: u64) -> Result<()> {
+    let mut head = vec![0; BLOCK_BYTES];
+    record::pad(number, &mut head);
+    file.write_all_at(&head, 0)?;
+    file.sync()
 }
 
 fn open_files(disk: &dyn Disk, folder: &Path, number: u64, direct: bool) -> Result<Vec<Arc<dyn DiskFile>>> {
@@ -225,6 +248,16 @@ pub(crate) fn remove_until(disk: &dyn Disk, folder: &Path, done: u64) -> Result<
         }
     }
     Ok(())
+}
+
+/// The numbers of all files, in order.
+///
+/// # Errors
+/// If the disk fails.
+pub(crate) fn numbers(disk: &dyn Disk, folder: &Path) -> Result<Vec<u64>> {
+    let mut numbers: Vec<u64> = disk.list(folder)?.iter().filter_map(|name| number(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
 /// Parses the file number from its name.

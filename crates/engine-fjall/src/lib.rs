@@ -1,15 +1,16 @@
-//! The embedded store: implements the engine contract over fjall (an LSM tree in pure Rust) in one folder.
+//! The embedded store: implements the engine contract over the LSM tree of fjall (pure Rust) in one folder.
 //!
 //! A batch is acknowledged once group commit has made it durable in a write-ahead journal. Its rows stay in memtables
-//! until a flush writes them to fjall as one sorted table. This crate knows the folder, its files and the machine's
+//! until a flush writes them to the tree as one sorted table. This crate knows the folder, its files and the machine's
 //! clocks. It must not know what the rows mean, nor any other engine.
 
 mod arena;
 mod background;
 mod blocks;
 mod bulk_load;
+mod check;
 mod clock;
-mod db_journal;
+mod damage;
 mod disk;
 mod engine;
 mod fence_row;
@@ -17,13 +18,19 @@ mod flusher;
 mod folder;
 mod group_commit;
 mod journal;
+mod journal_reader;
 mod loading;
+mod lsm;
+mod manifest;
 mod memtable;
+mod merger;
 mod open_error;
+mod own_rows;
 mod partitions;
 mod reads;
 mod record;
 mod replay;
+mod scrub;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;
 mod snapshot;
@@ -35,6 +42,7 @@ mod trouble;
 mod watchdog;
 
 pub use bulk_load::{BulkLoad, LoadError};
-pub use engine::{Fjall, Options};
+pub use check::{CheckReport, CheckedFile, check};
+pub use engine::{Fjall, Numbers, Options};
 pub use open_error::OpenError;
 pub use snapshot::Snapshot;

@@ -7,7 +7,7 @@ use wayleave_engine::Error;
 use crate::fence_row::{self, FenceRow};
 use crate::flusher::{DONE_KEY, Done};
 use crate::folder::Folder;
-use crate::journal::Journal;
+use crate::journal::{Journal, Tail};
 use crate::open_error::OpenError;
 use crate::partitions::{self, Partitions, shard_of};
 use crate::replay::Replay;
@@ -27,27 +27,50 @@ pub(crate) struct Loading {
     pub(crate) life: u64,
 }
 
-/// Loads the store of a folder.
+/// Loads the store of a folder. `before_repair` runs before a repair drops anything.
 ///
 /// # Errors
 /// If the folder cannot be used; every message names the folder and the remedy.
-pub(crate) fn load<T: Tables>(folder: &Folder, tables: T, loading: Loading) -> Result<Store<T>, OpenError> {
+pub(crate) fn load<T: Tables>(
+    folder: &Folder,
+    tables: T,
+    loading: Loading,
+    before_repair: impl FnOnce(&T) -> Result<(), OpenError>,
+) -> Result<Store<T>, OpenError> {
     let Loading { freeze_bytes, repair, drive, life } = loading;
+    let replayed = match replay(folder, &tables, false) {
+        Err(OpenError::JournalDamaged { repair: Some(_), .. }) if repair => {
+            before_repair(&tables)?;
+            replay(folder, &tables, true)
+        }
+        replayed => replayed,
+    };
+    let Replayed { partitions, tail, last_committed } = replayed?;
+    let io = |error| OpenError::io(folder.path(), error);
+    let journal = Journal::resume(folder.disk().clone(), &folder.journal(), &tail, life).map_err(io)?;
+    let journal_bytes = usize::try_from(tail.bytes).unwrap_or(usize::MAX);
+    let syncer = Syncer::start(journal, drive).map_err(io)?;
+    Ok(Store::new(Start { syncer, partitions, tables, last_committed, freeze_bytes, journal_bytes }))
+}
+
+/// What tables and journal say.
+struct Replayed {
+    partitions: Partitions,
+    tail: Tail,
+    last_committed: Time,
+}
+
+fn replay<T: Tables>(folder: &Folder, tables: &T, repair: bool) -> Result<Replayed, OpenError> {
     let snapshot = tables.snapshot();
     let (partitions, fence_changed) = load_fences(&snapshot, folder)?;
     let done = load_done(&snapshot, folder)?;
-    drop(snapshot);
     let mut last_committed = fence_changed.max(done.at);
     let journal = folder.journal();
     let replay = Replay { disk: folder.disk(), folder: &journal, done: done.file, repair };
     let tail = replay
         .run(|record| last_committed = last_committed.max(store::replay(&partitions, record)))
         .map_err(|failure| OpenError::journal(folder.path(), failure))?;
-    let io = |error| OpenError::io(folder.path(), error);
-    let journal = Journal::resume(folder.disk().clone(), &journal, &tail, life).map_err(io)?;
-    let journal_bytes = usize::try_from(tail.end).unwrap_or(usize::MAX);
-    let syncer = Syncer::start(journal, drive).map_err(io)?;
-    Ok(Store::new(Start { syncer, partitions, tables, last_committed, freeze_bytes, journal_bytes }))
+    Ok(Replayed { partitions, tail, last_committed })
 }
 
 /// The fence states of all shards according to the tables, and the latest commit time among them.
@@ -79,17 +102,6 @@ fn load_done(rows: &impl Snapshot, folder: &Folder) -> Result<Done, OpenError> {
     let found = rows.get(&DONE_KEY).map_err(|error| unreadable(folder, &error))?;
     let Some(value) = found else { return Ok(Done::default()) };
     Done::decode(&value).ok_or_else(|| damaged(folder, "the row that counts the journal's files cannot be read".into()))
-}
-
-/// The incarnation: 0, unless the store was restored from a snapshot.
-///
-/// # Errors
-/// If the row that says so cannot be read.
-pub(crate) fn incarnation(tables: &impl Tables, folder: &Folder, key: [u8; 4]) -> Result<u64, OpenError> {
-    let found = tables.snapshot().get(&key).map_err(|error| unreadable(folder, &error))?;
-    let Some(value) = found else { return Ok(0) };
-    let number = value.as_slice().try_into().map(u64::from_be_bytes);
-    number.map_err(|_| damaged(folder, "the row that names the store cannot be read".into()))
 }
 
 fn damaged(folder: &Folder, what: String) -> OpenError {

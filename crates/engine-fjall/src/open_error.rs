@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::replay::{Damage, Failure};
+use crate::trouble;
 
 /// Why a data folder cannot be opened. Every message names the folder and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +32,11 @@ pub enum OpenError {
         known: u32,
     },
     /// The folder is a data folder but its content is invalid.
-    #[error("data folder {} is damaged ({what}): restore it from a backup", path.display())]
+    #[error(
+        "data folder {} is damaged ({what}): nothing was changed. Restore it from a backup, or save what can be read with \
+         `wayleave salvage`",
+        path.display()
+    )]
     Damaged {
         /// The folder.
         path: PathBuf,
@@ -131,20 +136,19 @@ impl OpenError {
         }
     }
 
-    /// Classifies an error of the database.
-    pub(crate) fn database(path: &Path, error: fjall::Error) -> Self {
-        let folder = path.to_path_buf();
+    /// Classifies an error of the tables.
+    pub(crate) fn tables(path: &Path, error: lsm_tree::Error) -> Self {
         match error {
-            fjall::Error::Locked => Self::InUse { path: folder },
-            fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => match io.kind() {
-                // The database misses or cannot parse one of its own files.
-                ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::InvalidData | ErrorKind::InvalidInput => {
-                    Self::Damaged { path: folder, what: io.to_string() }
-                }
-                _ => Self::io(path, io),
-            },
-            other => Self::Damaged { path: folder, what: format!("{other:?}") },
+            error if trouble::is_damage(&error) => Self::Damaged { path: path.into(), what: trouble::describe(&error) },
+            lsm_tree::Error::Io(io) => Self::io(path, io),
+            other => Self::Damaged { path: path.into(), what: trouble::describe(&other) },
         }
+    }
+
+    /// A damaged or missing file of a data folder.
+    pub(crate) fn file(folder: &Path, file: &Path, what: &str) -> Self {
+        let name = file.strip_prefix(folder).unwrap_or(file).display();
+        Self::Damaged { path: folder.into(), what: format!("{name}: {what}") }
     }
 }
 
@@ -167,8 +171,8 @@ mod tests {
     }
 
     #[test]
-    fn a_database_that_is_locked_is_in_use() {
-        let text = OpenError::database(Path::new("/x"), fjall::Error::Locked).to_string();
-        assert!(text.contains("/x is in use by another process"), "{text}");
+    fn a_damaged_file_is_named_within_its_folder() {
+        let text = OpenError::file(Path::new("/x"), Path::new("/x/db/current"), "it is missing").to_string();
+        assert!(text.contains("data folder /x is damaged (db/current: it is missing)"), "{text}");
     }
 }

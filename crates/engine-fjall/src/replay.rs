@@ -14,13 +14,19 @@
 //! writes depend on it.
 
 use std::io::{ErrorKind, Result};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::blocks::{BLOCK_BYTES, padding_after};
-use crate::disk::Disk;
-use crate::journal::{self, Tail};
-use crate::record::{self, Record};
+use crate::disk::{self, Disk};
+use crate::journal::{self, HEAD_BYTES, Tail};
+use crate::journal_reader::{JournalReader, PIECE_BYTES};
+use crate::record::{self, Record, WriteMark};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// A block with at most this many other bytes than a continuation mark was one; any other record differs in more.
+const MARK_DIFFERS_MAX: usize = 4;
 
 /// Why a journal cannot be replayed.
 #[derive(Debug)]
@@ -85,14 +91,14 @@ pub(crate) struct Replay<'a> {
     pub(crate) repair: bool,
 }
 
-/// The content of one file.
+/// What was found in one file.
 struct Content {
     /// The end of its readable records.
-    end: usize,
+    end: u64,
     goes_on: bool,
     /// The life that wrote last.
     life: u64,
-    bytes: Vec<u8>,
+    file: JournalReader,
 }
 
 impl Replay<'_> {
@@ -101,18 +107,28 @@ impl Replay<'_> {
     /// # Errors
     /// If the disk fails, or something that was durable is missing and no repair was asked for.
     pub(crate) fn run(&self, mut apply: impl FnMut(Record)) -> std::result::Result<Tail, Failure> {
-        let mut number = self.done + 1;
+        let (mut number, mut bytes) = (self.done + 1, 0);
         loop {
-            let content = self.read(number, &mut apply)?;
+            let mut content = self.read(number, &mut apply)?;
+            bytes += content.end;
             if content.goes_on {
-                self.make_durable(number, &content)?;
+                self.make_durable(number, &mut content)?;
                 number += 1;
                 continue;
             }
-            let damaged = self.damage(number, &content)?;
+            let damaged = self.damage(number, &mut content)?;
             let repaired = damaged.is_some();
             if let Some(what) = damaged {
-                let damage = self.describe(number, &content, what)?;
+                if self.repair && self.has_lost_its_mark(number, &mut content)? {
+                    tracing::warn!(
+                        journal.file = %self.path(number).display(), journal.offset = content.end,
+                        "the end mark of a journal file is damaged and is written again; no batch is lost"
+                    );
+                    self.write_mark(number, &content)?;
+                    number += 1;
+                    continue;
+                }
+                let damage = self.describe(number, &mut content, what)?;
                 if !self.repair {
                     return Err(Failure::Damaged(damage));
                 }
@@ -124,17 +140,39 @@ impl Replay<'_> {
                      Put again what is missing. Epochs of roles go on well above all that were granted; hosts that were \
                      reserved in the dropped part may be visited by others"
                 );
-                self.set_aside(number, &content)?;
+                self.set_aside(number, &mut content)?;
             }
             let next = self.path(number + 1);
             if self.disk.exists(&next)? {
-                // An interrupted rotation leaves it empty.
+                // An interrupted rotation leaves it with nothing but its head.
                 self.disk.remove(&next)?;
             }
-            // Flushed files stay until the next flush: the database's record that they are flushed may itself be only
-            // in the page cache.
-            return Ok(self.make_ready(number, &content, repaired)?);
+            // Flushed files stay until the next flush: the tables' record that they are flushed may itself be only in the
+            // page cache.
+            return Ok(Tail { bytes, ..self.make_ready(number, &mut content, repaired)? });
         }
+    }
+
+    /// Reads all files without changing anything; returns what is wrong with each, by its path.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn inspect(&self) -> Result<Vec<(PathBuf, std::result::Result<(), String>)>> {
+        let numbers = journal::numbers(&**self.disk, self.folder)?;
+        let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
+            return Ok(vec![(self.path(self.done + 1), Err("the file is missing".into()))]);
+        };
+        let mut files = Vec::new();
+        for number in *first..=*last {
+            let verdict = match self.read(number, &mut |_| {}) {
+                Ok(content) if content.goes_on => Ok(()),
+                Ok(mut content) => self.damage(number, &mut content)?.map_or(Ok(()), Err),
+                Err(Failure::Damaged(damage)) => Err(format!("at byte {}: {}", damage.offset, damage.what)),
+                Err(Failure::Io(error)) => return Err(error),
+            };
+            files.push((self.path(number), verdict));
+        }
+        Ok(files)
     }
 
     fn path(&self, number: u64) -> PathBuf {
@@ -142,8 +180,8 @@ impl Replay<'_> {
     }
 
     fn read(&self, number: u64, apply: &mut impl FnMut(Record)) -> std::result::Result<Content, Failure> {
-        let bytes = match self.disk.read(&self.path(number)) {
-            Ok(bytes) => bytes,
+        let mut file = match JournalReader::open(self.disk, self.path(number), number) {
+            Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let what = "the file is missing".into();
                 return Err(Failure::Damaged(Damage { file: self.path(number), offset: 0, what, repair: None }));
@@ -151,9 +189,9 @@ impl Replay<'_> {
             Err(error) => return Err(error.into()),
         };
         let (mut end, mut life) = (0, 0);
-        while let Some((body, length)) = record::first(number, bytes.get(end..).unwrap_or_default()) {
-            match record::decode(body) {
-                Ok(Record::GoesOn) => return Ok(Content { end: end + length, goes_on: true, life, bytes }),
+        while let Some((record, length)) = file.record(end)? {
+            match record {
+                Ok(Record::GoesOn) => return Ok(Content { end: end + length, goes_on: true, life, file }),
                 Ok(Record::Padding) => {}
                 Ok(Record::Write(mark)) if mark.life == life || mark.before == life => life = mark.life,
                 Ok(Record::Write(_)) => break,
@@ -161,22 +199,30 @@ impl Replay<'_> {
                 Err(error) => {
                     // Its checksum is valid: a newer program wrote a record kind that this one does not know.
                     let (file, what) = (self.path(number), error.to_string());
-                    return Err(Failure::Damaged(Damage { file, offset: end as u64, what, repair: None }));
+                    return Err(Failure::Damaged(Damage { file, offset: end, what, repair: None }));
                 }
             }
             end += length;
         }
-        Ok(Content { end, goes_on: false, life, bytes })
+        Ok(Content { end, goes_on: false, life, file })
     }
 
     /// Diagnoses a file without a continuation mark; `None` if it is the newest, with at most a torn tail.
-    fn damage(&self, number: u64, content: &Content) -> Result<Option<String>> {
-        let claimed = later_writes(number, content).filter_map(|body| match record::decode(body) {
+    fn damage(&self, number: u64, content: &mut Content) -> Result<Option<String>> {
+        if content.end < HEAD_BYTES {
+            return Ok(Some("its beginning cannot be read".into()));
+        }
+        let mut claimed = 0;
+        let mut at = content.end.next_multiple_of(BLOCK);
+        // Every write begins on a block boundary.
+        while at < content.file.len {
             // Of any life: a torn write claims no more than what precedes its tail.
-            Ok(Record::Write(mark)) => Some(mark.durable),
-            _ => None,
-        });
-        if claimed.max().is_some_and(|durable| durable > content.end as u64) {
+            if let Some((Ok(Record::Write(mark)), _)) = content.file.record(at)? {
+                claimed = claimed.max(mark.durable);
+            }
+            at += BLOCK;
+        }
+        if claimed > content.end {
             return Ok(Some("a record cannot be read, and later ones say that it was durable".into()));
         }
         if self.has_begun(number + 1)? || self.disk.exists(&self.path(number + 2))? {
@@ -185,9 +231,41 @@ impl Replay<'_> {
         Ok(None)
     }
 
-    fn describe(&self, number: u64, content: &Content, what: String) -> std::result::Result<Damage, Failure> {
-        let mut dropped = Dropped { bytes: unread(content).len() as u64, ..Dropped::default() };
-        dropped.batches = later_batches(number, content);
+    /// Whether the only thing that cannot be read is the continuation mark. The next file has begun, so the mark was
+    /// written, always as the last block of its file; what is left of that block must look like it.
+    fn has_lost_its_mark(&self, number: u64, content: &mut Content) -> Result<bool> {
+        let start = content.end / BLOCK * BLOCK;
+        let is_last = content.file.written_end(content.end)? <= start + BLOCK && start + BLOCK <= content.file.len;
+        if content.end < HEAD_BYTES || !is_last || !self.has_begun(number + 1)? {
+            return Ok(false);
+        }
+        let mut found = Vec::new();
+        content.file.copy(start..start + BLOCK, |bytes, _| {
+            found.extend_from_slice(bytes);
+            Ok(())
+        })?;
+        let (head, expected) = mark_block(number, start);
+        let differ = expected.iter().zip(&found).skip(head).filter(|(expected, found)| expected != found).count();
+        Ok(differ <= MARK_DIFFERS_MAX)
+    }
+
+    /// Writes a continuation mark over a damaged one.
+    fn write_mark(&self, number: u64, content: &Content) -> Result<()> {
+        let start = content.end / BLOCK * BLOCK;
+        let (head, mut block) = mark_block(number, start);
+        let mark = WriteMark { durable: start, life: content.life, before: content.life };
+        if let Some(place) = block.get_mut(..head) {
+            place.copy_from_slice(&record::write_mark(number, mark));
+        }
+        let file = self.disk.open(&self.path(number), false)?;
+        file.write_all_at(&block, start)?;
+        file.sync()
+    }
+
+    fn describe(&self, number: u64, content: &mut Content, what: String) -> std::result::Result<Damage, Failure> {
+        let end = content.file.written_end(content.end)?;
+        let mut dropped = Dropped { bytes: end - content.end, ..Dropped::default() };
+        dropped.batches = later_batches(content)?;
         let mut later = number + 1;
         while self.disk.exists(&self.path(later))? {
             let mut count = 0;
@@ -198,18 +276,16 @@ impl Replay<'_> {
             }
             (dropped.batches, dropped.files, later) = (dropped.batches + count, dropped.files + 1, later + 1);
         }
-        Ok(Damage { file: self.path(number), offset: content.end as u64, what, repair: Some(dropped) })
+        Ok(Damage { file: self.path(number), offset: content.end, what, repair: Some(dropped) })
     }
 
-    /// Keeps what a repair drops beside the journal, under names that replay ignores.
-    fn set_aside(&self, number: u64, content: &Content) -> Result<()> {
-        let kept = self.folder.join(format!("{number}.dropped-from-{}", content.end));
-        if self.disk.exists(&kept)? {
-            self.disk.remove(&kept)?;
-        }
+    /// Keeps what a repair drops beside the journal, under names that replay ignores and that no earlier repair has used.
+    fn set_aside(&self, number: u64, content: &mut Content) -> Result<()> {
+        let kept = self.unused(&format!("{number}.dropped-from-{}", content.end))?;
         self.disk.create(&kept)?;
         let file = self.disk.open(&kept, false)?;
-        file.write_all_at(unread(content), 0)?;
+        let end = content.file.written_end(content.end)?;
+        content.file.copy(content.end..end, |bytes, at| file.write_all_at(bytes, at - content.end))?;
         file.sync()?;
         // In descending order, so that an interrupted repair can be repeated.
         let mut last = number;
@@ -217,30 +293,50 @@ impl Replay<'_> {
             last += 1;
         }
         for later in (number + 1..=last).rev() {
-            self.disk.rename(&self.path(later), &self.folder.join(format!("{later}.dropped")))?;
+            self.disk.rename(&self.path(later), &self.unused(&format!("{later}.dropped"))?)?;
         }
         self.disk.sync_dir(self.folder)
     }
 
+    /// A path with this name, or with a number behind it, at which there is nothing.
+    fn unused(&self, name: &str) -> Result<PathBuf> {
+        let mut path = self.folder.join(name);
+        for count in 2u32.. {
+            if !self.disk.exists(&path)? {
+                break;
+            }
+            path = self.folder.join(format!("{name}-{count}"));
+        }
+        Ok(path)
+    }
+
     /// Syncs a file that is continued by the next one.
-    fn make_durable(&self, number: u64, content: &Content) -> Result<()> {
+    fn make_durable(&self, number: u64, content: &mut Content) -> Result<()> {
         let file = self.disk.open(&self.path(number), false)?;
         if !self.has_begun(number + 1)? {
             // The continuation mark itself may be what a sync has failed for; see below.
-            file.write_all_at(content.bytes.get(..content.end).unwrap_or_default(), 0)?;
+            content.file.copy(0..content.end, |bytes, at| file.write_all_at(bytes, at))?;
         }
         file.sync()
     }
 
     fn has_begun(&self, number: u64) -> Result<bool> {
         let path = self.path(number);
-        Ok(self.disk.exists(&path)? && !self.disk.read(&path)?.is_empty())
+        Ok(self.disk.exists(&path)? && self.disk.len(&path)? > HEAD_BYTES)
     }
 
     /// Prepares the newest file for appends: zeros after its records, the last block padded, everything synced.
-    fn make_ready(&self, number: u64, content: &Content, repaired: bool) -> Result<Tail> {
+    fn make_ready(&self, number: u64, content: &mut Content, repaired: bool) -> Result<Tail> {
         let path = self.path(number);
-        let torn = unread(content).len();
+        let file = self.disk.open(&path, false)?;
+        if content.end < HEAD_BYTES {
+            // A repair has dropped everything.
+            zero(&*file, 0..content.file.len)?;
+            journal::write_head(&*file, number)?;
+            content.end = HEAD_BYTES;
+            content.file = JournalReader::open(self.disk, path.clone(), number)?;
+        }
+        let torn = content.file.written_end(content.end)?.saturating_sub(content.end);
         if torn > 0 && !repaired {
             tracing::warn!(
                 journal.number = number,
@@ -249,53 +345,69 @@ impl Replay<'_> {
                 "the end of the journal was torn off by a power cut or a kill and is dropped; it was not acknowledged"
             );
         }
-        let file = self.disk.open(&path, false)?;
         // Overwritten instead of truncated: the space stays allocated even on a full disk.
-        let mut rest = vec![0; padding_after(content.end)];
+        let records = usize::try_from(content.end).map_err(std::io::Error::other)?;
+        let mut rest = vec![0; padding_after(records)];
         record::pad(number, &mut rest);
-        let end = (content.end + rest.len()) as u64;
-        rest.resize(rest.len().max(torn), 0);
-        if !rest.is_empty() {
-            file.write_all_at(&rest, content.end as u64)?;
+        let end = content.end + rest.len() as u64;
+        if torn > 0 {
+            // Before the padding, which would otherwise join the records to a complete write of the tail.
+            zero(&*file, content.end..content.end + torn)?;
+            file.sync()?;
         }
-        let filled = end.max((content.bytes.len() / BLOCK_BYTES * BLOCK_BYTES) as u64);
+        if !rest.is_empty() {
+            file.write_all_at(&rest, content.end)?;
+        }
+        let filled = end.max(content.file.len / BLOCK * BLOCK);
         let (direct, filled) = journal::probe_direct(&**self.disk, &path, end, filled)?;
         // After a failed writeback the kernel marks pages clean that never reached the disk: reads return them, but
         // they would be lost with the page cache. Rewriting them makes the sync effective. `O_DIRECT` writes were not
         // in the page cache; only padding of an earlier open was, in the last two blocks.
-        let from = if direct { content.end.saturating_sub(2 * BLOCK_BYTES) / BLOCK_BYTES * BLOCK_BYTES } else { 0 };
-        file.write_all_at(content.bytes.get(from..content.end).unwrap_or_default(), from as u64)?;
+        let from = if direct { content.end.saturating_sub(2 * BLOCK) / BLOCK * BLOCK } else { 0 };
+        content.file.copy(from..content.end, |bytes, at| file.write_all_at(bytes, at))?;
         file.sync()?;
-        Ok(Tail { number, end, filled, direct, before: content.life })
+        Ok(Tail { number, end, filled, direct, before: content.life, bytes: 0 })
     }
 }
 
-/// The bytes after the readable records, without trailing zeros.
-fn unread(content: &Content) -> &[u8] {
-    let rest = content.bytes.get(content.end..).unwrap_or_default();
-    let written = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    rest.get(..written).unwrap_or_default()
+/// The block with the continuation mark of a file, and the length of the write's own mark at its beginning, which is left
+/// out.
+fn mark_block(number: u64, start: u64) -> (usize, Vec<u8>) {
+    let head = record::write_mark(number, WriteMark { durable: start, ..WriteMark::default() }).len();
+    let mark = record::encode_goes_on();
+    let mut block = vec![0; head];
+    block.extend([&record::frame(number, &mark)[..], &mark].concat());
+    let records = block.len();
+    block.resize(BLOCK_BYTES, 0);
+    record::pad(number, block.get_mut(records..).unwrap_or_default());
+    (head, block)
 }
 
-/// The first record of each block after the readable records: every write begins on a block boundary.
-fn later_writes(number: u64, content: &Content) -> impl Iterator<Item = &[u8]> {
-    let blocks = (content.end.next_multiple_of(BLOCK_BYTES)..content.bytes.len()).step_by(BLOCK_BYTES);
-    blocks.filter_map(move |at| Some(record::first(number, content.bytes.get(at..)?)?.0))
+/// Overwrites a part of a file with zeros.
+fn zero(file: &dyn disk::DiskFile, part: Range<u64>) -> Result<()> {
+    let zeros = vec![0; PIECE_BYTES];
+    let mut at = part.start;
+    while at < part.end {
+        let bytes = usize::try_from(part.end - at).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        file.write_all_at(zeros.get(..bytes).unwrap_or_default(), at)?;
+        at += bytes as u64;
+    }
+    Ok(())
 }
 
 /// The number of readable batches after the damage.
-fn later_batches(number: u64, content: &Content) -> u64 {
-    let (mut count, mut at) = (0, content.end.next_multiple_of(BLOCK_BYTES));
-    while at < content.bytes.len() {
-        match record::first(number, content.bytes.get(at..).unwrap_or_default()) {
-            Some((body, length)) => {
-                count += u64::from(matches!(record::decode(body), Ok(Record::Batch { .. })));
+fn later_batches(content: &mut Content) -> Result<u64> {
+    let (mut count, mut at) = (0, content.end.next_multiple_of(BLOCK));
+    while at < content.file.len {
+        match content.file.record(at)? {
+            Some((record, length)) => {
+                count += u64::from(matches!(record, Ok(Record::Batch { .. })));
                 at += length;
             }
-            None => at = (at + 1).next_multiple_of(BLOCK_BYTES),
+            None => at = (at + 1).next_multiple_of(BLOCK),
         }
     }
-    count
+    Ok(count)
 }
 
 #[cfg(test)]

@@ -29,8 +29,12 @@ fn disk() -> Arc<dyn Disk> {
 
 /// A journal in its own folder, ready for appends.
 fn open(above: &tempfile::TempDir) -> Journal {
+    open_after(above, 0)
+}
+
+fn open_after(above: &tempfile::TempDir, done: u64) -> Journal {
     let folder = above.path().join("journal");
-    let tail = Replay { disk: &disk(), folder: &folder, done: 0, repair: false }.run(|_| {}).unwrap();
+    let tail = Replay { disk: &disk(), folder: &folder, done, repair: false }.run(|_| {}).unwrap();
     Journal::resume(disk(), &folder, &tail, life()).unwrap()
 }
 
@@ -122,7 +126,7 @@ fn a_record_that_was_cut_off_is_dropped_and_written_over() {
     let above = written();
     let torn = framed(2, &[body(4)]);
     let newest = OpenOptions::new().write(true).open(file(&above, 2)).unwrap();
-    newest.write_all_at(&torn[..torn.len() - 3], BLOCK_BYTES as u64).unwrap();
+    newest.write_all_at(&torn[..torn.len() - 3], 2 * BLOCK).unwrap();
     assert_eq!(read(&above, 0), [1, 2, 3]);
     add(&mut open(&above), &[body(5)]);
     assert_eq!(read(&above, 0), [1, 2, 3, 5]);
@@ -142,9 +146,9 @@ fn a_lost_file_is_noticed_wherever_it_was() {
 #[test]
 fn damage_before_the_newest_file_is_noticed() {
     let above = written();
-    flip(&above, 1, 42);
+    flip(&above, 1, BLOCK + 42);
     let damage = damage(&above, 0);
-    assert_eq!((damage.file, damage.offset), (file(&above, 1), 30), "behind the mark of the first write");
+    assert_eq!((damage.file, damage.offset), (file(&above, 1), BLOCK + 31), "behind the mark of the first write");
 }
 
 /// One flipped byte anywhere in what a later write calls durable: refused with its offset, and nothing is changed on
@@ -155,7 +159,7 @@ fn a_flipped_byte_below_a_durable_offset_refuses_to_open_and_keeps_the_evidence(
     let mut journal = open(&above);
     (1..=4).for_each(|at| add(&mut journal, &[body(at)]));
     let block = BLOCK_BYTES as u64;
-    for at in [0, 13, 40, block + 5, block + 2_000, 2 * block + 30] {
+    for at in [0, 13, 40, block + 5, block + 2_000, 2 * block + 30, 3 * block + 30] {
         flip(&above, 1, at);
         let before = fs::read(file(&above, 1)).unwrap();
         let found = damage(&above, 0);
@@ -174,24 +178,74 @@ fn after_a_clean_stop_the_last_record_counts_as_durable_too() {
     add(&mut journal, &[body(1)]);
     journal.seal().unwrap();
     drop(journal);
-    flip(&above, 1, 45);
-    assert_eq!(damage(&above, 0).offset, 30, "behind the mark of the first write");
+    flip(&above, 1, BLOCK + 45);
+    assert_eq!(damage(&above, 0).offset, BLOCK + 31, "behind the mark of the first write");
 }
 
 #[test]
 fn a_repair_drops_what_follows_the_damage_and_keeps_a_copy() {
     let above = written();
     let copy = |name: &str| above.path().join("journal").join(name);
-    flip(&above, 1, BLOCK_BYTES as u64 + 35);
+    flip(&above, 1, 2 * BLOCK + 35);
     let dropped = damage(&above, 0).repair.unwrap();
     assert_eq!((dropped.batches, dropped.files), (1, 1), "batch 3, in the second file");
     let (tail, found) = try_read(&above, 0, true);
     assert_eq!((tail.unwrap().number, found), (1, vec![1]));
-    let kept = fs::read(copy(&format!("1.dropped-from-{}", BLOCK_BYTES + 31))).unwrap();
+    let kept = fs::read(copy(&format!("1.dropped-from-{}", 2 * BLOCK + 31))).unwrap();
     assert_eq!(kept.len() as u64, dropped.bytes);
     assert!(copy("2.dropped").exists() && !file(&above, 2).exists());
     add(&mut open(&above), &[body(9)]);
     assert_eq!(read(&above, 0), [1, 9], "and the journal goes on");
+}
+
+/// It is the last thing in its file, so no batch can be lost with it.
+#[test]
+fn a_damaged_end_mark_is_repaired_and_no_later_file_is_dropped() {
+    for at in [5, 35, 43] {
+        let above = written();
+        flip(&above, 1, 3 * BLOCK + at);
+        damage(&above, 0);
+        let (tail, found) = try_read(&above, 0, true);
+        assert_eq!((tail.unwrap().number, found), (2, vec![1, 2, 3]), "byte {at} of the mark's block");
+        assert_eq!(read(&above, 0), [1, 2, 3]);
+        let dropped = fs::read_dir(above.path().join("journal")).unwrap().flatten();
+        assert_eq!(dropped.filter(|entry| entry.file_name().to_string_lossy().contains("dropped")).count(), 0);
+    }
+}
+
+#[test]
+fn a_second_repair_overwrites_nothing_that_the_first_put_aside() {
+    let above = written();
+    let kept = |name: &str| fs::read(above.path().join("journal").join(name));
+    flip(&above, 1, 2 * BLOCK + 35);
+    try_read(&above, 0, true).0.unwrap();
+    let first = kept("2.dropped").unwrap();
+    let mut journal = open(&above);
+    add(&mut journal, &[body(8)]);
+    journal.rotate().unwrap();
+    add(&mut journal, &[body(9)]);
+    drop(journal);
+    flip(&above, 1, 3 * BLOCK + 35);
+    try_read(&above, 0, true).0.unwrap();
+    assert_eq!(kept("2.dropped").unwrap(), first);
+    assert_ne!(kept("2.dropped-2").unwrap(), first);
+}
+
+/// A file begins with its head before anything refers to it, so an empty one has lost what it held.
+#[test]
+fn a_file_that_has_lost_its_content_is_damage() {
+    for (number, done, left) in [(1, 0, 0), (2, 0, 0), (2, 1, 0), (1, 0, BLOCK), (1, 0, 2 * BLOCK)] {
+        let above = written();
+        OpenOptions::new().write(true).open(file(&above, number)).unwrap().set_len(left).unwrap();
+        let found = damage(&above, done);
+        let expected =
+            if left == 0 { "its beginning cannot be read" } else { "it ends here, and the next file has begun" };
+        assert_eq!((found.file, found.what.as_str()), (file(&above, number), expected));
+        let (tail, _) = try_read(&above, done, true);
+        assert_eq!(tail.unwrap().number, number);
+        add(&mut open_after(&above, done), &[body(7)]);
+        assert_eq!(read(&above, done).last(), Some(&7), "after a repair the journal goes on");
+    }
 }
 
 /// The zeros over a torn tail were lost with a failed sync, and a complete write of that tail follows newer ones
@@ -208,7 +262,7 @@ fn a_write_of_an_earlier_life_that_comes_to_light_again_is_not_read() {
     let mut journal = open(&above);
     add(&mut journal, &[body(4)]);
     drop(journal);
-    let (from, to) = (2 * BLOCK_BYTES, 3 * BLOCK_BYTES);
+    let (from, to) = (3 * BLOCK_BYTES, 4 * BLOCK_BYTES);
     OpenOptions::new().write(true).open(file(&above, 1)).unwrap().write_all_at(&torn[from..to], from as u64).unwrap();
     assert_eq!(read(&above, 0), [1, 4]);
     add(&mut open(&above), &[body(5)]);
@@ -230,7 +284,8 @@ fn a_change_of_files_that_was_cut_off_is_begun_again() {
 #[test]
 fn a_journal_whose_records_lie_close_together_is_read_and_goes_on() {
     let above = new();
-    fs::write(file(&above, 1), framed(1, &[body(1), body(2)])).unwrap();
+    let first = OpenOptions::new().write(true).open(file(&above, 1)).unwrap();
+    first.write_all_at(&framed(1, &[body(1), body(2)]), BLOCK).unwrap();
     for at in 3..6 {
         add(&mut open(&above), &[body(at)]);
     }
@@ -280,7 +335,7 @@ fn padding_that_only_the_page_cache_knows_is_written_again() {
         disk.sync_dir(Path::new("/")).unwrap();
         // A group of which a power cut has left the first record.
         let first = disk.open(&journal::path(folder, 1), true).unwrap();
-        first.write_all_at(&framed(1, &[body(1)]), 0).unwrap();
+        first.write_all_at(&framed(1, &[body(1)]), BLOCK).unwrap();
         first.sync().unwrap();
         sim.fail_after(4, Fault::Io);
         assert!(replay().run(|_| {}).is_err(), "the sync of the padding fails");

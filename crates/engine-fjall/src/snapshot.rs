@@ -14,9 +14,10 @@ use wayleave_engine::snapshot_file::SnapshotHeader;
 use wayleave_engine::{Error, Row};
 
 use crate::fence_row::{self, FenceRow};
+use crate::lsm::{FjallSnapshot, FjallTables};
 use crate::partitions;
 use crate::store::Store;
-use crate::tables::{FjallSnapshot, FjallTables, Snapshot as _, Tables};
+use crate::tables::{Snapshot as _, Tables};
 
 /// After every key.
 const END: [u8; 8] = [0xff; 8];

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 use wayleave_core::ids::{Epoch, ShardId};
@@ -12,13 +12,13 @@ use wayleave_engine::fences::{FenceState, Fences};
 use wayleave_engine::{Commit, Error, Expect, Fence, Write};
 
 use crate::blocks::BLOCK_BYTES;
-use crate::flusher::MERGE_WAIT_MAX;
+use crate::merger::Merging;
 use crate::partitions::{Partition, Partitions, SharedPartition, lock, shard_of};
 use crate::record::{self, Record};
 use crate::syncer::Syncer;
 use crate::tables::{Snapshot, Tables};
 
-/// The minimum size that a batch counts for: on its own it fills a block of the journal, which is replayed at open.
+/// The minimum size that a batch counts for in the journal: on its own it fills a block.
 const BATCH_BYTES_MIN: usize = BLOCK_BYTES / 2;
 
 /// All rows: the memtables over the tables.
@@ -29,17 +29,22 @@ pub(crate) struct Store<T: Tables> {
     pub(crate) tables: T,
     /// The latest commit time of any batch, fenced or not, in milliseconds: roles are judged by it too.
     last_committed: AtomicU64,
-    /// The memory of the active memtables, or half of their size in the journal, whichever is larger.
+    /// The memory of the active memtables.
     pub(crate) active_bytes: AtomicUsize,
+    /// The size of the journal files that contain them.
+    pub(crate) journal_bytes: AtomicUsize,
     /// The size that triggers a flush.
     pub(crate) freeze_bytes: usize,
     pub(crate) flush: Mutex<Flush<T::Snapshot>>,
     /// Notified when there is something to flush, and when there is room again.
     pub(crate) flush_changed: Condvar,
-    /// How long a flush waits when no compaction is running.
-    pub(crate) merge_wait_max: Duration,
+    pub(crate) merging: Mutex<Merging>,
+    /// Notified when there may be something to merge.
+    pub(crate) merging_changed: Condvar,
     /// Why batches are refused at the moment although the store is healthy: the disk is nearly full.
     pub(crate) refuses: Mutex<Option<String>>,
+    /// Why callers should add nothing at the moment: the disk has little more room than merges need.
+    pub(crate) refuses_growth: Mutex<Option<String>>,
 }
 
 /// State shared by the flush thread and committing threads.
@@ -77,12 +82,15 @@ impl<T: Tables> Store<T> {
             partitions,
             tables,
             last_committed: AtomicU64::new(last_committed.0),
-            active_bytes: AtomicUsize::new(active.max(journal_bytes / 2)),
+            active_bytes: AtomicUsize::new(active),
+            journal_bytes: AtomicUsize::new(journal_bytes),
             freeze_bytes,
             flush: Mutex::new(Flush { closing: false, wanted: Vec::new(), over: false, stalled_since: None }),
             flush_changed: Condvar::new(),
-            merge_wait_max: MERGE_WAIT_MAX,
+            merging: Mutex::default(),
+            merging_changed: Condvar::new(),
             refuses: Mutex::default(),
+            refuses_growth: Mutex::default(),
         }
     }
 
@@ -101,8 +109,9 @@ impl<T: Tables> Store<T> {
         let old = partition(&mut guards, shard).map(|partition| partition.fence).unwrap_or_default();
         let fence = FenceState { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
         let fence_states = [(shard, fence)];
-        let durable = self.syncer.append(&record::encode_batch(at, &fence_states, &[]))?;
-        self.apply(&mut guards, &fence_states, &[], at);
+        let record = record::encode_batch(at, &fence_states, &[]);
+        let durable = self.syncer.append(&record)?;
+        self.apply(&mut guards, &fence_states, &[], at, record.len());
         Ok((fence, durable))
     }
 
@@ -132,19 +141,41 @@ impl<T: Tables> Store<T> {
         let fence_states = known.check(fences)?;
         self.check_rows(&guards, expects)?;
         // Under the locks: the order in the journal is the order in which a shard's batches were applied.
-        let durable = self.syncer.append(&record::encode_batch(at, &fence_states, writes))?;
-        self.apply(&mut guards, &fence_states, writes, at);
+        let record = record::encode_batch(at, &fence_states, writes);
+        let durable = self.syncer.append(&record)?;
+        self.apply(&mut guards, &fence_states, writes, at, record.len());
         Ok(durable)
     }
 
-    fn apply(&self, guards: &mut [Guard<'_>], fence_states: &[(ShardId, FenceState)], writes: &[Write], at: Time) {
+    fn apply(
+        &self,
+        guards: &mut [Guard<'_>],
+        fence_states: &[(ShardId, FenceState)],
+        writes: &[Write],
+        at: Time,
+        record_bytes: usize,
+    ) {
         // Under the locks of all shards that the batch touches, so a freeze sees it together with the batch's rows.
         self.last_committed.fetch_max(at.0, Ordering::Relaxed);
-        let grown = apply(guards, fence_states, writes, at).max(BATCH_BYTES_MIN);
+        let grown = apply(guards, fence_states, writes, at);
         let held = self.active_bytes.fetch_add(grown, Ordering::Relaxed).wrapping_add(grown);
-        if held >= self.freeze_bytes && held.wrapping_sub(grown) < self.freeze_bytes {
+        let written = record_bytes.max(BATCH_BYTES_MIN);
+        let journal = self.journal_bytes.fetch_add(written, Ordering::Relaxed) + written;
+        let crossed = |after: usize, by: usize, limit: usize| after >= limit && after.wrapping_sub(by) < limit;
+        if crossed(held, grown, self.freeze_bytes) || crossed(journal, written, self.journal_bytes_max()) {
             self.tell_flush();
         }
+    }
+
+    /// The size of the journal that triggers a flush: rows that are replaced again and again fill it, not the memtables.
+    fn journal_bytes_max(&self) -> usize {
+        self.freeze_bytes.saturating_mul(2)
+    }
+
+    /// Whether memtables or journal are so full that they should be flushed.
+    pub(crate) fn is_full(&self) -> bool {
+        self.active_bytes.load(Ordering::Relaxed) >= self.freeze_bytes
+            || self.journal_bytes.load(Ordering::Relaxed) >= self.journal_bytes_max()
     }
 
     /// Wakes threads waiting for something to flush, or for room.
@@ -165,7 +196,10 @@ impl<T: Tables> Store<T> {
 
     /// Back-pressure: waits while the memtables are full and flushing cannot keep up.
     fn wait_for_room(&self) {
-        let full = || self.active_bytes.load(Ordering::Relaxed) >= self.freeze_bytes * 3 / 2;
+        let full = || {
+            self.active_bytes.load(Ordering::Relaxed) >= self.freeze_bytes / 2 * 3
+                || self.journal_bytes.load(Ordering::Relaxed) >= self.journal_bytes_max() / 2 * 3
+        };
         if !full() {
             return;
         }

@@ -67,6 +67,8 @@ impl Disk for Gated {
         remove_dir_all(folder: &Path) -> ();
         create(path: &Path) -> ();
         read(path: &Path) -> Vec<u8>;
+        len(path: &Path) -> u64;
+        read_at(path: &Path, offset: u64, bytes: usize) -> Vec<u8>;
         rename(from: &Path, to: &Path) -> ();
         remove(path: &Path) -> ();
         sync_dir(folder: &Path) -> ();

@@ -1,17 +1,57 @@
-//! The sorted tables below the memtables, behind one small trait: fjall in production, a map in the simulator.
+//! The sorted tables below the memtables, behind one small trait: an LSM tree in production, a model in the simulator.
 //!
-//! Only the flush thread adds tables, each durably and atomically. The trait knows nothing about the journal.
+//! Only the flush thread adds tables, each durably and atomically, and only the merge thread merges them. The trait knows
+//! nothing about the journal.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
-use fjall::{Database, Keyspace, PersistMode, Readable};
 use wayleave_engine::{Error, Key, Value};
 
 use crate::memtable::Memtable;
-use crate::trouble;
+
+/// The number of L0 tables from which on they are merged.
+pub(crate) const YOUNG_TABLES_DUE: u8 = 8;
 
 /// A row of a table.
 pub(crate) type TableRow = (Key, Value);
+
+/// Which tables a merge takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MergeKind {
+    /// The next merge that keeps reads fast, if one is due.
+    Due,
+    /// All tables into one run, which drops every deleted row.
+    All,
+}
+
+/// Why a merge did not finish. Its input is unchanged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MergeFailure {
+    /// It was told to stop.
+    Stopped,
+    /// The disk is full.
+    Full,
+    /// A table cannot be read.
+    Damaged(String),
+    /// Anything else.
+    Failed(String),
+}
+
+/// What merges may have to do, by the actual sizes of tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// The bytes of all tables.
+    pub(crate) all: u64,
+    /// The most bytes that the next due merge can write before it frees its input.
+    pub(crate) next_merge: u64,
+    /// Rows and tombstones in all tables.
+    pub(crate) items: u64,
+    /// Tombstones among them.
+    pub(crate) tombstones: u64,
+    /// The age of the oldest table with a tombstone.
+    pub(crate) tombstone_age: Duration,
+}
 
 /// A store of tables.
 pub(crate) trait Tables: Send + Sync + 'static {
@@ -30,20 +70,17 @@ pub(crate) trait Tables: Send + Sync + 'static {
     /// The number of L0 tables.
     fn young(&self) -> usize;
 
-    /// Requests a compaction; a request that finds another one running is dropped.
+    /// The sizes that merges depend on.
+    fn sizes(&self) -> Sizes;
+
+    /// Runs one merge; false if none was due. Files that no reader needs any more are removed.
     ///
     /// # Errors
-    /// The reason, for the operator.
-    fn ask_for_merge(&self) -> Result<(), String>;
+    /// Why it did not finish.
+    fn merge(&self, kind: MergeKind) -> Result<bool, MergeFailure>;
 
-    /// Whether a compaction is running.
-    fn merging(&self) -> bool;
-
-    /// Whether the compaction threads are alive.
-    ///
-    /// # Errors
-    /// If one has ended with an error or a panic: then nothing is compacted until the store is reopened.
-    fn check(&self) -> Result<(), String>;
+    /// Makes a running merge end early; with `false` merges may run again.
+    fn stop_merging(&self, stop: bool);
 }
 
 /// A consistent view of all tables.
@@ -56,94 +93,4 @@ pub(crate) trait Snapshot: Send + 'static {
 
     /// The rows of a key range, end exclusive.
     fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>>;
-}
-
-fn read(row: fjall::Result<(fjall::UserKey, fjall::UserValue)>) -> Result<TableRow, Error> {
-    match row {
-        Ok((key, value)) => Ok((key.to_vec(), value.to_vec())),
-        Err(error) => Err(trouble::on_read(&error)),
-    }
-}
-
-/// fjall's tables.
-pub(crate) struct FjallTables {
-    // Field order is drop order.
-    rows: Keyspace,
-    database: Database,
-    /// Held while a table is added: fjall meanwhile holds a lock that its health check needs.
-    adding: Mutex<()>,
-}
-
-impl FjallTables {
-    pub(crate) fn new(rows: Keyspace, database: Database) -> Self {
-        Self { rows, database, adding: Mutex::default() }
-    }
-
-    /// The keyspace of all rows.
-    #[cfg(test)]
-    pub(crate) fn rows(&self) -> &Keyspace {
-        &self.rows
-    }
-}
-
-/// A snapshot of fjall's tables.
-pub(crate) struct FjallSnapshot {
-    rows: Keyspace,
-    snapshot: fjall::Snapshot,
-}
-
-impl Tables for FjallTables {
-    type Snapshot = FjallSnapshot;
-
-    fn snapshot(&self) -> FjallSnapshot {
-        FjallSnapshot { rows: self.rows.clone(), snapshot: self.database.snapshot() }
-    }
-
-    fn add(&self, rows: &[Arc<Memtable>]) -> Result<(), String> {
-        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
-        let add = || {
-            let mut table = self.rows.start_ingestion()?;
-            for rows in rows {
-                rows.each(|key, value| match value {
-                    Some(value) => table.write(key, value),
-                    None => table.write_tombstone(key),
-                })?;
-            }
-            table.finish()
-        };
-        add().map_err(|error| trouble::describe(&error))
-    }
-
-    fn young(&self) -> usize {
-        self.rows.l0_table_count()
-    }
-
-    fn ask_for_merge(&self) -> Result<(), String> {
-        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
-        // fjall checks for compactions only when an ingestion ends; an empty one adds no table.
-        self.rows.start_ingestion().and_then(|empty| empty.finish()).map_err(|error| trouble::describe(&error))
-    }
-
-    fn merging(&self) -> bool {
-        self.database.active_compactions() > 0
-    }
-
-    fn check(&self) -> Result<(), String> {
-        // The watchdog must not block behind a table that a hanging disk does not take.
-        let Ok(_adding) = self.adding.try_lock() else { return Ok(()) };
-        // Writes nothing, because fjall's own journal is unused; it only reports whether a thread has died.
-        self.database.persist(PersistMode::Buffer).map_err(|error| trouble::describe(&error))
-    }
-}
-
-impl Snapshot for FjallSnapshot {
-    fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
-        let found = self.snapshot.get(&self.rows, key).map_err(|error| trouble::on_read(&error))?;
-        Ok(found.map(|value| value.to_vec()))
-    }
-
-    fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>> {
-        let rows = self.snapshot.range::<&[u8], _>(&self.rows, from..to);
-        rows.map(|row| read(row.into_inner()))
-    }
 }

@@ -1,29 +1,16 @@
-//! Translates fjall's errors into engine errors, with a remedy for the operator.
+//! Translates errors of the tables into engine errors, with a remedy for the operator.
 
 use std::io::ErrorKind;
 
+use rustix::io::Errno;
 use wayleave_engine::Error;
 
-/// The I/O error inside, if there is one.
-pub(crate) fn io(error: &fjall::Error) -> Option<&std::io::Error> {
-    match error {
-        fjall::Error::Io(io) | fjall::Error::Storage(fjall::LsmError::Io(io)) => Some(io),
-        _ => None,
-    }
-}
-
 /// What happened and what to do, for the operator.
-pub(crate) fn describe(error: &fjall::Error) -> String {
-    match io(error) {
-        Some(io) => describe_io(io),
-        None => match error {
-            fjall::Error::Poisoned => {
-                "the store stopped writing after a failure in the background: see the log, check the disk and its free \
-                 space, then start again"
-                    .into()
-            }
-            other => format!("{other:?}"),
-        },
+pub(crate) fn describe(error: &lsm_tree::Error) -> String {
+    match error {
+        lsm_tree::Error::Io(io) => describe_io(io),
+        lsm_tree::Error::ChecksumMismatch { .. } => "the checksum of a block does not match".into(),
+        other => format!("{other:?}"),
     }
 }
 
@@ -37,34 +24,54 @@ pub(crate) fn describe_io(error: &std::io::Error) -> String {
     }
 }
 
+/// Whether a failed read means that what was stored is gone, not that the machine cannot read at the moment.
+pub(crate) fn is_damage(error: &lsm_tree::Error) -> bool {
+    let lsm_tree::Error::Io(io) = error else { return true };
+    let bad_sector = io.raw_os_error() == Some(Errno::IO.raw_os_error());
+    // In a file that is too short, offsets are beyond its end or before its beginning.
+    let short = [ErrorKind::UnexpectedEof, ErrorKind::InvalidInput, ErrorKind::InvalidData, ErrorKind::NotFound];
+    bad_sector || short.contains(&io.kind())
+}
+
 /// Classifies a failed read.
-pub(crate) fn on_read(error: &fjall::Error) -> Error {
-    let damaged = io(error).is_none() && !matches!(error, fjall::Error::Poisoned);
-    if damaged {
-        let text = describe(error);
-        return Error::Corrupt(format!("a row cannot be read ({text}): restore the data folder from a backup"));
+pub(crate) fn on_read(error: &lsm_tree::Error) -> Error {
+    let text = describe(error);
+    if is_damage(error) {
+        return Error::Corrupt(format!("a row cannot be read ({text}): `wayleave check` names the damaged files"));
     }
-    Error::Unavailable(describe(error))
+    Error::Unavailable(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_full_disk_is_told_as_such() {
-        // 28 is ENOSPC; it may come from the journal or from the tree.
-        let full = || std::io::Error::from_raw_os_error(28);
-        for error in [fjall::Error::Io(full()), fjall::Error::Storage(fjall::LsmError::Io(full()))] {
-            let text = describe(&error);
-            assert!(text.contains("no space left") && text.contains("free some space"), "{text}");
-            assert!(matches!(on_read(&error), Error::Unavailable(_)));
-        }
+    fn io(errno: i32) -> lsm_tree::Error {
+        std::io::Error::from_raw_os_error(errno).into()
     }
 
     #[test]
-    fn a_block_that_does_not_decode_is_damage() {
-        let error = fjall::Error::Storage(fjall::LsmError::InvalidTrailer);
-        assert!(matches!(on_read(&error), Error::Corrupt(text) if text.contains("backup")));
+    fn a_full_disk_is_told_as_such() {
+        // 28 is ENOSPC.
+        let text = describe(&io(28));
+        assert!(text.contains("no space left") && text.contains("free some space"), "{text}");
+        assert!(matches!(on_read(&io(28)), Error::Unavailable(_)));
+    }
+
+    #[test]
+    fn blocks_that_do_not_decode_and_bad_sectors_are_damage() {
+        // 5 is EIO, 24 is EMFILE.
+        for error in [lsm_tree::Error::InvalidTrailer, io(5), ErrorKindError(ErrorKind::UnexpectedEof).into()] {
+            assert!(matches!(on_read(&error), Error::Corrupt(text) if text.contains("wayleave check")), "{error:?}");
+        }
+        assert!(matches!(on_read(&io(24)), Error::Unavailable(_)));
+    }
+
+    struct ErrorKindError(ErrorKind);
+
+    impl From<ErrorKindError> for lsm_tree::Error {
+        fn from(error: ErrorKindError) -> Self {
+            std::io::Error::from(error.0).into()
+        }
     }
 }

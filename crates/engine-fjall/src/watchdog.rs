@@ -1,8 +1,9 @@
-//! The watchdog thread: monitors whether the disk responds, compactions run, commits find room, and enough space is
-//! free. Its verdict is the store's health.
+//! The watchdog thread: monitors whether the disk responds, merges go on, commits find room, and enough space is free.
+//! Its verdict is the store's health.
 //!
-//! When the disk is nearly full, batches are refused before they change anything; reads continue, and batches are
-//! accepted again when space is freed. The reserve is for flushing the memtables and for compactions.
+//! Space is refused in two steps. While there is no more room than the next merge may need, callers should add nothing:
+//! renewals, releases and deletions go on, and merges give space back. Below the floor, which flushes need, every batch
+//! is refused before it changes anything; reads continue. Both end by themselves when space is freed.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use wayleave_engine::{Error, Health};
 
+use crate::damage::DamageLog;
 use crate::disk::Disk;
 use crate::store::Store;
 use crate::tables::Tables;
@@ -22,13 +24,15 @@ const LOOK: Duration = Duration::from_millis(250);
 const SLOW: Duration = Duration::from_secs(5);
 /// A sync that takes this long has failed.
 const DEAD: Duration = Duration::from_secs(60);
-/// The minimum reserve: more than can be written between two polls, plus its compaction.
-const RESERVE_BYTES_MIN: u64 = 64 << 20;
+/// The minimum floor: more than can be written between two polls.
+const FLOOR_BYTES_MIN: u64 = 64 << 20;
+/// With this many L0 tables reads are so slow that callers should add nothing.
+const YOUNG_TABLES_TOO_MANY: usize = 256;
 
-/// The free space to keep in reserve: for flushing the memtables, and for compacting the resulting table.
-pub(crate) const fn reserve_bytes(memtable_bytes: usize) -> u64 {
-    let reserve = (memtable_bytes as u64).saturating_mul(4);
-    if reserve > RESERVE_BYTES_MIN { reserve } else { RESERVE_BYTES_MIN }
+/// The free space that only flushes may use: for the journal and the tables of two memtables.
+pub(crate) const fn floor_bytes(memtable_bytes: usize) -> u64 {
+    let floor = (memtable_bytes as u64).saturating_mul(4);
+    if floor > FLOOR_BYTES_MIN { floor } else { FLOOR_BYTES_MIN }
 }
 
 /// The signs that the watchdog observes at one moment.
@@ -40,8 +44,34 @@ struct Signs {
     stalled: Option<Duration>,
     /// The free space, if known.
     free_bytes: Option<u64>,
-    /// Why compactions have stopped.
-    merges: Option<String>,
+    /// The most bytes that the next merge can write.
+    next_merge: u64,
+    /// The number of L0 tables.
+    young: usize,
+    /// Why merging pauses.
+    paused: Option<String>,
+    /// What is damaged.
+    damage: Option<String>,
+}
+
+/// Why callers should add nothing, if so; `refusing` says whether that is so already.
+fn judge_growth(signs: &Signs, floor: u64, refusing: bool) -> Option<String> {
+    let needed = floor.saturating_add(signs.next_merge);
+    let wanted = if refusing { needed.saturating_add(floor / 4) } else { needed };
+    if let Some(free) = signs.free_bytes.filter(|free| *free < wanted) {
+        return Some(format!(
+            "the disk of the data folder is filling up ({} MiB free, merging needs up to {}): free some space, or delete \
+             crawls or URLs; nothing was added, and new URLs are accepted again automatically",
+            mib(free),
+            mib(wanted)
+        ));
+    }
+    let why = signs.paused.as_ref().filter(|_| signs.young > YOUNG_TABLES_TOO_MANY)?;
+    Some(format!("{} tables wait to be merged, and merging pauses ({why}); nothing was added", signs.young))
+}
+
+const fn mib(bytes: u64) -> u64 {
+    bytes >> 20
 }
 
 /// The verdict on the signs.
@@ -52,14 +82,13 @@ enum Verdict {
     Refuse(String),
     /// Batches are accepted but delayed, for this reason.
     Slow(String),
+    /// Batches are accepted, but an operator should look.
+    Impaired(String),
     Fail(String),
 }
 
 /// Judges the signs; `refusing` says whether batches are already refused.
 fn judge(signs: &Signs, reserve: u64, refusing: bool) -> Verdict {
-    if let Some(why) = &signs.merges {
-        return Verdict::Fail(why.clone());
-    }
     let seconds = |span: Duration| span.as_secs();
     if let Some(span) = signs.syncing.filter(|span| *span >= DEAD) {
         return Verdict::Fail(format!("the disk has not answered for {} s: check it, then restart", seconds(span)));
@@ -67,7 +96,6 @@ fn judge(signs: &Signs, reserve: u64, refusing: bool) -> Verdict {
     // Hysteresis: a little more than the reserve must be free before batches are accepted again.
     let wanted = if refusing { reserve.saturating_add(reserve / 4) } else { reserve };
     if let Some(free) = signs.free_bytes.filter(|free| *free < wanted) {
-        let mib = |bytes: u64| bytes >> 20;
         return Verdict::Refuse(format!(
             "no space left for the data folder ({} MiB free, {} MiB are kept in reserve): free some space; nothing was \
              changed, and writes resume automatically",
@@ -79,7 +107,13 @@ fn judge(signs: &Signs, reserve: u64, refusing: bool) -> Verdict {
         return Verdict::Slow(format!("the disk has not answered for {} s: check it", seconds(span)));
     }
     if let Some(span) = signs.stalled.filter(|span| *span >= SLOW) {
-        return Verdict::Slow(format!("writes have waited {} s for a compaction: check the disk", seconds(span)));
+        return Verdict::Slow(format!("writes have waited {} s for a merge: check the disk", seconds(span)));
+    }
+    if let Some(damage) = &signs.damage {
+        return Verdict::Impaired(damage.clone());
+    }
+    if let Some(why) = &signs.paused {
+        return Verdict::Impaired(format!("merging of tables pauses: {why}"));
     }
     Verdict::Well
 }
@@ -95,7 +129,9 @@ pub(crate) struct Watchdog {
 pub(crate) struct Watched {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) folder: PathBuf,
-    pub(crate) reserve_bytes: u64,
+    /// What reads and the scrub have found damaged.
+    pub(crate) damage: Arc<DamageLog>,
+    pub(crate) floor_bytes: u64,
 }
 
 impl Watchdog {
@@ -139,20 +175,35 @@ pub(crate) fn look<T: Tables>(store: &Store<T>, watched: &Watched, before: &Heal
     }
     let stalled = store.flush.lock().unwrap_or_else(PoisonError::into_inner).stalled_since;
     let syncing = store.syncer.busy_since().map(|since| since.elapsed());
-    // On a dead disk these two calls might hang as well.
+    // On a dead disk this call might hang as well.
     let dead = syncing.is_some_and(|span| span >= DEAD);
     let signs = Signs {
         syncing,
         stalled: stalled.map(|since| since.elapsed()),
         free_bytes: if dead { None } else { watched.disk.free_bytes(&watched.folder).ok() },
-        merges: if dead { None } else { store.tables.check().err() },
+        next_merge: store.tables.sizes().next_merge,
+        young: store.tables.young(),
+        paused: store.merging.lock().unwrap_or_else(PoisonError::into_inner).paused.clone(),
+        damage: watched.damage.summary(),
     };
+    let mut growth = store.refuses_growth.lock().unwrap_or_else(PoisonError::into_inner);
+    let refused = judge_growth(&signs, watched.floor_bytes, growth.is_some());
+    match (&refused, &*growth) {
+        (Some(why), None) => tracing::warn!(reason = %why, "new URLs are refused"),
+        (None, Some(_)) => tracing::info!("new URLs are accepted again"),
+        _ => {}
+    }
+    *growth = refused;
+    drop(growth);
+    // Whatever fills the disk: a merge that runs must not take the space that flushes need.
+    store.tables.stop_merging(signs.free_bytes.is_some_and(|free| free < watched.floor_bytes / 2));
     let refusing = store.refuses.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-    let verdict = judge(&signs, watched.reserve_bytes, refusing);
+    let verdict = judge(&signs, watched.floor_bytes, refusing);
     let refuses = if let Verdict::Refuse(why) = &verdict { Some(why.clone()) } else { None };
     *store.refuses.lock().unwrap_or_else(PoisonError::into_inner) = refuses;
     let now = match verdict {
         Verdict::Well => Health::Ok,
+        Verdict::Impaired(why) => Health::Impaired(why),
         Verdict::Refuse(why) | Verdict::Slow(why) => Health::Degraded(why),
         Verdict::Fail(why) => {
             store.syncer.fail(why.clone());
@@ -161,9 +212,11 @@ pub(crate) fn look<T: Tables>(store: &Store<T>, watched: &Watched, before: &Heal
         }
     };
     match (&now, before) {
-        (Health::Ok, Health::Degraded(_)) => tracing::info!("the store has recovered"),
-        (Health::Degraded(why), Health::Ok) => tracing::warn!(reason = %why, "the store is degraded"),
-        (Health::Failed(why), Health::Ok | Health::Degraded(_)) => {
+        (Health::Ok | Health::Impaired(_), Health::Degraded(_)) => tracing::info!("the store has recovered"),
+        (Health::Degraded(why), Health::Ok | Health::Impaired(_)) => {
+            tracing::warn!(reason = %why, "the store is degraded")
+        }
+        (Health::Failed(why), Health::Ok | Health::Impaired(_) | Health::Degraded(_)) => {
             tracing::error!(reason = %why, "the store has failed")
         }
         _ => {}
@@ -186,6 +239,7 @@ mod tests {
             Verdict::Well => "well".to_owned(),
             Verdict::Refuse(why) => format!("refuse: {why}"),
             Verdict::Slow(why) => format!("slow: {why}"),
+            Verdict::Impaired(why) => format!("impaired: {why}"),
             Verdict::Fail(why) => format!("fail: {why}"),
         };
         assert!(verdict.starts_with(expected), "{signs:?}: {verdict}, not {expected}");
@@ -205,8 +259,25 @@ mod tests {
     }
 
     #[test]
-    fn merges_that_have_ended_fail_the_store_at_once() {
-        check(Signs { merges: Some("a thread died".into()), ..Signs::default() }, false, "fail: a thread died");
+    fn merges_that_pause_degrade_the_store_and_do_not_end_it() {
+        check(
+            Signs { paused: Some("a table is damaged".into()), ..Signs::default() },
+            false,
+            "impaired: merging of tables pauses: a",
+        );
+    }
+
+    #[test]
+    fn growth_is_refused_while_the_next_merge_has_no_room() {
+        let signs =
+            |free: u64, next: u64| Signs { free_bytes: Some(free << 20), next_merge: next << 20, ..Signs::default() };
+        assert_eq!(judge_growth(&signs(700, 600), RESERVE, false), None);
+        let refused = judge_growth(&signs(699, 600), RESERVE, false).unwrap();
+        assert!(refused.contains("699 MiB free, merging needs up to 700"), "{refused}");
+        assert!(judge_growth(&signs(724, 600), RESERVE, true).is_some(), "a little more must be free");
+        assert_eq!(judge_growth(&signs(725, 600), RESERVE, true), None);
+        let tables = Signs { young: 300, paused: Some("why".into()), ..Signs::default() };
+        assert!(judge_growth(&tables, RESERVE, false).unwrap().starts_with("300 tables wait"));
     }
 
     #[test]

@@ -6,6 +6,9 @@ pub enum Health {
     /// It is.
     #[default]
     Ok,
+    /// It serves reads and commits, but something in it is damaged or stands still, for this reason: an operator should
+    /// look.
+    Impaired(String),
     /// It serves reads but refuses or delays commits, for this reason; it may recover by itself.
     Degraded(String),
     /// It has failed, for this reason, and must be opened again.

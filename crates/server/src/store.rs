@@ -15,6 +15,8 @@ use wayleave_core::limits::BACKUP_STALL_MAX;
 pub enum Health {
     /// It accepts reads and writes.
     Ok,
+    /// It accepts reads and writes, but something in it is damaged or stands still: an operator should look.
+    Impaired(String),
     /// It cannot accept writes at present, for this reason, and recovers by itself once the cause is gone.
     Degraded(String),
     /// It has failed, for this reason: the process must be restarted.
@@ -26,9 +28,15 @@ impl Health {
     #[must_use]
     pub fn trouble(self) -> Option<String> {
         match self {
-            Self::Ok => None,
+            Self::Ok | Self::Impaired(_) => None,
             Self::Degraded(reason) | Self::Failed(reason) => Some(reason),
         }
+    }
+
+    /// What an operator should look at although all requests are served.
+    #[must_use]
+    pub fn warning(self) -> Option<String> {
+        if let Self::Impaired(reason) = self { Some(reason) } else { None }
     }
 }
 
@@ -42,6 +50,11 @@ pub trait Store: Send + Sync {
 
     /// Its health. Called often, so it must not block.
     fn health(&self) -> Health;
+
+    /// Numbers about it for the metrics: name, help, value. Must not block.
+    fn gauges(&self) -> Vec<(&'static str, &'static str, u64)> {
+        Vec::new()
+    }
 
     /// Takes a snapshot, and returns the function that writes it; or the problem to answer with. If it is `partial`, what
     /// cannot be read is left out and named in the file; otherwise the file ends with the reason.

@@ -101,9 +101,31 @@ impl wayleave_server::Store for Embedded {
     fn health(&self) -> Health {
         match self.0.health() {
             wayleave_engine::Health::Ok => Health::Ok,
+            wayleave_engine::Health::Impaired(reason) => Health::Impaired(reason),
             wayleave_engine::Health::Degraded(reason) => Health::Degraded(reason),
             wayleave_engine::Health::Failed(reason) => Health::Failed(reason),
         }
+    }
+
+    fn gauges(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let numbers = self.0.numbers();
+        vec![
+            ("wayleave_store_table_bytes", "Size of all tables of the embedded store.", numbers.table_bytes),
+            ("wayleave_store_tables_unmerged", "Tables that wait to be merged.", numbers.tables_unmerged),
+            ("wayleave_store_tombstones", "Deleted rows that are still in tables.", numbers.tombstones),
+            ("wayleave_store_journal_bytes", "Size of the journal that the next start replays.", numbers.journal_bytes),
+            ("wayleave_store_damaged_files", "Tables that are known to be damaged.", numbers.damaged_files),
+            (
+                "wayleave_store_merging_paused",
+                "1 while merging of tables pauses, for want of room or because of damage.",
+                numbers.merging_paused,
+            ),
+            (
+                "wayleave_store_refuses_urls",
+                "1 while new URLs are refused, because the disk is filling up.",
+                numbers.refuses_urls,
+            ),
+        ]
     }
 
     fn snapshot(&self, partial: bool) -> BoxFuture<'static, Result<WriteSnapshot, Problem>> {

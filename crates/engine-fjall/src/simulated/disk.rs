@@ -368,6 +368,16 @@ impl Disk for SimDisk {
         }
     }
 
+    fn len(&self, path: &Path) -> Result<u64> {
+        Ok(self.read(path)?.len() as u64)
+    }
+
+    fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        let all = self.read(path)?;
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(all.len());
+        Ok(all.get(from..from.saturating_add(bytes).min(all.len())).unwrap_or_default().to_vec())
+    }
+
     fn open(&self, path: &Path, direct: bool) -> Result<Arc<dyn DiskFile>> {
         let state = self.state();
         if direct && state.refuse_direct {

@@ -17,6 +17,7 @@ use crate::loading::{self, Loading};
 use crate::open_error::OpenError;
 use crate::store::Store;
 use crate::syncer::{Drive, Flight};
+use crate::tables::{MergeKind, Tables};
 use crate::timekeeper::Timekeeper;
 
 use super::{SimDisk, SimTables};
@@ -67,7 +68,7 @@ impl Simulated {
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
         let folder = Folder::open(&disk, path, shards, |_| Ok(()))?;
         let loading = Loading { freeze_bytes: NEVER, repair: false, drive: Drive::ByHand, life };
-        let store = Arc::new(loading::load(&folder, tables.clone(), loading)?);
+        let store = Arc::new(loading::load(&folder, tables.clone(), loading, |_| Ok(()))?);
         let keeper = Timekeeper::new(read_clock(), store.last_committed());
         Ok(Self {
             store,
@@ -138,6 +139,11 @@ impl Simulated {
         };
         *flush = next;
         name
+    }
+
+    /// Runs a merge of tables. One that fails changes nothing and does not fail the store.
+    pub fn merge(&self) {
+        _ = self.store.tables.merge(MergeKind::Due);
     }
 
     /// Whether the store has failed and must be reopened.

@@ -1,5 +1,5 @@
 //! The embedded store on a simulated disk: the same journal, group commit, flush and folder as in production, with a
-//! simulator scheduling every step and fjall modelled as a store of tables.
+//! simulator scheduling every step and the LSM tree modelled as a store of tables.
 //!
 //! Nothing here is part of the product. It must not know what the rows mean.
 

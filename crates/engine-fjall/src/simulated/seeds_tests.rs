@@ -226,7 +226,7 @@ impl Story {
         }
         for _ in 0..steps {
             self.clock.fetch_add(self.below(3), Ordering::Relaxed);
-            match self.below(10) {
+            match self.below(11) {
                 0..4 => waiting.extend(self.commit(engine)),
                 4 | 5 => _ = engine.begin_write(),
                 6 | 7 => {
@@ -234,6 +234,12 @@ impl Story {
                     engine.end_write(self.below(writes) as usize);
                 }
                 8 => self.counts.rotations += u64::from(engine.step_flush() == "freeze"),
+                9 => {
+                    if self.once_in(4) {
+                        self.tables.fill_up_next_merge();
+                    }
+                    engine.merge();
+                }
                 _ => self.poll(&mut waiting),
             }
             self.poll(&mut waiting);
@@ -429,6 +435,51 @@ fn no_flipped_bit_loses_what_was_acknowledged() {
     }
     println!("{refused} refused, {harmless} harmless");
     assert!(refused > 100 && harmless > 20, "both happen: {refused}, {harmless}");
+}
+
+/// Blocks of tables that cannot be read: a read of a row returns what was acknowledged or says that it is damaged, and a
+/// merge neither drops nor hides anything.
+#[test]
+fn no_unreadable_block_loses_or_changes_rows_in_silence() {
+    let (mut corrupt, mut right) = (0, 0);
+    for seed in 0..400 {
+        let mut story = Story::new(seed);
+        let engine = story.open(24).and_then(|engine| story.check(&engine).map(|()| engine)).unwrap();
+        story.live(&engine);
+        story.tables.heal();
+        if engine.has_failed() || !story.disk.has_power() {
+            continue;
+        }
+        let read = |engine: &Simulated, shard: u16, key: u8| {
+            engine.get_many(&[row_key(shard, key)]).now_or_never().unwrap().map(|mut found| found.remove(0))
+        };
+        let all = || (0..SHARDS).flat_map(|shard| (0..10).map(move |key| (shard, key)));
+        let before: Vec<_> = all().map(|(shard, key)| read(&engine, shard, key).unwrap()).collect();
+        for _ in 0..3 {
+            // Rows of the engine itself are checked at open.
+            story.tables.damage(|bound| story.below(bound), |key| key.get(2) == Some(&9));
+        }
+        for _ in 0..2 {
+            for ((shard, key), expected) in all().zip(&before) {
+                match read(&engine, shard, key) {
+                    Ok(found) => {
+                        assert_eq!(&found, expected, "seed {seed}");
+                        right += 1;
+                    }
+                    Err(Error::Corrupt(_)) => corrupt += 1,
+                    Err(error) => panic!("seed {seed}: {error}"),
+                }
+                if let Ok(rows) = scan(&engine, shard) {
+                    assert_eq!(rows.get(&row_key(shard, key)), expected.as_ref(), "seed {seed}");
+                }
+            }
+            engine.merge();
+            while engine.step_flush() != "forget" && engine.begin_write() | (engine.writes() > 0) {
+                engine.end_write(0);
+            }
+        }
+    }
+    assert!(corrupt > 50 && right > 1_000, "both happen: {corrupt}, {right}");
 }
 
 /// Runs seeds until one fails; returns how many it took.

@@ -107,6 +107,12 @@ impl App {
         health.or_else(|| self.peers.as_ref().and_then(Peers::trouble).map(str::to_owned)).or_else(alone)
     }
 
+    /// Numbers about the store, for the metrics.
+    #[must_use]
+    pub fn store_gauges(&self) -> Vec<(&'static str, &'static str, u64)> {
+        self.store.as_ref().map(|store| store.gauges()).unwrap_or_default()
+    }
+
     /// The health of the store.
     #[must_use]
     pub fn health(&self) -> Health {

@@ -24,6 +24,9 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 struct Health {
     /// `up` or `ready`.
     status: &'static str,
+    /// What an operator should look at although requests are served, such as a damaged table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
 }
 
 /// Liveness: whether the process can continue.
@@ -36,7 +39,9 @@ async fn get_healthz(State(app): State<App>) -> Result<Json<Health>, Refused> {
         StoreHealth::Failed(reason) => {
             Err(Problem::new(Code::NotReady, format!("the store has failed, start the server again: {reason}")).into())
         }
-        StoreHealth::Ok | StoreHealth::Degraded(_) => Ok(Json(Health { status: "up" })),
+        StoreHealth::Ok | StoreHealth::Impaired(_) | StoreHealth::Degraded(_) => {
+            Ok(Json(Health { status: "up", warning: None }))
+        }
     }
 }
 
@@ -48,7 +53,7 @@ async fn get_readyz(State(app): State<App>) -> Result<Json<Health>, Refused> {
     }
     match app.trouble() {
         Some(reason) => Err(Problem::new(Code::NotReady, reason).into()),
-        None => Ok(Json(Health { status: "ready" })),
+        None => Ok(Json(Health { status: "ready", warning: app.health().warning() })),
     }
 }
 
@@ -62,6 +67,7 @@ async fn get_metrics(State(app): State<App>) -> impl IntoResponse {
     // The metrics are worth reading without the totals, above all when the totals fail.
     let stats = app.frontier.stats().await.ok();
     let mut page = app.metrics.render(stats.as_ref(), ready);
+    metrics::text::gauges(app.store_gauges(), &mut page);
     metrics::chunks::render(app.pipeline.counts().await.ok(), &mut page);
     metrics::roles::render(&app.roles, app.roles.totals().await.ok(), &mut page);
     // All shards at once, from memory. A cluster with more pools than a page shows the first ones.

@@ -6,6 +6,13 @@
 use prometheus::TextEncoder;
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType, Summary};
 
+/// Appends gauges to a page: name, help, value.
+pub(crate) fn gauges(values: Vec<(&'static str, &'static str, u64)>, out: &mut String) {
+    let mut page = Page::default();
+    values.into_iter().for_each(|(name, help, value)| page.gauge(name, help, value));
+    page.write(out);
+}
+
 /// A page of metrics under construction.
 #[derive(Default)]
 pub(crate) struct Page(Vec<MetricFamily>);

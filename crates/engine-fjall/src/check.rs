@@ -1,0 +1,132 @@
+//! Checks a data folder that is not in use: every file against its checksums, without changing anything.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::disk::{Disk, OsDisk};
+use crate::folder::{self, At};
+use crate::manifest::{self, BadFile};
+use crate::open_error::OpenError;
+use crate::replay::Replay;
+
+/// What is wrong with a data folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Every file that was checked.
+    pub files: Vec<CheckedFile>,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.files.iter().all(|file| file.verdict.is_ok())
+    }
+
+    fn add(&mut self, path: PathBuf, verdict: Result<(), String>) {
+        let bytes = path.metadata().map_or(0, |known| known.len());
+        self.files.push(CheckedFile { path, bytes, verdict });
+    }
+}
+
+/// A file and what was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+    /// What is wrong with it, if anything.
+    pub verdict: Result<(), String>,
+}
+
+/// Checks every file of a data folder. `progress` is told the bytes of tables that are read and those of all tables.
+///
+/// # Errors
+/// If the folder is in use or cannot be read at all. Damage is not an error but part of the report.
+pub fn check(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport, OpenError> {
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let at = At { disk: &*disk, path };
+    at.refuse_foreign()?;
+    let _lock = at.lock_existing()?;
+    let mut report = CheckReport::default();
+    let format = match at.read_format() {
+        Ok(_) => Ok(()),
+        Err(OpenError::Damaged { what, .. }) => Err(what),
+        Err(other) => return Err(other),
+    };
+    report.add(path.join(folder::FORMAT), format);
+    check_tables(&path.join(folder::DB), &mut report, &mut progress);
+    let journal = path.join(folder::JOURNAL);
+    let replay = Replay { disk: &disk, folder: &journal, done: 0, repair: false };
+    match replay.inspect() {
+        Ok(files) => files.into_iter().for_each(|(file, verdict)| report.add(file, verdict)),
+        Err(error) => report.add(journal, Err(format!("it cannot be read: {error}"))),
+    }
+    Ok(report)
+}
+
+fn check_tables(database: &Path, report: &mut CheckReport, progress: &mut impl FnMut(u64, u64)) {
+    let (tables, bad) = match manifest::list(database) {
+        Ok(tables) => (tables, None),
+        Err(BadFile { path, what }) => (Vec::new(), Some((path, what))),
+    };
+    if let Some((path, what)) = bad {
+        return report.add(path, Err(what));
+    }
+    report.add(database.join(manifest::CURRENT), Ok(()));
+    let total = tables.iter().filter_map(|table| table.path.metadata().ok()).map(|known| known.len()).sum();
+    let mut done = 0;
+    for table in tables {
+        let verdict = manifest::verify(&table.path, table.checksum, |bytes| {
+            done += bytes;
+            progress(done, total);
+            true
+        });
+        report.add(table.path, verdict.map_err(|bad| bad.what));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fjall, Options};
+    use wayleave_engine::Engine;
+    use wayleave_engine::suite::harness::{batch, put};
+
+    #[tokio::test]
+    async fn a_sound_folder_is_found_sound_and_each_damaged_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { memtable_bytes: 64 << 10, ..Options::default() };
+        let engine = Fjall::open(folder.path(), options).unwrap();
+        assert!(matches!(check(folder.path(), |_, _| {}), Err(OpenError::InUse { .. })));
+        for n in 0..20 {
+            engine.commit(batch([put(1, &n.to_string(), &"v".repeat(20_000))])).await.unwrap();
+        }
+        drop(engine);
+        let mut seen = (0, 0);
+        let report = check(folder.path(), |done, total| seen = (done, total)).unwrap();
+        assert!(report.is_sound(), "{report:?}");
+        assert!(report.files.len() >= 4 && seen.0 == seen.1 && seen.0 > 0, "{seen:?}");
+        for file in report.files {
+            let whole = std::fs::read(&file.path).unwrap();
+            let mut flipped = whole.clone();
+            flipped[10] ^= 4;
+            std::fs::write(&file.path, flipped).unwrap();
+            let bad: Vec<_> = check(folder.path(), |_, _| {}).unwrap().files;
+            let bad: Vec<_> = bad.into_iter().filter(|file| file.verdict.is_err()).collect();
+            // A damaged `current` names a version file that does not exist, or has another checksum.
+            let named = bad.iter().any(|bad| bad.path == file.path) || file.path.ends_with(manifest::CURRENT);
+            assert!(bad.len() == 1 && named, "{}: {bad:?}", file.path.display());
+            std::fs::write(&file.path, whole).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_is_not_created() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("none");
+        assert!(check(&path, |_, _| {}).is_err());
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,338 @@
+//! The tables of production: fjall's LSM tree, of which we use tables and merges only. Journal, memtables and threads
+//! are our own, so that no failure of a merge can end the store and nothing is removed that we did not check.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lsm_tree::compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict};
+use lsm_tree::config::{
+    BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy, RestartIntervalPolicy,
+};
+use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, Guard, SequenceNumberCounter};
+use wayleave_engine::{Error, Value};
+
+use crate::memtable::Memtable;
+use crate::tables::{MergeFailure, MergeKind, Sizes, Snapshot, TableRow, Tables, YOUNG_TABLES_DUE};
+use crate::trouble;
+
+/// The folder of the table files inside the database's.
+pub(crate) const TABLES: &str = "tables";
+
+/// The size of a table that a merge writes.
+const TABLE_BYTES: u64 = 64 << 20;
+
+/// How many files and how much memory the tables may use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableOptions {
+    /// The size of the block cache, in bytes.
+    pub(crate) cache_bytes: u64,
+    /// The maximum number of open table files.
+    pub(crate) files_max: usize,
+}
+
+/// The tables.
+pub(crate) struct FjallTables {
+    tree: AnyTree,
+    folder: PathBuf,
+    /// One more than the sequence number of the newest visible version.
+    visible: SequenceNumberCounter,
+    snapshots: Arc<OpenSnapshots>,
+    /// Makes a running merge end early.
+    stop: Arc<AtomicBool>,
+    /// Held while a table is added: its file is not part of any version until then.
+    adding: Mutex<()>,
+    strategy: Arc<lsm_tree::compaction::Leveled>,
+}
+
+impl FjallTables {
+    /// Opens the tables in a folder, or creates them. The caller has checked the folder: a tree without its `current`
+    /// file would be created anew.
+    ///
+    /// # Errors
+    /// If the folder cannot be read or written.
+    pub(crate) fn open(folder: &Path, options: TableOptions) -> lsm_tree::Result<Self> {
+        let (seqno, visible) = (SequenceNumberCounter::new(1), SequenceNumberCounter::new(1));
+        let stop = Arc::new(AtomicBool::new(false));
+        let config = Config::new(folder, seqno.clone(), visible.clone())
+            .use_cache(Arc::new(Cache::with_capacity_bytes(options.cache_bytes)))
+            .use_descriptor_table(Some(Arc::new(DescriptorTable::new(options.files_max.max(10)))))
+            .with_compaction_filter_factory(Some(Arc::new(StopFilters(Arc::clone(&stop)))));
+        let tree = settings(config).open()?;
+        let next = tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1);
+        seqno.fetch_max(next);
+        visible.fetch_max(next);
+        // Twice the default number of L0 tables before a merge: each rewrites most of L1, while a read spends only a
+        // tenth of a microsecond on the filter of an L0 table.
+        let strategy = lsm_tree::compaction::Leveled::default()
+            .with_l0_threshold(YOUNG_TABLES_DUE)
+            .with_table_target_size(TABLE_BYTES);
+        let (snapshots, strategy) = (Arc::default(), Arc::new(strategy));
+        Ok(Self { tree, folder: folder.into(), visible, snapshots, stop, adding: Mutex::default(), strategy })
+    }
+
+    /// Adds what `fill` writes, in key order, as one table. An error adds nothing.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn load<T, E: From<lsm_tree::Error>>(
+        &self,
+        fill: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut table = self.tree.ingestion()?;
+        let filled = fill(&mut |key, value| table.write(key, value).map_err(E::from))?;
+        table.finish()?;
+        Ok(filled)
+    }
+
+    /// The files of all current tables: path and checksum, with their first and last keys.
+    pub(crate) fn files(&self) -> Vec<TableFile> {
+        let version = self.tree.current_version();
+        let file = |table: &lsm_tree::Table| TableFile {
+            path: table.path.to_path_buf(),
+            checksum: table.checksum().into_u128(),
+            first: table.metadata.key_range.min().to_vec(),
+            last: table.metadata.key_range.max().to_vec(),
+        };
+        version.iter_tables().map(file).collect()
+    }
+
+    /// Removes the versions, and with them the tables, that no snapshot needs any more.
+    fn tidy(&self) {
+        let oldest = self.snapshots.oldest(&self.visible);
+        if let Err(error) = self.tree.get_version_history_lock().maintenance(&self.folder, oldest) {
+            tracing::warn!(error = %trouble::describe(&error), "cannot remove files of merged tables; the next start removes them");
+        }
+    }
+
+    /// Removes what an unfinished merge has written: tables numbered from `first` on that belong to no version.
+    fn remove_unfinished(&self, first: u64) {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = self.tree.current_version();
+        let Ok(entries) = std::fs::read_dir(self.folder.join(TABLES)) else { return };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let number = path.file_name().and_then(|name| name.to_str()?.parse::<u64>().ok());
+            let is_used = |number| version.iter_tables().any(|table| table.id() == number);
+            if number.is_some_and(|number| number >= first && !is_used(number)) {
+                // What cannot be removed now is removed at the next start.
+                _ = std::fs::remove_file(&path);
+            }
+        }
+    }
+}
+
+/// The file of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct TableFile {
+    pub(crate) path: PathBuf,
+    /// The checksum of the whole file (XXH3, 128 bits).
+    pub(crate) checksum: u128,
+    pub(crate) first: Vec<u8>,
+    pub(crate) last: Vec<u8>,
+}
+
+fn settings(config: Config) -> Config {
+    // Filters and indexes of ingested L0 tables are not pinned. They go through the block cache, so they are
+    // partitioned: otherwise each cache miss would read a quarter of a megabyte.
+    let pages = PinningPolicy::all(true);
+    // Prefix-truncated keys leave little to compress. Compression starts at L2, which a store has from about five
+    // gigabytes on.
+    let plain = CompressionType::None;
+    let bloom = FilterPolicyEntry::Bloom;
+    config
+        .filter_block_partitioning_policy(pages.clone())
+        .index_block_partitioning_policy(pages)
+        .data_block_compression_policy(CompressionPolicy::new([plain, plain, plain, CompressionType::Lz4]))
+        .data_block_restart_interval_policy(RestartIntervalPolicy::new([10, 16]))
+        .filter_policy(FilterPolicy::new([
+            bloom(BloomConstructionPolicy::FalsePositiveRate(0.0001)),
+            bloom(BloomConstructionPolicy::BitsPerKey(10.0)),
+        ]))
+}
+
+/// The time since an instant, in nanoseconds since 1970, by the wall clock.
+fn age(created_ns: u128) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_nanos(u64::try_from(now.as_nanos().saturating_sub(created_ns)).unwrap_or(u64::MAX))
+}
+
+/// The instants of open snapshots: versions older than the first of them are removed.
+#[derive(Default)]
+struct OpenSnapshots(Mutex<BTreeMap<u64, usize>>);
+
+impl OpenSnapshots {
+    fn open(&self, visible: &SequenceNumberCounter) -> u64 {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: `oldest` must not return a later instant before this one is known.
+        let instant = visible.get();
+        *open.entry(instant).or_default() += 1;
+        instant
+    }
+
+    fn close(&self, instant: u64) {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&instant) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&instant);
+            }
+        }
+    }
+
+    fn oldest(&self, visible: &SequenceNumberCounter) -> u64 {
+        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.first_key_value().map_or_else(|| visible.get(), |(instant, _)| *instant)
+    }
+}
+
+/// A snapshot of the tables.
+pub(crate) struct FjallSnapshot {
+    tree: AnyTree,
+    instant: u64,
+    snapshots: Arc<OpenSnapshots>,
+}
+
+impl Drop for FjallSnapshot {
+    fn drop(&mut self) {
+        self.snapshots.close(self.instant);
+    }
+}
+
+#[cfg(test)]
+impl FjallSnapshot {
+    /// All rows.
+    fn all(&self) -> impl Iterator<Item = Result<TableRow, Error>> {
+        self.tree.iter(self.instant, None).map(|row| read(row.into_inner()))
+    }
+}
+
+fn read(row: lsm_tree::Result<lsm_tree::KvPair>) -> Result<TableRow, Error> {
+    match row {
+        Ok((key, value)) => Ok((key.to_vec(), value.to_vec())),
+        Err(error) => Err(trouble::on_read(&error)),
+    }
+}
+
+impl Tables for FjallTables {
+    type Snapshot = FjallSnapshot;
+
+    fn snapshot(&self) -> FjallSnapshot {
+        let instant = self.snapshots.open(&self.visible);
+        FjallSnapshot { tree: self.tree.clone(), instant, snapshots: Arc::clone(&self.snapshots) }
+    }
+
+    fn add(&self, rows: &[Arc<Memtable>]) -> Result<(), String> {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let add = || {
+            let mut table = self.tree.ingestion()?;
+            for rows in rows {
+                rows.each(|key, value| match value {
+                    Some(value) => table.write(key, value),
+                    None => table.write_tombstone(key),
+                })?;
+            }
+            table.finish()
+        };
+        add().map_err(|error| trouble::describe(&error))?;
+        self.tidy();
+        Ok(())
+    }
+
+    fn young(&self) -> usize {
+        self.tree.l0_run_count()
+    }
+
+    fn sizes(&self) -> Sizes {
+        let version = self.tree.current_version();
+        let mut sizes = Sizes::default();
+        // A merge of L0 takes all of it and what it overlaps in the first level below, which is nearly all of that.
+        let mut levels = version.iter_levels().map(|level| level.size());
+        let young = levels.next().unwrap_or(0);
+        sizes.next_merge = young + levels.find(|size| *size > 0).unwrap_or(0);
+        for table in version.iter_tables() {
+            sizes.all += table.metadata.file_size;
+            sizes.items += table.metadata.item_count;
+            sizes.tombstones += table.metadata.tombstone_count;
+            if table.metadata.tombstone_count > 0 {
+                sizes.tombstone_age = sizes.tombstone_age.max(age(*table.metadata.created_at));
+            }
+        }
+        sizes
+    }
+
+    fn merge(&self, kind: MergeKind) -> Result<bool, MergeFailure> {
+        let (before, first) = (self.tree.current_version().id(), self.tree.next_table_id());
+        let oldest = self.snapshots.oldest(&self.visible);
+        let merged = match kind {
+            MergeKind::Due => self.tree.compact(self.strategy.clone(), oldest),
+            MergeKind::All if self.tree.table_count() == 0 => Ok(()),
+            MergeKind::All => self.tree.major_compact(TABLE_BYTES, oldest),
+        };
+        merged.map_err(|error| {
+            self.remove_unfinished(first);
+            failure(&error)
+        })?;
+        self.tidy();
+        // Another version may also be that of a flush: then the next call finds nothing to do.
+        Ok(kind == MergeKind::Due && self.tree.current_version().id() != before)
+    }
+
+    fn stop_merging(&self, stop: bool) {
+        self.stop.store(stop, Ordering::Relaxed);
+    }
+}
+
+fn failure(error: &lsm_tree::Error) -> MergeFailure {
+    match error {
+        lsm_tree::Error::Io(io) => match io.kind() {
+            ErrorKind::Interrupted => MergeFailure::Stopped,
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => MergeFailure::Full,
+            _ if trouble::is_damage(error) => MergeFailure::Damaged(trouble::describe(error)),
+            _ => MergeFailure::Failed(trouble::describe(error)),
+        },
+        _ => MergeFailure::Damaged(trouble::describe(error)),
+    }
+}
+
+impl Snapshot for FjallSnapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
+        let found = self.tree.get(key, self.instant).map_err(|error| trouble::on_read(&error))?;
+        Ok(found.map(|value| value.to_vec()))
+    }
+
+    fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>> {
+        self.tree.range::<&[u8], _>(from..to, self.instant, None).map(|row| read(row.into_inner()))
+    }
+}
+
+/// Lets every merge be stopped at the next row. The tree itself looks only once in a million rows.
+struct StopFilters(Arc<AtomicBool>);
+
+impl Factory for StopFilters {
+    fn name(&self) -> &str {
+        "stop"
+    }
+
+    fn make_filter(&self, _: &Context) -> Box<dyn CompactionFilter> {
+        Box::new(StopFilter(Arc::clone(&self.0)))
+    }
+}
+
+struct StopFilter(Arc<AtomicBool>);
+
+impl CompactionFilter for StopFilter {
+    fn filter_item(&mut self, _: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
+        if self.0.load(Ordering::Relaxed) {
+            Err(std::io::Error::from(ErrorKind::Interrupted).into())
+        } else {
+            Ok(Verdict::Keep)
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "lsm_tests.rs"]
+mod tests;

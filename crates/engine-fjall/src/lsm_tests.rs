@@ -1,0 +1,149 @@
+//! What merges leave on disk: after success, a stop, damage, and with open snapshots.
+
+use std::fs;
+
+use super::*;
+
+struct Stage {
+    tables: FjallTables,
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tables = open(folder.path());
+        Self { tables, folder }
+    }
+
+    /// Adds a table with the rows of a range, or with their tombstones.
+    fn add(&self, rows: std::ops::Range<u32>, value: Option<&[u8]>) {
+        let mut table = Memtable::default();
+        rows.for_each(|row| _ = table.put(&row.to_be_bytes(), value));
+        self.tables.add(&[Arc::new(table)]).unwrap();
+    }
+
+    /// The table files on disk, and those that are in use.
+    fn files(&self) -> (usize, usize) {
+        (fs::read_dir(self.folder.path().join(TABLES)).unwrap().count(), self.tables.files().len())
+    }
+
+    fn rows(&self) -> Result<usize, Error> {
+        self.tables.snapshot().all().try_fold(0, |sum, row| row.map(|_| sum + 1))
+    }
+}
+
+fn open(folder: &Path) -> FjallTables {
+    FjallTables::open(folder, TableOptions { cache_bytes: 1 << 20, files_max: 100 }).unwrap()
+}
+
+fn merge_all(tables: &FjallTables) {
+    while tables.merge(MergeKind::Due).unwrap() {}
+}
+
+#[test]
+fn merged_tables_are_removed_at_once() {
+    let stage = Stage::new();
+    for round in 0..u32::from(YOUNG_TABLES_DUE) + 1 {
+        stage.add(round..round + 1_000, Some(&[7; 50]));
+    }
+    assert_eq!(stage.files(), (9, 9));
+    merge_all(&stage.tables);
+    let (on_disk, used) = stage.files();
+    assert!(on_disk == used && used < 3, "{on_disk} files, {used} in use");
+    assert_eq!(stage.rows().unwrap(), 1_008);
+    let versions = fs::read_dir(stage.folder.path()).unwrap().flatten();
+    let versions = versions.filter(|entry| entry.file_name().to_string_lossy().starts_with('v')).count();
+    assert_eq!(versions, 1, "and so are old versions of the manifest");
+}
+
+#[test]
+fn an_open_snapshot_keeps_its_tables_until_it_is_closed() {
+    let stage = Stage::new();
+    for round in 0..10 {
+        stage.add(0..1_000, Some(&[round; 50]));
+    }
+    let snapshot = stage.tables.snapshot();
+    stage.add(0..1_000, None);
+    merge_all(&stage.tables);
+    stage.tables.merge(MergeKind::All).unwrap();
+    assert_eq!(snapshot.all().filter(Result::is_ok).count(), 1_000);
+    assert_eq!(snapshot.get(&7u32.to_be_bytes()).unwrap(), Some(vec![9; 50]));
+    assert!(stage.files().0 >= 10, "{:?}", stage.files());
+    drop(snapshot);
+    stage.add(5_000..5_001, Some(&[1]));
+    let (on_disk, used) = stage.files();
+    assert_eq!(on_disk, used, "the next flush removes them");
+    assert_eq!(stage.rows().unwrap(), 1);
+}
+
+#[test]
+fn merging_everything_drops_what_is_deleted() {
+    let stage = Stage::new();
+    stage.add(0..50_000, Some(&[7; 50]));
+    stage.add(0..49_000, None);
+    let before = stage.tables.sizes();
+    assert_eq!((before.items, before.tombstones), (99_000, 49_000));
+    stage.tables.merge(MergeKind::All).unwrap();
+    let after = stage.tables.sizes();
+    assert_eq!((after.items, after.tombstones), (1_000, 0));
+    assert!(after.all < before.all / 10, "{before:?}, {after:?}");
+    assert_eq!(stage.rows().unwrap(), 1_000);
+    let empty = Stage::new();
+    empty.tables.merge(MergeKind::All).unwrap();
+}
+
+#[test]
+fn a_merge_that_is_stopped_changes_nothing_and_leaves_no_files() {
+    let stage = Stage::new();
+    for _ in 0..10 {
+        stage.add(0..1_000, Some(&[7; 50]));
+    }
+    stage.tables.stop_merging(true);
+    let before = stage.files();
+    assert_eq!(stage.tables.merge(MergeKind::Due), Err(MergeFailure::Stopped));
+    assert_eq!(stage.files(), before);
+    stage.tables.stop_merging(false);
+    merge_all(&stage.tables);
+    assert_eq!(stage.rows().unwrap(), 1_000);
+}
+
+#[test]
+fn a_merge_that_meets_damage_changes_nothing_and_reads_around_it_go_on() {
+    let stage = Stage::new();
+    for round in 0..10 {
+        stage.add(round * 1_000..(round + 1) * 1_000, Some(&[7; 50]));
+    }
+    // Overlapping tables: otherwise they are moved and not read.
+    stage.add(0..10_000, Some(&[8; 50]));
+    let damaged = stage.tables.files().into_iter().find(|file| file.first == 3_000u32.to_be_bytes()).unwrap();
+    let mut bytes = fs::read(&damaged.path).unwrap();
+    bytes[2_000] ^= 1;
+    fs::write(&damaged.path, bytes).unwrap();
+    let Stage { tables, folder } = stage;
+    drop(tables);
+    let stage = Stage { tables: open(folder.path()), folder };
+    let before = stage.files();
+    for _ in 0..2 {
+        assert!(matches!(stage.tables.merge(MergeKind::Due), Err(MergeFailure::Damaged(_))));
+        assert_eq!(stage.files(), before, "and nothing is left behind");
+    }
+    let snapshot = stage.tables.snapshot();
+    assert_eq!(snapshot.get(&9_999u32.to_be_bytes()).unwrap(), Some(vec![8; 50]));
+    assert!(matches!(stage.rows(), Err(Error::Corrupt(_))), "a scan over the damage says so");
+    let (from, to) = (4_000u32.to_be_bytes(), 9_000u32.to_be_bytes());
+    assert_eq!(snapshot.range(&from, &to).filter(Result::is_ok).count(), 5_000);
+}
+
+#[test]
+fn numbers_of_versions_go_on_after_a_reopen() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..5u8 {
+        let stage = Stage { tables: open(folder.path()), folder: tempfile::tempdir().unwrap() };
+        stage.add(0..10, Some(&[round]));
+        assert_eq!(stage.tables.snapshot().get(&3u32.to_be_bytes()).unwrap(), Some(vec![round]));
+    }
+    let tables = open(folder.path());
+    tables.merge(MergeKind::All).unwrap();
+    assert_eq!(tables.snapshot().get(&3u32.to_be_bytes()).unwrap(), Some(vec![4]));
+}

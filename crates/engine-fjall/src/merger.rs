@@ -1,0 +1,233 @@
+//! The merge thread: keeps the number of tables small, drops deleted rows, and gives way to a disk that fills up.
+//!
+//! A merge never starts without room for all that it may write. One that fails leaves its input unchanged: merging pauses,
+//! the store says why and goes on, and the merge is tried again later.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::background;
+use crate::disk::Disk;
+use crate::store::Store;
+use crate::tables::{MergeFailure, MergeKind, Sizes, Tables, YOUNG_TABLES_DUE};
+
+/// How often the thread looks for work by itself.
+const LOOK: Duration = Duration::from_secs(1);
+/// The pause after a failed merge; it doubles up to the maximum.
+const PAUSE_MIN: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+/// Deleted rows leave the files within a day: all tables are merged this long after the first of them was seen.
+const CLEAN_AFTER: Duration = Duration::from_secs(16 * 3600);
+/// Above this number of tombstones, and this share of all rows (one in …), they are dropped without waiting.
+const TOMBSTONES_MANY: u64 = 100_000;
+const TOMBSTONES_SHARE: u64 = 8;
+
+/// What the merge thread shares with flushes and the watchdog.
+#[derive(Debug, Default)]
+pub(crate) struct Merging {
+    pub(crate) closing: bool,
+    /// Whether there may be something to merge.
+    pub(crate) asked: bool,
+    /// Why merging pauses: no room, damage, or a failed disk.
+    pub(crate) paused: Option<String>,
+}
+
+/// The space that merges must leave free.
+#[derive(Clone, Debug)]
+pub(crate) struct Room {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) folder: PathBuf,
+    /// The part of the disk that merges must not use.
+    pub(crate) floor_bytes: u64,
+}
+
+impl Room {
+    fn free(&self) -> u64 {
+        // A disk that does not answer is the watchdog's concern.
+        self.disk.free_bytes(&self.folder).unwrap_or(u64::MAX)
+    }
+}
+
+/// The merge thread. Dropping this stops a running merge and ends the thread.
+pub(crate) struct Merger<T: Tables> {
+    store: Arc<Store<T>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<T: Tables> Merger<T> {
+    /// Starts the merge thread of a store.
+    ///
+    /// # Errors
+    /// If no thread can be spawned.
+    pub(crate) fn start(store: Arc<Store<T>>, room: Room) -> std::io::Result<Self> {
+        let theirs = Arc::clone(&store);
+        let run = move || {
+            if catch_unwind(AssertUnwindSafe(|| run(&theirs, &room))).is_err() {
+                theirs.syncer.fail("the thread that merges tables panicked: see the log, then restart".into());
+                theirs.tell_flush();
+            }
+        };
+        let thread = std::thread::Builder::new().name("wayleave-merge".into()).spawn(run)?;
+        Ok(Self { store, thread: Some(thread) })
+    }
+}
+
+impl<T: Tables> Drop for Merger<T> {
+    fn drop(&mut self) {
+        self.store.merging.lock().unwrap_or_else(PoisonError::into_inner).closing = true;
+        self.store.tables.stop_merging(true);
+        self.store.merging_changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // An unfinished merge has changed nothing.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run<T: Tables>(store: &Store<T>, room: &Room) {
+    background::give_way();
+    let mut rounds = Rounds::default();
+    while wait(store) {
+        let now = Instant::now();
+        rounds.run(store, room, now);
+        store.tell_flush();
+    }
+}
+
+/// Waits until there may be something to merge; false when the store is closing.
+fn wait<T: Tables>(store: &Store<T>) -> bool {
+    let merging = store.merging.lock().unwrap_or_else(PoisonError::into_inner);
+    let idle = |merging: &mut Merging| !merging.closing && !merging.asked;
+    let waited = store.merging_changed.wait_timeout_while(merging, LOOK, idle);
+    let mut merging = waited.unwrap_or_else(PoisonError::into_inner).0;
+    merging.asked = false;
+    !merging.closing
+}
+
+/// What the thread remembers between its rounds.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// No merge before then, after this pause.
+    paused_until: Option<(Instant, Duration)>,
+    /// Since when tables contain tombstones, as far as this process knows.
+    deleted_since: Option<Instant>,
+    /// The number of rows and tombstones at the last attempt to merge everything: another one waits for a change.
+    clean_tried: Option<u64>,
+}
+
+impl Rounds {
+    /// Merges while something is due and there is room.
+    pub(crate) fn run<T: Tables>(&mut self, store: &Store<T>, room: &Room, now: Instant) {
+        if self.paused_until.is_some_and(|(until, _)| now < until) {
+            return;
+        }
+        loop {
+            let sizes = store.tables.sizes();
+            let kind = self.next(sizes, store, now);
+            let needed = match kind {
+                MergeKind::Due => sizes.next_merge,
+                MergeKind::All => remaining_bytes(sizes),
+            };
+            let free = room.free();
+            if free < room.floor_bytes.saturating_add(needed) {
+                // A merge that is not due needs no room; whether one is due is known only by trying.
+                if kind == MergeKind::Due && store.tables.young() >= usize::from(YOUNG_TABLES_DUE) {
+                    pause(store, format!("a merge of tables needs {} MiB more", mib(room.floor_bytes + needed - free)));
+                }
+                self.on_clean(kind, sizes);
+                if kind == MergeKind::Due {
+                    return;
+                }
+                continue;
+            }
+            match store.tables.merge(kind) {
+                Ok(true) => store.tell_flush(),
+                Ok(false) => {
+                    resume(store);
+                    self.paused_until = None;
+                    if kind == MergeKind::Due {
+                        return;
+                    }
+                    self.deleted_since = None;
+                    // Open snapshots may have kept some.
+                    self.on_clean(kind, store.tables.sizes());
+                }
+                Err(MergeFailure::Stopped) => return,
+                Err(failure) => {
+                    self.on_clean(kind, sizes);
+                    return self.on_failure(store, failure, now);
+                }
+            }
+        }
+    }
+
+    fn on_clean(&mut self, kind: MergeKind, sizes: Sizes) {
+        if kind == MergeKind::All {
+            self.clean_tried = Some(sizes.items);
+        }
+    }
+
+    fn next<T: Tables>(&mut self, sizes: Sizes, store: &Store<T>, now: Instant) -> MergeKind {
+        if sizes.tombstones == 0 {
+            (self.deleted_since, self.clean_tried) = (None, None);
+            return MergeKind::Due;
+        }
+        let age = now.duration_since(*self.deleted_since.get_or_insert(now)).max(sizes.tombstone_age);
+        let many = sizes.tombstones >= TOMBSTONES_MANY && sizes.tombstones >= sizes.items / TOMBSTONES_SHARE;
+        let tried = self.clean_tried == Some(sizes.items);
+        // Not while flushes come in quick succession: what they add would be merged again.
+        let calm = store.tables.young() <= 2;
+        if (many && calm || age >= CLEAN_AFTER) && !tried { MergeKind::All } else { MergeKind::Due }
+    }
+
+    fn on_failure<T: Tables>(&mut self, store: &Store<T>, failure: MergeFailure, now: Instant) {
+        let before = self.paused_until.map_or(Duration::ZERO, |(_, pause)| pause);
+        let span = (before * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+        self.paused_until = Some((now + span, span));
+        let why = match failure {
+            MergeFailure::Stopped => return,
+            MergeFailure::Full => "the disk is full".to_owned(),
+            MergeFailure::Damaged(why) => {
+                format!("a table is damaged ({why}): `wayleave check` names it, `wayleave salvage` saves the rest")
+            }
+            MergeFailure::Failed(why) => why,
+        };
+        pause(store, why);
+    }
+}
+
+/// What is left of all tables once tombstones and the rows that they delete are gone, estimated.
+fn remaining_bytes(sizes: Sizes) -> u64 {
+    let kept = sizes.items.saturating_sub(sizes.tombstones.saturating_mul(2));
+    let share = u128::from(sizes.all) * u128::from(kept) / u128::from(sizes.items.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+const fn mib(bytes: u64) -> u64 {
+    bytes >> 20
+}
+
+fn pause<T: Tables>(store: &Store<T>, why: String) {
+    let mut merging = store.merging.lock().unwrap_or_else(PoisonError::into_inner);
+    if merging.paused.as_ref() != Some(&why) {
+        tracing::warn!(reason = %why, "merging of tables pauses; the store goes on, and reads get slower with time");
+        merging.paused = Some(why);
+    }
+    drop(merging);
+    // A flush may be waiting for fewer tables.
+    store.tell_flush();
+}
+
+fn resume<T: Tables>(store: &Store<T>) {
+    let mut merging = store.merging.lock().unwrap_or_else(PoisonError::into_inner);
+    if merging.paused.take().is_some() {
+        tracing::info!("merging of tables goes on");
+    }
+}
+
+#[cfg(test)]
+#[path = "merger_tests.rs"]
+mod tests;

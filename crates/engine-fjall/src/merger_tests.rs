@@ -1,0 +1,173 @@
+//! When merges start, when they pause, and when everything is merged to drop deleted rows.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::disk::OsDisk;
+use crate::folder::Folder;
+use crate::loading::{self, Loading};
+use crate::memtable::Memtable;
+use crate::simulated::{SimDisk, SimTables};
+use crate::syncer::Drive;
+
+/// Tables of any size, whose merges end as told.
+struct Scripted {
+    rows: SimTables,
+    sizes: Mutex<Sizes>,
+    young: Mutex<usize>,
+    results: Mutex<Vec<Result<bool, MergeFailure>>>,
+    merges: Mutex<Vec<MergeKind>>,
+    keeps_tombstones: AtomicBool,
+}
+
+impl Tables for Scripted {
+    type Snapshot = <SimTables as Tables>::Snapshot;
+
+    fn snapshot(&self) -> Self::Snapshot {
+        self.rows.snapshot()
+    }
+
+    fn add(&self, rows: &[Arc<Memtable>]) -> Result<(), String> {
+        self.rows.add(rows)
+    }
+
+    fn young(&self) -> usize {
+        *self.young.lock().unwrap()
+    }
+
+    fn sizes(&self) -> Sizes {
+        *self.sizes.lock().unwrap()
+    }
+
+    fn merge(&self, kind: MergeKind) -> Result<bool, MergeFailure> {
+        self.merges.lock().unwrap().push(kind);
+        if kind == MergeKind::All && !self.keeps_tombstones.load(Ordering::Relaxed) {
+            self.sizes.lock().unwrap().tombstones = 0;
+        }
+        self.results.lock().unwrap().pop().unwrap_or(Ok(false))
+    }
+
+    fn stop_merging(&self, _: bool) {}
+}
+
+struct Stage {
+    store: Store<Scripted>,
+    room: Room,
+    disk: SimDisk,
+    rounds: Rounds,
+    start: Instant,
+    _folder: Folder,
+    _above: tempfile::TempDir,
+}
+
+const FLOOR: u64 = 100;
+
+impl Stage {
+    fn new(sizes: Sizes, young: usize) -> Self {
+        let above = tempfile::tempdir().unwrap();
+        let os: Arc<dyn Disk> = Arc::new(OsDisk);
+        let folder = Folder::open(&os, above.path(), 2, |_| Ok(())).unwrap();
+        let tables = Scripted {
+            rows: SimTables::default(),
+            sizes: Mutex::new(sizes),
+            young: Mutex::new(young),
+            results: Mutex::default(),
+            merges: Mutex::default(),
+            keeps_tombstones: AtomicBool::new(false),
+        };
+        let loading = Loading { freeze_bytes: 1 << 20, repair: false, drive: Drive::Threads, life: 1 };
+        let store = loading::load(&folder, tables, loading, |_| Ok(())).unwrap();
+        let disk = SimDisk::new(1);
+        let room = Room { disk: Arc::new(disk.clone()), folder: "/".into(), floor_bytes: FLOOR };
+        let (rounds, start) = (Rounds::default(), Instant::now());
+        Self { store, room, disk, rounds, start, _folder: folder, _above: above }
+    }
+
+    /// Runs a round this long after the start; returns the merges that were begun.
+    fn round(&mut self, after: Duration) -> Vec<MergeKind> {
+        self.rounds.run(&self.store, &self.room, self.start + after);
+        std::mem::take(&mut *self.store.tables.merges.lock().unwrap())
+    }
+
+    fn next_merges(&self, results: impl IntoIterator<Item = Result<bool, MergeFailure>>) {
+        let mut results: Vec<_> = results.into_iter().collect();
+        results.reverse();
+        *self.store.tables.results.lock().unwrap() = results;
+    }
+
+    fn paused(&self) -> Option<String> {
+        self.store.merging.lock().unwrap().paused.clone()
+    }
+}
+
+#[test]
+fn merges_run_until_none_is_due() {
+    let mut stage = Stage::new(Sizes::default(), 9);
+    stage.next_merges([Ok(true), Ok(true)]);
+    assert_eq!(stage.round(Duration::ZERO), [MergeKind::Due; 3]);
+    assert_eq!(stage.paused(), None);
+}
+
+#[test]
+fn no_merge_starts_without_room_for_all_that_it_may_write() {
+    let mut stage = Stage::new(Sizes { next_merge: 1_000, ..Sizes::default() }, 9);
+    stage.disk.set_free_bytes(FLOOR + 999);
+    assert_eq!(stage.round(Duration::ZERO), []);
+    assert!(stage.paused().unwrap().contains("needs"), "{:?}", stage.paused());
+    stage.disk.set_free_bytes(FLOOR + 1_000);
+    assert_eq!(stage.round(Duration::from_secs(1)), [MergeKind::Due], "and it goes on by itself");
+    assert_eq!(stage.paused(), None);
+}
+
+#[test]
+fn a_merge_that_meets_damage_pauses_merging_and_is_tried_again_ever_less_often() {
+    let mut stage = Stage::new(Sizes::default(), 9);
+    let damaged = || Err(MergeFailure::Damaged("a block".into()));
+    stage.next_merges([damaged(), damaged(), Ok(false)]);
+    assert_eq!(stage.round(Duration::ZERO), [MergeKind::Due]);
+    assert!(stage.paused().unwrap().contains("a table is damaged (a block)"));
+    assert_eq!(stage.round(PAUSE_MIN - Duration::from_millis(1)), []);
+    assert_eq!(stage.round(PAUSE_MIN), [MergeKind::Due]);
+    assert_eq!(stage.round(PAUSE_MIN * 2), [], "the pause has doubled");
+    assert_eq!(stage.round(PAUSE_MIN * 3), [MergeKind::Due]);
+    assert_eq!(stage.paused(), None);
+}
+
+#[test]
+fn many_tombstones_are_dropped_at_once_and_few_within_a_day() {
+    let many = Sizes { items: 300_000, tombstones: 150_000, all: 1_000, ..Sizes::default() };
+    let mut stage = Stage::new(many, 1);
+    assert_eq!(stage.round(Duration::ZERO), [MergeKind::All, MergeKind::Due]);
+    let few = Sizes { items: 300_000, tombstones: 5, all: 1_000, ..Sizes::default() };
+    let mut stage = Stage::new(few, 1);
+    assert_eq!(stage.round(Duration::ZERO), [MergeKind::Due]);
+    assert_eq!(stage.round(CLEAN_AFTER), [MergeKind::All, MergeKind::Due]);
+    let old = Sizes { tombstone_age: CLEAN_AFTER, ..few };
+    assert_eq!(Stage::new(old, 1).round(Duration::ZERO), [MergeKind::All, MergeKind::Due], "also after a restart");
+}
+
+/// What is left after the merge is small, so it needs little room, even on a full disk.
+#[test]
+fn merging_everything_needs_room_for_what_is_left_only() {
+    let mut sizes = Sizes { items: 400_000, tombstones: 200_000, all: 1_000_000, ..Sizes::default() };
+    let mut stage = Stage::new(sizes, 1);
+    stage.disk.set_free_bytes(FLOOR);
+    assert_eq!(stage.round(Duration::ZERO), [MergeKind::All, MergeKind::Due]);
+    sizes.tombstones = 100_000;
+    let mut stage = Stage::new(sizes, 1);
+    stage.disk.set_free_bytes(FLOOR + 499_999);
+    assert_eq!(stage.round(Duration::ZERO), [MergeKind::Due], "half of it stays");
+    assert_eq!(stage.round(Duration::from_secs(1)), [MergeKind::Due]);
+}
+
+#[test]
+fn everything_is_merged_once_while_an_open_snapshot_keeps_tombstones() {
+    let many = Sizes { items: 300_000, tombstones: 150_000, ..Sizes::default() };
+    let mut stage = Stage::new(many, 1);
+    stage.store.tables.keeps_tombstones.store(true, Ordering::Relaxed);
+    assert_eq!(stage.round(Duration::ZERO), [MergeKind::All, MergeKind::Due]);
+    assert_eq!(stage.round(Duration::from_secs(1)), [MergeKind::Due], "nothing has changed since");
+    stage.store.tables.sizes.lock().unwrap().items += 1;
+    assert_eq!(stage.round(Duration::from_secs(2)), [MergeKind::All, MergeKind::Due]);
+}
