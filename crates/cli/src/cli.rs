@@ -10,7 +10,7 @@ use crate::commands::{
     release, reservations, roles, stats, urls, why,
 };
 use crate::remote::{Remote, RemoteArgs};
-use crate::{copy, elect, exit, export, import, seed, serve, snapshot, workers};
+use crate::{check, copy, elect, exit, export, import, seed, serve, snapshot, workers};
 
 /// The control plane of a crawl fleet: which host may be visited now, by whom, and which URLs of it.
 #[derive(Debug, Parser)]
@@ -106,6 +106,8 @@ enum Command {
     Restore(snapshot::RestoreArgs),
     /// Copy a store that no server uses into a new one: from a data folder to a database, or any other way
     Copy(copy::CopyArgs),
+    /// Check every file of a data folder against its checksums, without changing anything
+    Check(check::Args),
     /// Save all that is readable of a damaged data folder into a new one, and list what is not
     Salvage(copy::SalvageArgs),
     /// Write all data to a file
@@ -134,6 +136,7 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
         Command::ElectExec(args) => elect::exec(&args),
         Command::Restore(args) => snapshot::restore(remote.json, &args),
         Command::Copy(args) => copy::copy(remote.json, &args),
+        Command::Check(args) => check::run(remote.json, &args),
         Command::Salvage(args) => copy::salvage(remote.json, &args),
         Command::Crawl(args) => workers::run(remote, |remote| workers::crawl::run(remote, *args)),
         Command::Build(args) => workers::run(remote, |remote| workers::build::run(remote, *args)),
@@ -157,7 +160,7 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
     match command {
         // These need threads of their own, or none, and were handled before.
         Command::Serve(_) | Command::Bench(_) => Ok(()),
-        Command::Restore(_) | Command::Copy(_) | Command::Salvage(_) => Ok(()),
+        Command::Restore(_) | Command::Copy(_) | Command::Check(_) | Command::Salvage(_) => Ok(()),
         Command::Elect(_) | Command::ElectGuard(_) | Command::ElectExec(_) => Ok(()),
         Command::Crawl(_) | Command::Build(_) | Command::Index(_) | Command::Demo(_) => Ok(()),
         Command::Seed(args) => seed::run(remote, args).await,

@@ -183,6 +183,7 @@ mod tests {
                 "advertise": null, "memory_bytes": null, "cpu_millis": null, "pull": null, "slots": 1, "min": 0,
                 "max": 1, "buffer": 0, "idle_ms": 1, "age_ms_max": null, "uses_max": null, "start_ms_max": 1,
                 "queue_max": 1, "match_ms_max": 1, "reservation_ms": 1, "makers_max": 1, "closing": false,
+                "paused": false,
                 "reason": "", "waiting": 0, "matched": matched, "free": 0, "coming": 0, "workers": 0,
                 "created_at": "2026-11-17T04:44:54.412Z", "version": 1,
             });

@@ -1,9 +1,10 @@
 //! The command line: one binary whose subcommands start a server or talk to one.
 //!
 //! Data goes to stdout, everything else to stderr, and exit codes are made for scripts. Apart from `serve`, which
-//! starts the server, this crate must not know how anything is decided or stored: it uses the API like any other
-//! client.
+//! starts the server, and `copier`, which copies stores that no server uses, this crate must not know how anything is decided
+//! or stored: it uses the API like any other client.
 
+mod check;
 pub mod cli;
 mod commands;
 mod copier;

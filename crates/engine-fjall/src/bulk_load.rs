@@ -65,6 +65,8 @@ pub struct BulkLoad {
     /// The thread that writes: a table borrows its database, so both live there.
     rows: Option<SyncSender<Message>>,
     thread: Option<JoinHandle<Result<(), OpenError>>>,
+    /// Whether it is being moved up: what is left in between is recognised by the next load, and must not be removed in part.
+    moving: bool,
 }
 
 impl BulkLoad {
@@ -81,7 +83,7 @@ impl BulkLoad {
         let thread = std::thread::Builder::new().name("wayleave-load".into());
         let thread = thread.spawn(move || fill(&part, &header, &messages));
         let thread = thread.map_err(|error| OpenError::io(&path, error))?;
-        Ok(Self { path, existed, rows: Some(rows), thread: Some(thread) })
+        Ok(Self { path, existed, rows: Some(rows), thread: Some(thread), moving: false })
     }
 
     /// Adds rows, each with a greater key than the one before. Blocks while the disk cannot keep up.
@@ -99,10 +101,8 @@ impl BulkLoad {
     pub fn finish(mut self) -> Result<(), LoadError> {
         self.send(Message::Finish)?;
         self.join()?;
-        move_up(&self.path)?;
-        // Nothing is left to remove.
-        self.existed = true;
-        Ok(())
+        self.moving = true;
+        Ok(move_up(&self.path)?)
     }
 
     fn send(&mut self, message: Message) -> Result<(), LoadError> {
@@ -128,6 +128,9 @@ impl Drop for BulkLoad {
     fn drop(&mut self) {
         self.rows = None;
         self.thread.take().into_iter().for_each(|thread| _ = thread.join());
+        if self.moving {
+            return;
+        }
         // Best effort: an open refuses the remains by name, and the next load removes them.
         _ = fs::remove_dir_all(self.path.join(PART));
         _ = if self.existed { Ok(()) } else { fs::remove_dir(&self.path) };

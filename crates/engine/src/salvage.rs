@@ -1,14 +1,13 @@
 //! Which rows of a damaged store make a store that opens.
 //!
-//! Rows arrive in key order, with the gaps where nothing could be read. A row that does not decode, or that refers to one that
-//! is lost, would keep its whole shard from opening: it is left out and named. This module reads nothing itself.
+//! Rows arrive in key order, without those that could not be read. A row that does not decode, or that refers to one that is
+//! lost, would keep its whole shard from opening: it is left out and named. This module reads nothing itself.
 
 use std::collections::{BTreeMap, HashSet};
 
 use wayleave_core::codec::Damaged;
 use wayleave_core::fleet::RowNo;
-use wayleave_core::frontier::row::{HotRow, ShardRow};
-use wayleave_core::ids::{ChunkId, HostId, ShardId};
+use wayleave_core::ids::{ChunkId, ShardId};
 use wayleave_core::names::{MachineId, PoolName};
 use wayleave_core::placement::PlacementState;
 
@@ -17,10 +16,6 @@ use crate::rows::{
     page_ledger, placement, pool, pool_owner, role, seat, standby, url, worker,
 };
 use crate::{Key, Row};
-
-/// A shard whose row is lost counts on from here: far above every number that it can have given out.
-const COUNTERS_LOST: ShardRow =
-    ShardRow { next_host: 1 << 40, next_group: 1 << 40, next_crawl: 1 << 24, default_delay: None, active: true };
 
 /// Checks that a row decodes.
 ///
@@ -75,8 +70,6 @@ pub struct LeftOut {
 #[derive(Debug, Default)]
 pub struct Salvage {
     shard: Option<ShardId>,
-    /// Hosts of the present shard.
-    hosts: HashSet<HostId>,
     /// Pools of the present shard.
     pools: HashSet<PoolName>,
     /// Built chunks, as placement knows them.
@@ -96,7 +89,7 @@ impl Salvage {
     /// Takes the next row; `None` if it is left out, with the reason in `left_out`.
     pub fn take(&mut self, row: Row, left_out: &mut Vec<LeftOut>) -> Option<Row> {
         let why = match check(&row).and_then(|()| self.refers(&row)) {
-            Ok(None) => return self.without_lost_hosts(row, left_out),
+            Ok(None) => return Some(row),
             Ok(Some(why)) => why,
             Err(Damaged(why)) => why.to_owned(),
         };
@@ -104,28 +97,15 @@ impl Salvage {
         None
     }
 
-    /// Rows that must be there although they are in a gap, which ends before `to`.
-    #[must_use]
-    pub fn fill(from: &[u8], to: &[u8], shards: u16) -> Vec<Row> {
-        let rows = (0..shards).map(|shard| hot::encode(ShardId(shard), &HotRow::Shard(COUNTERS_LOST)));
-        let rows = rows.filter(|row| from <= row.key.as_slice() && row.key.as_slice() < to);
-        rows.filter_map(|row| Some(Row { key: row.key, value: row.value? })).collect()
-    }
-
     /// Why a row refers to one that is lost, if it does; notes what later rows may refer to.
     fn refers(&mut self, row: &Row) -> Result<Option<String>, Damaged> {
         let (shard, _) = keys::Parts(&row.key).prefix()?;
         if self.shard != Some(shard) {
             self.shard = Some(shard);
-            self.hosts.clear();
             self.pools.clear();
         }
         let no_pool = |pool: &PoolName| format!("pool '{pool}' is lost");
         Ok(match keys::kind(&row.key)? {
-            Kind::Host => {
-                self.hosts.insert(hot::parse_host_key(&row.key)?);
-                None
-            }
             Kind::Pool => {
                 self.pools.insert(pool::parse_key(&row.key)?);
                 None
@@ -153,19 +133,6 @@ impl Salvage {
             }
             _ => None,
         })
-    }
-
-    /// Drops changes of hosts that are lost from a row of the log.
-    fn without_lost_hosts(&mut self, row: Row, left_out: &mut Vec<LeftOut>) -> Option<Row> {
-        if row.key.get(2) != Some(&(Kind::Log as u8)) {
-            return Some(row);
-        }
-        let mut lost = Vec::new();
-        // It was decoded before.
-        let value = log::retain_known(&row.value, &mut self.hosts, &mut lost).ok()?;
-        let why = |host: HostId| format!("changes of host {}, whose row is lost", host.0);
-        left_out.extend(lost.into_iter().map(|host| LeftOut { key: row.key.clone(), why: why(host) }));
-        Some(Row { key: row.key, value })
     }
 }
 

@@ -99,7 +99,8 @@ fn hosts_between(from: &[u8], to: &[u8], kind: Kind) -> Vec<(ShardId, u64, u64)>
     found
 }
 
-fn host_key(shard: ShardId, kind: Kind, number: u64) -> Key {
+/// The first key of a host's rows.
+pub fn host_key(shard: ShardId, kind: Kind, number: u64) -> Key {
     let mut key = keys::start(shard, kind, 6);
     keys::push_host(&mut key, HostId::new(shard, number));
     key

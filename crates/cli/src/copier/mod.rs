@@ -5,6 +5,7 @@
 //! store, and damage is either an error or a gap that is named. Nothing here knows what a row means.
 
 mod damage;
+mod hot;
 mod losses;
 mod place;
 mod progress;

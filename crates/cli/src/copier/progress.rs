@@ -27,11 +27,6 @@ impl Progress {
         Self { bar, told: Instant::now(), rows: 0, bytes: 0 }
     }
 
-    /// Tells nobody.
-    pub fn hidden() -> Self {
-        Self { bar: ProgressBar::hidden(), told: Instant::now() + Duration::from_secs(1 << 30), rows: 0, bytes: 0 }
-    }
-
     /// More rows were copied.
     pub fn add(&mut self, rows: u64, bytes: u64) {
         self.rows += rows;

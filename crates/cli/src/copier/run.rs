@@ -1,8 +1,10 @@
 //! Copying: from a source to a sink, row by row.
 
+use std::collections::VecDeque;
 use std::io::Write;
 
 use anyhow::Context;
+use wayleave_core::ids::ShardId;
 use wayleave_engine::rows::{Kind, key as keys};
 use wayleave_engine::salvage::{LeftOut, Salvage};
 use wayleave_engine::snapshot_file::{Loss, SnapshotCounts, SnapshotWriter};
@@ -10,6 +12,7 @@ use wayleave_engine::transplant::Transplant;
 use wayleave_engine::{Key, Row};
 
 use super::damage::{Step, read};
+use super::hot;
 use super::losses::{Gap, Losses, rebuild};
 use super::progress::Progress;
 use super::sink::Sink;
@@ -116,59 +119,83 @@ fn unreadable(key: &[u8]) -> String {
     format!("a row of kind {kind} cannot be read: `wayleave salvage` makes a store of all the others")
 }
 
-/// Reads all rows after one, page by page. Gaps are filled as far as other rows tell what was there.
+/// Reads all rows after one, page by page.
 fn each_page(
     source: &mut dyn Source,
     begin: Option<&Key>,
     damage: Damage,
     mut take: impl FnMut(Vec<Row>, &mut Vec<LeftOut>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<Loss>> {
+    if damage == Damage::Skipped {
+        return salvage(source, take);
+    }
     let mut from = begin.map(|last| after(last)).unwrap_or_default();
     let mut limit = PAGE_ROWS;
-    let mut losses = Losses::default();
-    let mut salvage = match damage {
-        Damage::Refused => None,
-        Damage::Skipped => Some(Salvage::new(&index_servers(source)?)),
-    };
-    let shards = source.header().shards;
     loop {
-        let step = match damage {
-            Damage::Refused => match source.page(&from, limit)? {
-                rows if rows.is_empty() => Step::End,
-                rows => Step::Rows(rows),
-            },
-            Damage::Skipped => read(source, &from, limit)?,
-        };
-        let mut rows = match step {
+        let rows = source.page(&from, limit)?;
+        let Some(last) = rows.last() else { return Ok(Vec::new()) };
+        from = after(&last.key);
+        limit = next_limit(limit, &rows);
+        take(rows, &mut Vec::new())?;
+    }
+}
+
+/// Reads all that can be read. Gaps are filled as far as other rows tell what was there.
+fn salvage(
+    source: &mut dyn Source,
+    mut take: impl FnMut(Vec<Row>, &mut Vec<LeftOut>) -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<Loss>> {
+    let mut losses = Losses::default();
+    let mut salvage = Salvage::new(&index_servers(source)?);
+    let damaged = hot::damaged_shards(source)?;
+    let mut to_rebuild: VecDeque<ShardId> = damaged.iter().copied().collect();
+    let (mut from, mut limit) = (Key::new(), PAGE_ROWS);
+    loop {
+        let rows = match read(source, &from, limit)? {
             Step::Rows(rows) => {
                 from = rows.last().map(|row| after(&row.key)).unwrap_or_default();
-                let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
-                limit = if bytes > PAGE_BYTES { (limit / 2).max(16) } else { (limit * 2).min(PAGE_ROWS) };
+                limit = next_limit(limit, &rows);
                 rows
             }
             Step::Gap { from: start, to, why } => {
-                let mut rows = rebuild(source, &start, &to)?;
-                let rebuilt = rows.len();
-                rows.extend(Salvage::fill(&start, &to, shards));
-                rows.sort_by(|a, b| a.key.cmp(&b.key));
-                losses.gaps.push(Gap { from: start, to: to.clone(), why, rebuilt });
+                let rows = rebuild(source, &start, &to)?;
+                losses.gaps.push(Gap { from: start, to: to.clone(), why, rebuilt: rows.len() });
                 from = to;
                 rows
             }
             Step::End => break,
         };
-        if let Some(salvage) = &mut salvage {
-            let left_out = &mut losses.left_out;
-            rows = rows.into_iter().filter_map(|row| salvage.take(row, left_out)).collect();
+        let mut out = Vec::with_capacity(rows.len());
+        for row in rows {
+            // Hot rows come first in their shard.
+            let is_next = |shard: &mut ShardId| keys::range(*shard, Kind::Shard, Kind::Member).1 <= row.key;
+            while let Some(shard) = to_rebuild.pop_front_if(is_next) {
+                out.extend(hot::rebuild(source, shard, &mut losses.left_out)?);
+            }
+            let shard = keys::Parts(&row.key).prefix().map(|(shard, _)| shard);
+            if !(shard.is_ok_and(|shard| damaged.contains(&shard)) && hot::is_hot(&row.key)) {
+                out.extend(salvage.take(row, &mut losses.left_out));
+            }
         }
+        take(out, &mut losses.left_out)?;
+    }
+    for shard in to_rebuild {
+        let rows = hot::rebuild(source, shard, &mut losses.left_out)?;
         take(rows, &mut losses.left_out)?;
     }
+    hot::name_orphans(source, &damaged, &mut losses.left_out)?;
     losses.named(source)
+}
+
+/// Large rows are read in smaller pages.
+fn next_limit(limit: usize, rows: &[Row]) -> usize {
+    let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
+    if bytes > PAGE_BYTES { (limit / 2).max(16) } else { (limit * 2).min(PAGE_ROWS) }
 }
 
 /// The rows of index servers that can be read.
 fn index_servers(source: &mut dyn Source) -> anyhow::Result<Vec<Row>> {
-    let (mut from, to) = keys::range(wayleave_core::ids::ShardId(0), Kind::IndexServer, Kind::IndexServer);
+    let (mut from, to) = keys::range(ShardId(0), Kind::IndexServer, Kind::IndexServer);
     let mut servers = Vec::new();
     loop {
         match read(source, &from, 100)? {

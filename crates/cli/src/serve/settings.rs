@@ -115,7 +115,7 @@ pub struct Args {
     /// share; use the environment if it contains a password [default: fjall]
     #[arg(long, env = "WAYLEAVE_ENGINE", value_name = "ENGINE", hide_env_values = true)]
     pub engine: Option<String>,
-    /// Number of shards of a new store, fixed from then on [default: 16, with PostgreSQL 256]
+    /// Number of shards of a new store, fixed from then on [default: 64, with PostgreSQL 256]
     #[arg(long, env = "WAYLEAVE_SHARDS", value_name = "NUMBER", value_parser = values::between::<u16>(1, 4096))]
     pub shards: Option<u16>,
     /// Allow an address that other machines can reach, although there is neither TLS nor authentication
@@ -323,7 +323,10 @@ impl Settings {
             Some(text) => text.parse().map_err(|why| Usage(format!("--engine or WAYLEAVE_ENGINE: {why}")))?,
             None => file.engine.unwrap_or_default(),
         };
-        let usual = if matches!(engine, EngineKind::Postgres(_)) { 256 } else { 16 };
+        let usual = match engine {
+            EngineKind::Postgres(_) => wayleave_engine_postgres::Options::default().shards,
+            EngineKind::Fjall | EngineKind::Memory => wayleave_engine_fjall::Options::default().shards,
+        };
         let settings = Self {
             listen: args.listen.or(file.listen).unwrap_or(wayleave_server::Config::default().listen),
             data: args.data.or(file.data).unwrap_or_else(|| "wayleave-data".into()),

@@ -8,6 +8,7 @@ mod browser;
 mod chunks;
 mod commands;
 mod containers;
+mod copy;
 mod damage;
 mod descriptors;
 mod documents;

@@ -3,12 +3,10 @@
 //! Key: owning shard · 10 · commit number. Value: version, then each row's key and its change: deleted, a whole value
 //! or, for hosts since version 2, the changed part.
 
-use std::collections::HashSet;
-
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::changes::ChangedHost;
 use wayleave_core::frontier::row::{HostPart, HotRow};
-use wayleave_core::ids::{HostId, ShardId};
+use wayleave_core::ids::ShardId;
 
 use super::{Kind, host, hot, key as keys};
 use crate::{Key, Write};
@@ -120,34 +118,4 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, Damaged> {
         changes.push(change);
     }
     Ok(changes)
-}
-
-/// A log row without the partial changes of hosts that are not known when it is read. Replaying it gives the same as before,
-/// but for an error. `known` has the hosts before this row, and afterwards those after it.
-///
-/// # Errors
-/// If the bytes do not decode.
-pub fn retain_known(bytes: &[u8], known: &mut HashSet<HostId>, lost: &mut Vec<HostId>) -> Result<Vec<u8>, Damaged> {
-    let mut input = Reader::new(bytes);
-    let mut out = Writer::with_capacity(bytes.len());
-    out.byte(input.byte()?);
-    while !input.is_empty() {
-        let (key, said) = (input.bytes()?, input.byte()?);
-        let value = if said == GONE { None } else { Some(input.bytes()?) };
-        if let Ok(host) = hot::parse_host_key(key) {
-            match said {
-                GONE => _ = known.remove(&host),
-                WHOLE => _ = known.insert(host),
-                _ if !known.contains(&host) => {
-                    lost.push(host);
-                    continue;
-                }
-                _ => {}
-            }
-        }
-        out.bytes(key);
-        out.byte(said);
-        value.into_iter().for_each(|value| out.bytes(value));
-    }
-    Ok(out.into())
 }

@@ -110,10 +110,15 @@ fn pools() -> Vec<(&'static str, &'static str, Value)> {
         "runtime": "docker", "command": ["w"], "image": "i", "env": {"A": "b"}, "port": 80, "advertise": "a",
         "memory_bytes": 6_291_456, "cpu_millis": 10, "pull": "missing", "slots": 1, "min": 0, "max": 1, "buffer": 0,
         "idle_ms": 0, "age_ms_max": 100, "uses_max": 1, "start_ms_max": 100, "queue_max": 1, "match_ms_max": 100,
-        "reservation_ms": 100, "makers_max": 1,
+        "reservation_ms": 100, "makers_max": 1, "paused": true,
     });
     let report = json!({"address": "a:1", "free": 0, "run": 1, "secret": TOKEN});
-    vec![("put", "/v1/pools/{pool}", pool), ("put", "/v1/pools/{pool}/workers/{worker}", report)]
+    let pause = json!({"paused": true});
+    vec![
+        ("put", "/v1/pools/{pool}", pool),
+        ("put", "/v1/pools/{pool}/paused", pause),
+        ("put", "/v1/pools/{pool}/workers/{worker}", report),
+    ]
 }
 
 fn whole() -> Vec<(&'static str, &'static str, Value)> {

@@ -87,6 +87,7 @@ const CALLS: [&str; 78] = [
     "PUT /v1/hosts/{host}",
     "PUT /v1/matches/{client}",
     "PUT /v1/pools/{pool}",
+    "PUT /v1/pools/{pool}/paused",
     "PUT /v1/pools/{pool}/workers/{worker}",
     "PUT /v1/roles/{utype}",
 ];

@@ -10,6 +10,7 @@ mod in_flight;
 mod lost_orders;
 mod many_sites;
 mod ownership;
+mod paused;
 mod reasons;
 mod replaced_order;
 mod runtime;

@@ -1,0 +1,256 @@
+//! Rebuilds the hot rows of a shard that has lost some of them.
+//!
+//! A shard's hosts, crawls and aliases are in their rows and in a log of later changes. If part of either cannot be read, what
+//! is left may be older than the queues: a cursor or a count that is out of date would hide URLs. So the shard gets a
+//! checkpoint instead: every host with its queues counted anew from the URLs, and no log.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wayleave_core::frontier::row::{
+    AliasRow, CrawlRow, End as UrlEnd, HostRow, HotRow, Lane, QueueRow, ShardRow, UrlStatus,
+};
+use wayleave_core::ids::{CrawlNo, GroupId, HostId, ShardId};
+use wayleave_core::names::{Alias, HostName};
+use wayleave_core::settings::CrawlSettings;
+use wayleave_engine::rows::{Kind, due, hot, key as keys, log, url};
+use wayleave_engine::salvage::{LeftOut, check};
+use wayleave_engine::{Key, Row};
+
+use super::damage::{Step, read};
+use super::losses::host_key;
+use super::source::{Source, after};
+
+/// Rows per read.
+const PAGE: usize = 1_000;
+
+/// A shard whose row is lost counts on from here: far above every number that it can have given out.
+const COUNTERS_LOST: ShardRow =
+    ShardRow { next_host: 1 << 40, next_group: 1 << 40, next_crawl: 1 << 24, default_delay: None, active: true };
+
+/// How far the counters of a shard may be behind, if some of its changes are lost.
+const COUNTERS_BEHIND: u64 = 1 << 32;
+
+/// Passes every readable row of some kinds to `take`; true if some were not readable.
+fn each(source: &mut dyn Source, (mut from, to): (Key, Key), mut take: impl FnMut(&Row)) -> anyhow::Result<bool> {
+    let mut damaged = false;
+    while from < to {
+        match read(source, &from, PAGE)? {
+            Step::Rows(rows) => {
+                from = rows.last().map(|row| after(&row.key)).unwrap_or_default();
+                rows.iter().filter(|row| row.key < to).for_each(&mut take);
+            }
+            Step::Gap { to, .. } => (from, damaged) = (to, true),
+            Step::End => break,
+        }
+    }
+    Ok(damaged)
+}
+
+/// Shards that have lost hot rows.
+///
+/// # Errors
+/// If nothing can be read at all.
+pub fn damaged_shards(source: &mut dyn Source) -> anyhow::Result<BTreeSet<ShardId>> {
+    let mut shards = BTreeSet::new();
+    for shard in (0..source.header().shards).map(ShardId) {
+        let mut damaged = false;
+        for (first, last) in [(Kind::Shard, Kind::Member), (Kind::Log, Kind::Log)] {
+            let mut decodes = true;
+            damaged |= each(source, keys::range(shard, first, last), |row| decodes &= check(row).is_ok())?;
+            damaged |= !decodes;
+        }
+        if damaged {
+            shards.insert(shard);
+        }
+    }
+    Ok(shards)
+}
+
+/// Whether a row is replaced by those of [`rebuild`].
+pub fn is_hot(key: &[u8]) -> bool {
+    let kind = key.get(2).copied().unwrap_or(0);
+    (Kind::Shard as u8..=Kind::Member as u8).contains(&kind) || kind == Kind::Log as u8
+}
+
+/// The hot rows of a shard, as far as they can be read.
+#[derive(Default)]
+struct HotRows {
+    shard: Option<ShardRow>,
+    crawls: BTreeMap<CrawlNo, CrawlRow>,
+    aliases: BTreeMap<GroupId, AliasRow>,
+    hosts: BTreeMap<HostId, HostRow>,
+    members: BTreeMap<HostName, Alias>,
+}
+
+impl HotRows {
+    fn take(&mut self, row: HotRow) {
+        match row {
+            HotRow::Shard(row) => self.shard = Some(row),
+            HotRow::Crawl(row) => _ = self.crawls.insert(row.no, row),
+            HotRow::CrawlGone(no) => _ = self.crawls.remove(&no),
+            HotRow::Alias(row) => _ = self.aliases.insert(row.id, row),
+            HotRow::AliasGone(id) => _ = self.aliases.remove(&id),
+            HotRow::Host(row) => _ = self.hosts.insert(row.id, row),
+            HotRow::HostGone(id) => _ = self.hosts.remove(&id),
+            HotRow::HostAlias { host, alias: Some(alias) } => _ = self.members.insert(host, alias),
+            HotRow::HostAlias { host, alias: None } => _ = self.members.remove(&host),
+        }
+    }
+
+    /// Reads rows and log of a shard.
+    fn load(source: &mut dyn Source, shard: ShardId) -> anyhow::Result<Self> {
+        let mut rows = Self::default();
+        each(source, keys::range(shard, Kind::Shard, Kind::Member), |row| {
+            hot::decode(&row.key, Some(&row.value)).into_iter().for_each(|row| rows.take(row));
+        })?;
+        each(source, keys::range(shard, Kind::Log, Kind::Log), |row| {
+            for change in log::decode(&row.value).into_iter().flatten() {
+                match change {
+                    log::Change::Row(row) => rows.take(row),
+                    // Of a host that is lost, or was removed.
+                    log::Change::Part(part) => {
+                        rows.hosts.get_mut(&part.id).into_iter().for_each(|host| host.take_part(part.clone()));
+                    }
+                }
+            }
+        })?;
+        Ok(rows)
+    }
+
+    fn into_rows(self, shard: ShardId) -> Vec<Row> {
+        let rows = self.shard.map(HotRow::Shard).into_iter();
+        let rows = rows.chain(self.crawls.into_values().map(HotRow::Crawl));
+        let rows = rows.chain(self.aliases.into_values().map(HotRow::Alias));
+        let rows = rows.chain(self.hosts.into_values().map(HotRow::Host));
+        let members = self.members.into_iter().map(|(host, alias)| HotRow::HostAlias { host, alias: Some(alias) });
+        let writes = rows.chain(members).map(|row| hot::encode(shard, &row));
+        let mut rows: Vec<Row> = writes.filter_map(|write| Some(Row { key: write.key, value: write.value? })).collect();
+        rows.sort_by(|a, b| a.key.cmp(&b.key));
+        rows
+    }
+}
+
+/// The hot rows of a shard that has lost some, in key order, without a log.
+///
+/// # Errors
+/// If nothing can be read at all.
+pub fn rebuild(source: &mut dyn Source, shard: ShardId, left_out: &mut Vec<LeftOut>) -> anyhow::Result<Vec<Row>> {
+    let mut rows = HotRows::load(source, shard)?;
+    rows.shard = Some(rows.shard.map_or(COUNTERS_LOST, |row| ShardRow {
+        next_host: row.next_host.saturating_add(COUNTERS_BEHIND),
+        next_group: row.next_group.saturating_add(COUNTERS_BEHIND),
+        next_crawl: row.next_crawl.saturating_add(1 << 16),
+        ..row
+    }));
+    for host in rows.hosts.values_mut() {
+        recount(source, host, shard, left_out)?;
+    }
+    let wanted: BTreeSet<CrawlNo> =
+        rows.hosts.values().flat_map(|host| &host.queues).map(|queue| queue.crawl).collect();
+    for no in wanted {
+        // Its name and settings are lost, its URLs are not.
+        rows.crawls.entry(no).or_insert_with(|| {
+            let name = format!("salvaged-{}-{}", shard.0, no.0);
+            left_out.push(LeftOut {
+                key: keys::start(shard, Kind::Crawl, 0),
+                why: format!("name and settings of a crawl, which is called {name} now"),
+            });
+            CrawlRow { no, name: name.as_str().into(), settings: CrawlSettings::default(), kept: true }
+        });
+    }
+    Ok(rows.into_rows(shard))
+}
+
+/// Counts the queues of a host anew.
+fn recount(
+    source: &mut dyn Source,
+    host: &mut HostRow,
+    shard: ShardId,
+    left_out: &mut Vec<LeftOut>,
+) -> anyhow::Result<()> {
+    let (birth, number) = (host.id.birth(), host.id.counter());
+    let range = |kind| (host_key(birth, kind, number), host_key(birth, kind, number + 1));
+    let mut lost = BTreeSet::new();
+    for queue in &mut host.queues {
+        queue.lanes.clear();
+        (queue.reserved, queue.fetched, queue.gone, queue.failed) = (0, 0, 0, 0);
+    }
+    each(source, range(Kind::Due), |row| {
+        let Ok((id, position, key)) = due::parse_key(&row.key) else { return };
+        let Some(queue) = host.queues.iter_mut().find(|queue| queue.no == id.no) else {
+            lost.insert(id.no);
+            return;
+        };
+        match queue.lanes.iter_mut().find(|lane| lane.lane == position.lane) {
+            Some(lane) => lane.count += 1,
+            // Rows arrive in the order of the queue: this is the head of its lane.
+            None => queue.lanes.push(Lane {
+                lane: position.lane,
+                count: 1,
+                head: position.due,
+                from: (position.due, key.0.to_vec().into()),
+            }),
+        }
+    })?;
+    each(source, range(Kind::Url), |row| {
+        let (Ok((id, _)), Ok(found)) = (url::parse_key(&row.key), url::decode(&row.value)) else { return };
+        let Some(queue) = host.queues.iter_mut().find(|queue| queue.no == id.no) else {
+            lost.insert(id.no);
+            return;
+        };
+        match found.status {
+            UrlStatus::Queued(_) => {}
+            UrlStatus::Held { .. } | UrlStatus::Reserved { .. } => queue.reserved += 1,
+            UrlStatus::Done { end: UrlEnd::Fetched, .. } => queue.fetched += 1,
+            UrlStatus::Done { end: UrlEnd::Gone, .. } => queue.gone += 1,
+            UrlStatus::Done { end: UrlEnd::Failed, .. } => queue.failed += 1,
+        }
+    })?;
+    for QueueRow { pages, fetched, gone, failed, .. } in &mut host.queues {
+        *pages = (*pages).max(*fetched + *gone + *failed);
+    }
+    host.next_queue = host.next_queue.max(lost.last().map_or(0, |no| no + 1));
+    let key = hot::host_key(shard, host.id);
+    left_out.extend(lost.into_iter().map(|no| LeftOut {
+        key: key.clone(),
+        why: format!("queue {no} of {}, of which it is not known to which crawl it belongs", host.name),
+    }));
+    Ok(())
+}
+
+/// Names the hosts of shards that have URLs but no row any more.
+///
+/// # Errors
+/// If nothing can be read at all.
+pub fn name_orphans(
+    source: &mut dyn Source,
+    shards: &BTreeSet<ShardId>,
+    left_out: &mut Vec<LeftOut>,
+) -> anyhow::Result<()> {
+    if shards.is_empty() {
+        return Ok(());
+    }
+    let mut known = BTreeSet::new();
+    for shard in (0..source.header().shards).map(ShardId) {
+        known.extend(HotRows::load(source, shard)?.hosts.into_keys());
+    }
+    for shard in shards {
+        let (mut from, to) = keys::range(*shard, Kind::Url, Kind::Url);
+        while from < to {
+            match read(source, &from, 1)? {
+                Step::Rows(rows) => {
+                    let Some(row) = rows.first().filter(|row| row.key < to) else { break };
+                    let Ok((queue, _)) = url::parse_key(&row.key) else { break };
+                    if !known.contains(&queue.host) {
+                        let why = "the row of its host is lost, so its URLs are not visited".to_owned();
+                        left_out.push(LeftOut { key: hot::host_key(*shard, queue.host), why });
+                    }
+                    from = host_key(*shard, Kind::Url, queue.host.counter() + 1);
+                }
+                Step::Gap { to, .. } => from = to,
+                Step::End => break,
+            }
+        }
+    }
+    Ok(())
+}
