@@ -50,9 +50,6 @@ pub struct ChunkRow {
     pub last_error: Option<Box<str>>,
     /// The last call that ended a lease, of the crawl stage and of the build stage: a repetition is answered alike.
     pub ended: [Option<Ended>; 2],
-    /// Whether it was sent back to the crawl stage. An export may have read URLs of it before, as finished; so from then on
-    /// it remembers all links that leave it, and exports name them.
-    pub sent_back: bool,
 }
 
 /// Where a chunk is.
@@ -134,8 +131,8 @@ pub enum LinkState {
     Crawled(Box<UrlResult>),
     /// Failed for this chunk: gone, failed, or to be tried again later. The digest recognises a repeated report.
     Error(u64),
-    /// It has left the chunk for good, which remembers it so that a retry leaves it alone and an export names it: its URL
-    /// went back to its queue, or was not there any more.
+    /// It has left the chunk for good, which remembers it so that a retry leaves it alone: its URL went back to its
+    /// queue, or was not there any more.
     Returned,
     /// The same, but it was reported as fetched, and had left when the chunk was last completed. The answer named it, and
     /// so must its repetition.
@@ -167,13 +164,11 @@ pub struct Ended {
 pub struct PipelineRow {
     /// The number of the next chunk.
     pub next_chunk: u64,
-    /// Whether chunks at rest may be built and not announced to placement: they came to rest before there was placement.
-    pub unannounced: bool,
 }
 
 impl Default for PipelineRow {
     fn default() -> Self {
-        Self { next_chunk: 1, unannounced: false }
+        Self { next_chunk: 1 }
     }
 }
 

@@ -1,14 +1,10 @@
 //! A chunk, in one of two kinds by whether it is in progress; and what the pipeline of a shard keeps besides.
 //! Lifetime: from its first claim on. A chunk has one row: in progress (20) or at rest (21).
 //! A built chunk is in progress until placement knows it.
-//! Key: owning shard · 20 or 21 · the id's counter; of a chunk that was imported from a store with more shards, and whose
-//! own shard is none of this store, owning shard · 20 or 21 · the greatest counter · the whole id. So the chunks of a shard
-//! lie in the order of their ids. Value: version, id, crawl, host, visit, state, attempts, times,
+//! Key: owning shard · 20 or 21 · the id's counter. Value: version, id, crawl, host, visit, state, attempts, times,
 //! lease, links, artifacts, whether it is placed, last error, the calls that ended its last leases, number of its index,
-//! lost indexes, whether it was sent back. Version 3 ends before that, version 2 before the number of its index.
-//! Version 1 has no flag for placed: its built chunks are at rest, and are not placed.
-//! The pipeline's row: owning shard · 22. Value: version, number of the next chunk, whether chunks at rest may be built
-//! and not announced. Version 1 has no flag: they may.
+//! lost indexes.
+//! The pipeline's row: owning shard · 22. Value: version, number of the next chunk.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::request::{Outcome, RequestId, UrlResult};
@@ -22,26 +18,14 @@ use wayleave_core::time::{Millis, Time};
 use super::{Kind, key as keys};
 use crate::{Key, Write};
 
-const VERSION: u8 = 4;
-/// Before chunks that were sent back remembered links that left them.
-const FORGETFUL_VERSION: u8 = 3;
-/// Of the pipeline's row, and of chunks whose indexes were not numbered.
-const UNNUMBERED_VERSION: u8 = 2;
-/// Before built chunks were placed.
-const UNPLACED_VERSION: u8 = 1;
+const VERSION: u8 = 1;
 
 /// The key of a chunk that this shard keeps.
 #[must_use]
 pub fn key(shard: ShardId, id: ChunkId, at_rest: bool) -> Key {
     let kind = if at_rest { Kind::RestingChunk } else { Kind::Chunk };
-    let mut key = keys::start(shard, kind, 14);
-    if id.shard() == shard {
-        keys::push_host(&mut key, HostId(id.0));
-    } else {
-        // No shard ever counts that far.
-        keys::push_host(&mut key, HostId(u64::MAX));
-        key.extend_from_slice(&id.0.to_be_bytes());
-    }
+    let mut key = keys::start(shard, kind, 6);
+    keys::push_host(&mut key, HostId(id.0));
     key
 }
 
@@ -57,9 +41,8 @@ pub fn encode_write(shard: ShardId, write: &CoreWrite) -> Vec<Write> {
     match write {
         CoreWrite::Pipeline(row) => {
             let mut out = Writer::default();
-            out.byte(UNNUMBERED_VERSION);
+            out.byte(VERSION);
             out.number(row.next_chunk);
-            out.byte(row.unannounced.into());
             vec![Write { key: pipeline_key(shard), value: Some(out.into()) }]
         }
         CoreWrite::Chunk { row, moved } => {
@@ -77,12 +60,10 @@ pub fn encode_write(shard: ShardId, write: &CoreWrite) -> Vec<Write> {
 /// If the bytes do not decode.
 pub fn decode_pipeline(bytes: &[u8]) -> Result<PipelineRow, Damaged> {
     let mut input = Reader::new(bytes);
-    let version = input.byte()?;
-    if !(UNPLACED_VERSION..=UNNUMBERED_VERSION).contains(&version) {
+    if input.byte()? != VERSION {
         return Err(Damaged("a pipeline row has an unknown version"));
     }
-    let next_chunk = input.number()?;
-    Ok(PipelineRow { next_chunk, unannounced: version == UNPLACED_VERSION || input.byte()? != 0 })
+    Ok(PipelineRow { next_chunk: input.number()? })
 }
 
 const fn state_number(state: ChunkState) -> u8 {
@@ -135,7 +116,6 @@ pub fn encode(row: &ChunkRow) -> Vec<u8> {
     }
     out.number(row.index.into());
     out.number(row.indexes_lost.into());
-    out.byte(row.sent_back.into());
     out.into()
 }
 
@@ -145,8 +125,7 @@ pub fn encode(row: &ChunkRow) -> Vec<u8> {
 /// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
     let mut input = Reader::new(bytes);
-    let version = input.byte()?;
-    if !(UNPLACED_VERSION..=VERSION).contains(&version) {
+    if input.byte()? != VERSION {
         return Err(Damaged("a chunk row has an unknown version"));
     }
     let mut row = ChunkRow {
@@ -168,23 +147,19 @@ pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
         indexes_lost: 0,
         last_error: None,
         ended: [None; 2],
-        sent_back: false,
     };
     for _ in 0..input.number()? {
         row.links.push(read_link(&mut input)?);
     }
     row.crawled = read_artifact(&mut input)?;
     row.built = read_artifact(&mut input)?;
-    row.placed = version > UNPLACED_VERSION && input.byte()? != 0;
+    row.placed = input.byte()? != 0;
     row.last_error = Some(input.text()?).filter(|error| !error.is_empty()).map(Into::into);
     for ended in &mut row.ended {
         let (token, call) = (read_token(&mut input)?, input.number()?);
         *ended = token.map(|token| Ended { token, call });
     }
-    if version > UNNUMBERED_VERSION {
-        (row.index, row.indexes_lost) = (input.small()?, input.small()?);
-    }
-    row.sent_back = version > FORGETFUL_VERSION && input.byte()? != 0;
+    (row.index, row.indexes_lost) = (input.small()?, input.small()?);
     Ok(row)
 }
 
@@ -391,7 +366,6 @@ mod tests {
                 indexes_lost: index / 2,
                 last_error: error.map(Into::into),
                 ended: [tokens.2, tokens.1].map(|token| token.map(|token| Ended { token, call: id })),
-                sent_back: placed,
             };
             let writes = encode_write(ShardId(0), &CoreWrite::Chunk { row: Box::new(row.clone()), moved: true });
             let rests = matches!(row.state, ChunkState::SetAside | ChunkState::Skipped)
@@ -404,10 +378,6 @@ mod tests {
             for cut in 0..bytes.len() {
                 prop_assert!(decode(&bytes[..cut]).is_err(), "{} bytes", cut);
             }
-            let third = [&[3], &bytes[1..bytes.len() - 1]].concat();
-            prop_assert_eq!(decode(&third), Ok(ChunkRow { sent_back: false, ..row.clone() }));
-            let second = [&[2], &bytes[1..bytes.len() - 3]].concat();
-            prop_assert_eq!(decode(&second), Ok(ChunkRow { index: 0, indexes_lost: 0, sent_back: false, ..row }));
         }
     }
 
@@ -415,51 +385,8 @@ mod tests {
     fn a_chunk_has_one_row_wherever_it_is() {
         let id = |shard| ChunkId::new(ShardId(shard), 77);
         assert_ne!(key(ShardId(3), id(3), true), key(ShardId(3), id(3), false));
-        // Chunks of shards that this store does not have come after all of its own, in the order of their ids.
-        let [own, last] = [77, (1 << 48) - 2].map(|counter| key(ShardId(3), ChunkId::new(ShardId(3), counter), false));
-        let [first, second] = [7, 11].map(|shard| key(ShardId(3), id(shard), false));
-        assert!(own < last && last < first && first < second);
-        for unannounced in [false, true] {
-            let row = PipelineRow { next_chunk: 9, unannounced };
-            let write = encode_write(ShardId(3), &CoreWrite::Pipeline(row)).remove(0);
-            assert_eq!(decode_pipeline(&write.value.unwrap()), Ok(row));
-        }
-    }
-
-    /// Rows of version 1, as they were written before there was placement.
-    #[test]
-    fn a_chunk_from_before_placement_reads_as_not_placed() {
-        let artifact = Artifact { location: "l".into(), bytes: 7, checksum: [5; 32] };
-        let row = ChunkRow {
-            id: ChunkId(9),
-            crawl: "c".into(),
-            host: None,
-            visit: None,
-            state: ChunkState::Built,
-            lease: None,
-            attempts: 1,
-            inputs_lost: 2,
-            created_at: Time(3),
-            since: Time(4),
-            links: Vec::new(),
-            crawled: None,
-            built: Some(artifact),
-            placed: false,
-            index: 0,
-            indexes_lost: 0,
-            last_error: Some("e".into()),
-            ended: [None, Some(Ended { token: Token([6; 16]), call: 8 })],
-            sent_back: false,
-        };
-        let before = [
-            &b"\x01\x09\x01c\x00\x00\x03\x01\x02\x03\x04\x00\x00\x00\x01\x01l\x07"[..],
-            &[5; 32],
-            b"\x01e\x00\x00\x01",
-            &[6; 16],
-            b"\x08",
-        ];
-        assert_eq!(decode(&before.concat()), Ok(row));
-        assert_eq!(decode_pipeline(&[1, 9]), Ok(PipelineRow { next_chunk: 9, unannounced: true }));
-        assert!(decode_pipeline(&[3, 9, 0]).is_err() && decode_pipeline(&[2, 9]).is_err());
+        let row = PipelineRow { next_chunk: 9 };
+        let write = encode_write(ShardId(3), &CoreWrite::Pipeline(row)).remove(0);
+        assert_eq!(decode_pipeline(&write.value.unwrap()), Ok(row));
     }
 }

@@ -2,7 +2,6 @@
 //! commit is durable.
 
 pub(crate) mod announce;
-pub(crate) mod carry;
 mod chunk_claims;
 pub(crate) mod chunk_slices;
 mod chunk_view;

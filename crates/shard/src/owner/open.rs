@@ -91,17 +91,6 @@ async fn open_pipeline(
             pipeline.load(chunk::decode(&row.value).map_err(damaged)?, state);
         }
     }
-    if pipeline.has_unannounced() {
-        let mut pages = Pages::new(shard, Kind::RestingChunk, Kind::RestingChunk);
-        while let Some(page) = pages.next(engine).await? {
-            for row in page {
-                let row = chunk::decode(&row.value).map_err(damaged)?;
-                if !row.is_at_rest() {
-                    pipeline.load(row, state);
-                }
-            }
-        }
-    }
     Ok(pipeline)
 }
 
