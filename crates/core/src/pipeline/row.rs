@@ -172,6 +172,42 @@ impl Default for PipelineRow {
     }
 }
 
+/// What of a chunk differs from what is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkChanges {
+    /// Whether anything but its links does.
+    pub head: bool,
+    /// The positions of its links that are new or differ, in order.
+    pub links: Vec<usize>,
+    /// How many links are stored.
+    pub links_before: usize,
+}
+
+impl ChunkRow {
+    /// What of it differs from the row before, if there is one.
+    #[must_use]
+    pub fn changes_since(&self, before: Option<&Self>) -> ChunkChanges {
+        let links_before = before.map_or(&[][..], |before| &before.links);
+        let differs = |(at, link): (usize, &LinkRow)| (links_before.get(at) != Some(link)).then_some(at);
+        ChunkChanges {
+            head: before.is_none_or(|before| !self.has_head_of(before)),
+            links: self.links.iter().enumerate().filter_map(differs).collect(),
+            links_before: links_before.len(),
+        }
+    }
+
+    /// Whether it is the other one but for its links. Every field is named, so that none is forgotten.
+    fn has_head_of(&self, other: &Self) -> bool {
+        let Self { id, crawl, host, visit, state, lease, attempts, inputs_lost, created_at, .. } = self;
+        let Self { since, links: _, crawled, built, placed, index, indexes_lost, last_error, ended, .. } = self;
+        (id, crawl, host, visit, state) == (&other.id, &other.crawl, &other.host, &other.visit, &other.state)
+            && (lease, attempts, inputs_lost) == (&other.lease, &other.attempts, &other.inputs_lost)
+            && (created_at, since, placed) == (&other.created_at, &other.since, &other.placed)
+            && (crawled, built, index) == (&other.crawled, &other.built, &other.index)
+            && (indexes_lost, last_error, ended) == (&other.indexes_lost, &other.last_error, &other.ended)
+    }
+}
+
 /// A write to a row of the pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
@@ -183,5 +219,7 @@ pub enum Write {
         row: Box<ChunkRow>,
         /// Whether its row was of the other kind, and must go.
         moved: bool,
+        /// What is to be written of it.
+        changes: ChunkChanges,
     },
 }

@@ -137,7 +137,8 @@ impl State {
             self.remove(before);
         }
         let moved = before.is_some_and(|before| before.is_at_rest() != after.is_at_rest());
-        writes.push(Write::Chunk { row: Box::new(after.clone()), moved });
+        let changes = after.changes_since(before);
+        writes.push(Write::Chunk { row: Box::new(after.clone()), moved, changes });
         self.insert(after);
     }
 

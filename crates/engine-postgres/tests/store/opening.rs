@@ -1,6 +1,7 @@
 //! How a store opens, and the errors that an operator reads when it does not.
 
 use wayleave_engine::Engine;
+use wayleave_engine::format::VERSION;
 use wayleave_engine::suite::harness::{batch, check, put};
 use wayleave_engine_postgres::{OpenError, Options, Postgres};
 use wayleave_testbed::Cluster;

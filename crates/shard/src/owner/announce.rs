@@ -30,7 +30,7 @@ use wayleave_engine::rows::chunk;
 
 use crate::fleet::CONTROL_SHARD;
 use crate::fleet::call::{ControlCall, Taken};
-use crate::owner::open::damaged;
+use crate::owner::chunk_rows;
 use crate::owner::owner_loop::Owner;
 use crate::pipeline::call::{BuiltIndexes, ChunkCall, NotedIndex};
 use crate::routing::router::{CallResult, Router};
@@ -85,7 +85,7 @@ impl Owner {
         let shard = self.shard;
         let keys: Vec<_> = ids.iter().map(|id| chunk::key(shard, *id, false)).collect();
         let rows = self.engine.get_many(&keys).await?;
-        rows.into_iter().flatten().map(|row| chunk::decode(&row).map_err(damaged)).collect()
+        chunk_rows::read(&*self.engine, shard, rows.into_iter().flatten().collect()).await
     }
 }
 

@@ -11,7 +11,7 @@ use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
 use wayleave_engine::rows::{Kind, chunk, key};
 use wayleave_engine::{Error, Scan};
 
-use crate::owner::open::damaged;
+use crate::owner::chunk_rows;
 use crate::owner::owner_loop::Owner;
 use crate::pipeline::call::ChunkPage;
 
@@ -76,8 +76,8 @@ impl Owner {
         let mut known_to = None::<ChunkId>;
         for rows_of_kind in found {
             let full = rows_of_kind.len() >= most;
-            let decoded: Result<Vec<ChunkRow>, _> = rows_of_kind.iter().map(|row| chunk::decode(&row.value)).collect();
-            let decoded = decoded.map_err(damaged)?;
+            let values = rows_of_kind.into_iter().map(|row| row.value).collect();
+            let decoded = chunk_rows::read(&*self.engine, shard, values).await?;
             if let Some(last) = decoded.last().filter(|_| full) {
                 known_to = Some(known_to.map_or(last.id, |known| known.min(last.id)));
             }

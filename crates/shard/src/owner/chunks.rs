@@ -18,8 +18,8 @@ use wayleave_engine::rows::chunk;
 use wayleave_engine::{Entropy, Error};
 
 use crate::message::ChunkReply;
+use crate::owner::chunk_rows;
 use crate::owner::cycle::{self, CommitMark};
-use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 use crate::pipeline::call::{ChunkCall, ChunkResponse, Departed, LookedFor};
@@ -192,8 +192,8 @@ impl Owner {
             return Ok(Some(chunk.clone()));
         }
         let rows = self.engine.get_many(&[chunk::key(self.shard, id, false), chunk::key(self.shard, id, true)]).await?;
-        let row = rows.into_iter().flatten().next();
-        let row = row.map(|row| chunk::decode(&row)).transpose().map_err(damaged)?;
+        let row =
+            chunk_rows::read(&*self.engine, self.shard, rows.into_iter().flatten().take(1).collect()).await?.pop();
         // The key has only the counter: a client may ask for an id that no shard of this store has made.
         Ok(row.filter(|row| row.id == id))
     }

@@ -3,6 +3,7 @@
 
 pub(crate) mod announce;
 mod chunk_claims;
+mod chunk_rows;
 pub(crate) mod chunk_slices;
 mod chunk_view;
 pub(crate) mod chunks;

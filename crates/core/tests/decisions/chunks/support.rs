@@ -57,7 +57,7 @@ impl Works {
         for write in writes.pipeline {
             match write {
                 Write::Pipeline(row) => self.row = row,
-                Write::Chunk { row, moved } => {
+                Write::Chunk { row, moved, .. } => {
                     let before = self.rows.insert(row.id, (*row).clone());
                     let rested = before.map(|before| before.is_at_rest());
                     assert_eq!(moved, rested.is_some_and(|rested| rested != row.is_at_rest()), "{row:?}");
