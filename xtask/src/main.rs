@@ -1,7 +1,7 @@
-//! Development tasks: `cargo xtask tidy`, `check`, `verify`, `prove` and `fix`.
+//! Development tasks: `cargo xtask tidy`, `check`, `verify`, `prove`, `fix` and `fixtures`.
 //!
 //! `verify` is what continuous integration runs and never writes; `check` is its quick part; `prove` runs what takes longer; `fix`
-//! writes. Nothing here is part of the product.
+//! and `fixtures` write. Nothing here is part of the product.
 
 mod jobs;
 mod packages;
@@ -21,6 +21,7 @@ usage: cargo xtask <command>
   verify   everything that must hold before a change goes in; writes nothing
            (`--without docker` leaves out the tests that need a Docker engine, where none can be started)
   fix      format, and apply clippy's automatic fixes
+  fixtures make the fixtures of the storage format anew, after a change of a layout
   prove    the long tests, all or those named after it:
 ";
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         ["verify"] => steps::verify(&root(), true),
         ["verify", "--without", "docker"] => steps::verify(&root(), false),
         ["fix"] => steps::fix(&root()),
+        ["fixtures"] => steps::fixtures(&root()),
         ["prove", ..] => prove::run(&root(), args.get(1..).unwrap_or_default()),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}{}", prove::listing());

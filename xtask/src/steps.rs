@@ -68,6 +68,12 @@ pub fn fix(root: &Path) -> Result<()> {
     cargo(root, &["fmt", "--all"])
 }
 
+/// Makes the fixtures of the storage format.
+pub fn fixtures(root: &Path) -> Result<()> {
+    let make = ["test", "--package", "wayleave-sim", "--test", "proofs", "fixtures::make"];
+    cargo(root, &[&make[..], &["--", "--exact", "--ignored"]].concat())
+}
+
 fn step<T>(name: &str, act: impl FnOnce() -> Result<T>) -> Result<T> {
     heading(name);
     let begun = Instant::now();

@@ -7,7 +7,6 @@ mod artifact;
 pub mod bad_value;
 mod bounded;
 mod bounded_int;
-pub mod carry;
 mod chunk_list;
 pub mod chunks;
 mod continue_mode;

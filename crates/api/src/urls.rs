@@ -230,11 +230,6 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// Exports of earlier versions have no priority for completed URLs.
-const fn default_priority() -> u8 {
-    PRIORITY_DEFAULT
-}
-
 const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -379,17 +374,14 @@ pub struct Url {
     /// When it was first stored.
     pub created_at: Timestamp,
     /// 0 to 9, 9 first.
-    #[serde(default = "default_priority")]
     pub priority: u8,
     /// Number of links from the seed.
-    #[serde(default)]
     pub depth: u32,
     /// Attempts that did not end in a result.
     pub attempts: u32,
     /// Its last result.
     pub last: Option<LastVisit>,
     /// Metadata stored with it.
-    #[serde(default)]
     pub metadata: Metadata,
 }
 

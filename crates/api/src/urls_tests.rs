@@ -111,14 +111,5 @@ fn a_view_shows_null_where_nothing_is_known() {
         "due_at": "1970-01-01T00:00:00.001Z", "held_until": null, "created_at": "1970-01-01T00:00:00.000Z",
         "priority": 5, "depth": 0, "attempts": 0, "last": null, "metadata": {},
     });
-    assert_eq!(serde_json::to_value(Url::from(view.clone())).unwrap(), want);
-    let mut before = want;
-    for name in ["priority", "depth", "metadata"] {
-        before.as_object_mut().unwrap().remove(name);
-    }
-    assert_eq!(
-        serde_json::from_value::<Url>(before).unwrap(),
-        Url::from(view),
-        "exports of earlier versions have none of these where a URL is done with"
-    );
+    assert_eq!(serde_json::to_value(Url::from(view)).unwrap(), want);
 }

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use wayleave_api::Code;
-use wayleave_api::carry::MapVersion;
-use wayleave_api::fleet::{ListMachinesQuery, Machine};
+use wayleave_api::chunks::ListChunksQuery;
+use wayleave_api::fleet::ListMachinesQuery;
 use wayleave_api::hosts::{Host, ListHostsQuery};
-use wayleave_api::map::GetMapQuery;
 use wayleave_api::roles::Role;
 use wayleave_api::urlfrontier::Local;
 use wayleave_api::urls::ListUrlsQuery;
@@ -32,13 +31,14 @@ Examples:
   wayleave export | jq -c 'select(.url)'       to standard output
   wayleave export --crawl news news.jsonl
 
-One JSON object per line: the settings of crawls, groups, hosts, roles and pools, the machines, then every URL with its state, then every
-chunk with its links and copies. A file gets its name only when it is complete; one that exists is replaced only with --force. The
-server keeps running: each line is from the moment when it was read.
+One JSON object per line: the settings of crawls, groups, hosts, roles and pools, then every URL with its state. A file gets its name
+only when it is complete; one that exists is replaced only with --force. The server keeps running: each line is from the moment when
+it was read.
 
-An export is for moving to another kind of store or another number of shards. It cannot carry leases, visit results, workers and
-clients of pools, and the values of their variables: if a store has any, the command refuses with the list of what would be left out (code
-4), unless --partial accepts that. For a complete backup use `wayleave snapshot`.
+An export is for other programs, and for moving URLs and settings to another number of shards. It cannot carry leases, visit results,
+chunks, machines, workers and clients of pools, and the values of their variables: if a store has any, the command refuses with the
+list of what would be left out (code 4), unless --partial accepts that. `wayleave copy FROM TO` moves a whole store; for a complete
+backup use `wayleave snapshot`.
 
 URLs are written with their credentials, such as http://user:password@host/, which other commands do not show: protect the file
 like the store. It is readable by its owner only, also if it replaces one that others could read.";
@@ -53,10 +53,10 @@ pub struct Args {
     /// File to write, - for standard output
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
-    /// Only this crawl and its chunks, without groups, hosts, roles, machines and pools
+    /// Only this crawl, without groups, hosts, roles and pools
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
-    /// Accept that leases, visit results, clients of pools and values of their variables are left out
+    /// Accept that leases, visit results, chunks, machines, clients of pools and values of their variables are left out
     #[arg(long)]
     partial: bool,
     /// Replace the file if it exists
@@ -74,12 +74,10 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let mut writer = Writer::open(&args.file, args.force)?;
     let mut left_out = LeftOut::default();
     let roles = if args.crawl.is_none() { roles(&client, &mut left_out).await? } else { Vec::new() };
-    let machines = if args.crawl.is_none() { machines(&client).await? } else { Vec::new() };
+    count_fleet(&client, args.crawl.clone(), &mut left_out).await?;
     let pools = if args.crawl.is_none() { pools(&client, &mut left_out).await? } else { Vec::new() };
     let header = Header { format: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned(), at: now() };
     writer.write(&Record::Wayleave(header))?;
-    // Also where there is no chunk yet: the first ones may be made, and exported, while the URLs are read.
-    writer.write(&Record::ChunkNumbers(client.next_chunk_number().await?))?;
     let expected = match &args.crawl {
         Some(crawl) => {
             let crawl = client.crawl(crawl).await?;
@@ -90,24 +88,15 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         None => {
             write_settings(&client, &mut writer, &mut left_out).await?;
             roles.into_iter().try_for_each(|role| writer.write(&Record::Role(role)))?;
-            if let Some(map) = client.map(&GetMapQuery::default()).await? {
-                writer.write(&Record::Map(MapVersion { version: map.version }))?;
-            }
-            machines.into_iter().try_for_each(|machine| writer.write(&Record::Machine(Box::new(machine))))?;
             pools.into_iter().try_for_each(|pool| writer.write(&Record::Pool(Box::new(pool))))?;
             total(&client.stats().await?.urls)
         }
     };
     write_urls(&client, args.crawl.clone(), expected, (&mut writer, &mut left_out)).await?;
-    let mut chunks = std::pin::pin!(client.all_exported_chunks(args.crawl.clone()));
-    while let Some(chunk) = chunks.next().await.transpose()? {
-        left_out.chunk(&chunk);
-        writer.write(&Record::Chunk(Box::new(chunk)))?;
-    }
     let list = left_out.list();
     if !list.is_empty() && !args.partial {
         writer.give_up();
-        let keep = "`wayleave snapshot` keeps everything, --partial accepts it";
+        let keep = "`wayleave snapshot` and `wayleave copy` keep everything, --partial accepts it";
         let message = format!("the export would leave out {}: {keep}; nothing was written", list.join("; "));
         return Err(Ended { code: REFUSED, message }.into());
     }
@@ -115,12 +104,11 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         eprintln!("left out: {}", list.join("; "));
     }
     let totals = writer.finish(list)?;
-    let Totals { crawls, groups, hosts, roles, machines, pools, urls, chunks } = totals;
+    let Totals { crawls, groups, hosts, roles, pools, urls } = totals;
     let [crawls, groups] = [counted(crawls, "crawl"), counted(groups, "group")];
     let [hosts, roles, pools] = [counted(hosts, "host"), counted(roles, "role"), counted(pools, "pool")];
     let settings = format!("settings of {crawls}, {groups}, {hosts}, {roles} and {pools}");
-    let pipeline = format!("{}, {}", counted(chunks, "chunk"), counted(machines, "machine"));
-    eprintln!("exported {}, {pipeline}, {settings}", counted(urls, "URL"));
+    eprintln!("exported {}, {settings}", counted(urls, "URL"));
     Ok(())
 }
 
@@ -146,9 +134,21 @@ async fn pools(client: &Client, left_out: &mut LeftOut) -> anyhow::Result<Vec<Po
     Ok(found)
 }
 
-async fn machines(client: &Client) -> anyhow::Result<Vec<Machine>> {
-    let all = client.all_machines(ListMachinesQuery { limit: Some(PAGE), ..ListMachinesQuery::default() });
-    Ok(all.try_collect().await?)
+/// Counts what belongs to the store alone: the chunks of all crawls or of one, and the machines.
+async fn count_fleet(client: &Client, crawl: Option<String>, left_out: &mut LeftOut) -> anyhow::Result<()> {
+    if crawl.is_none() {
+        let query = ListMachinesQuery { limit: Some(PAGE), ..ListMachinesQuery::default() };
+        let mut machines = std::pin::pin!(client.all_machines(query));
+        while machines.next().await.transpose()?.is_some() {
+            left_out.machine();
+        }
+    }
+    let query = ListChunksQuery { crawl, limit: Some(PAGE), ..ListChunksQuery::default() };
+    let mut chunks = std::pin::pin!(client.all_chunks(query));
+    while chunks.next().await.transpose()?.is_some() {
+        left_out.chunk();
+    }
+    Ok(())
 }
 
 async fn roles(client: &Client, left_out: &mut LeftOut) -> anyhow::Result<Vec<RoleSettings>> {

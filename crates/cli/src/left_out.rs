@@ -1,14 +1,5 @@
 //! What an export cannot contain, counted while it is written, so that the user knows what the file lacks.
-//!
-//! Chunks take the URLs that they hold along; other workers' reservations and holds end. A chunk may name URLs that were not
-//! reserved when they were read, so the two cannot be told apart by numbers: URLs that are handed out are remembered by
-//! fingerprint, eight bytes each, until a chunk names them.
 
-use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
-
-use wayleave_api::carry::{ExportedChunk, ExportedLinkState};
-use wayleave_api::chunks::ChunkState;
 use wayleave_api::groups::Group;
 use wayleave_api::pools::Pool;
 use wayleave_api::roles::Role;
@@ -19,15 +10,15 @@ use crate::output::counted;
 /// Counts of what is left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Fingerprints of the URLs that were handed out and that no chunk takes along.
-    held: HashSet<u64>,
+    /// URLs that were handed out.
+    held: u64,
     outcomes: u64,
     results: u64,
     visited: u64,
     primaries: u64,
     standbys: u64,
-    /// Chunks that someone works on.
-    leases: u64,
+    chunks: u64,
+    machines: u64,
     /// Pools whose environment has values that no server tells.
     secrets: u64,
     clients: u64,
@@ -36,9 +27,7 @@ pub struct LeftOut {
 impl LeftOut {
     /// Counts a URL that is exported.
     pub fn url(&mut self, url: &Url) {
-        if url.state == UrlState::Reserved {
-            self.held.insert(fingerprint(&url.crawl, &url.host, &url.url));
-        }
+        self.held += u64::from(url.state == UrlState::Reserved);
         self.outcomes += u64::from(matches!(url.state, UrlState::Gone | UrlState::Failed));
         self.results += u64::from(url.attempts > 0 || url.last.is_some());
     }
@@ -61,29 +50,29 @@ impl LeftOut {
         self.clients += pool.matched + pool.waiting;
     }
 
-    /// Counts a chunk that is exported.
-    pub fn chunk(&mut self, chunk: &ExportedChunk) {
-        self.leases += u64::from(chunk.worker.is_some());
-        if chunk.state == ChunkState::Crawling {
-            let held = |state| matches!(state, ExportedLinkState::Crawling | ExportedLinkState::Crawled);
-            for link in chunk.links.iter().filter(|link| held(link.state)) {
-                self.held.remove(&fingerprint(&chunk.crawl, &link.host, &link.url));
-            }
-        }
+    /// Counts a chunk.
+    pub const fn chunk(&mut self) {
+        self.chunks += 1;
+    }
+
+    /// Counts a machine.
+    pub const fn machine(&mut self) {
+        self.machines += 1;
     }
 
     /// Descriptions of what is left out; empty if nothing is.
     #[must_use]
     pub fn list(&self) -> Vec<String> {
-        let Self { held, outcomes, results, visited, primaries, standbys, leases, secrets, clients } = self;
+        let Self { held, outcomes, results, visited, primaries, standbys, chunks, machines, secrets, clients } = self;
         let lines = [
-            ("the reservations and holds of", held.len() as u64, "URL", ", to be queued again"),
+            ("the reservations and holds of", *held, "URL", ", to be queued again"),
             ("the outcome, gone or failed, of", *outcomes, "URL", ", to count as fetched"),
             ("the attempts and last results of", *results, "URL", ""),
             ("the last visits, back-offs and robots.txt delays of", *visited, "group", ""),
             ("the primaries of", *primaries, "role", ""),
             ("the registration of", *standbys, "standby", " of a role"),
-            ("the leases of", *leases, "chunk", ", to be offered again"),
+            ("the stages, links and artifacts of", *chunks, "chunk", ""),
+            ("the registrations and copies of", *machines, "machine", ""),
             ("the values of variables of", *secrets, "pool", ", to be set in the environment of the import"),
             ("the matches of", *clients, "client", ""),
         ];
@@ -92,17 +81,10 @@ impl LeftOut {
     }
 }
 
-fn fingerprint(crawl: &str, host: &str, url: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (crawl, host, url).hash(&mut hasher);
-    hasher.finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use wayleave_api::Timestamp;
-    use wayleave_api::carry::ExportedLink;
     use wayleave_core::time::Time;
 
     fn stored(state: UrlState, attempts: u32) -> Url {
@@ -137,41 +119,14 @@ mod tests {
         assert!(list[2].contains("attempts and last results of 2 URLs"), "{list:?}");
     }
 
-    /// A regression: links were subtracted by number, and one whose URL was still queued when it was read hid the
-    /// reservation of another.
     #[test]
-    fn a_chunk_hides_the_reservations_of_its_own_links_only() {
-        let link = |url: &str, state| ExportedLink { url: url.into(), host: "a".into(), state };
-        let chunk = |links| ExportedChunk {
-            id: "1".into(),
-            crawl: "c".into(),
-            host: None,
-            state: ChunkState::Crawling,
-            worker: None,
-            attempts: 0,
-            inputs_lost: 0,
-            index: 0,
-            indexes_lost: 0,
-            created_at: Timestamp(Time(1)),
-            since: Timestamp(Time(1)),
-            links,
-            crawl_artifact: None,
-            build_artifact: None,
-            last_error: None,
-            copies: Vec::new(),
-        };
+    fn chunks_and_machines_are_left_out_by_number() {
         let mut left_out = LeftOut::default();
-        left_out.url(&stored(UrlState::Reserved, 0));
-        left_out.url(&Url { url: "http://a/2".into(), ..stored(UrlState::Queued, 0) });
-        left_out.chunk(&chunk(vec![link("http://a/2", ExportedLinkState::Crawling)]));
-        left_out.chunk(&chunk(vec![link("http://a/", ExportedLinkState::Error)]));
-        left_out.chunk(&ExportedChunk {
-            crawl: "other".into(),
-            ..chunk(vec![link("http://a/", ExportedLinkState::Crawling)])
-        });
-        assert!(left_out.list()[0].contains("holds of 1 URL"), "{:?}", left_out.list());
-        left_out.chunk(&chunk(vec![link("http://a/", ExportedLinkState::Crawled)]));
-        assert!(left_out.list().is_empty(), "{:?}", left_out.list());
+        left_out.chunk();
+        left_out.machine();
+        left_out.machine();
+        let list = ["the stages, links and artifacts of 1 chunk", "the registrations and copies of 2 machines"];
+        assert_eq!(left_out.list(), list);
     }
 
     #[test]

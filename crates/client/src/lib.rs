@@ -5,7 +5,6 @@
 
 mod add_lines;
 mod call;
-mod carry;
 mod chunks;
 mod client;
 mod crawls;

@@ -6,17 +6,6 @@ use wayleave_engine::Error;
 /// Why a node could not join, or had to leave.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// A newer program has written this store.
-    #[error(
-        "the store has format {found} and this program knows formats up to {known}: it was written by a newer version; \
-         upgrade this node before it joins"
-    )]
-    NewerFormat {
-        /// The store's format.
-        found: u32,
-        /// The highest format that this program reads.
-        known: u32,
-    },
     /// A live node has the same address.
     #[error(
         "node {id} ('{name}') is alive at {address}, this node's own address: give each node a different --advertise"

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use wayleave_core::cluster::NodeRow;
 use wayleave_core::ids::NodeId;
 use wayleave_core::time::{Millis, Time};
-use wayleave_engine::rows::cluster::{self, ClusterRow, FORMAT};
+use wayleave_engine::rows::cluster;
 use wayleave_engine::rows::node;
 use wayleave_engine::{Error, Key, Look, Write};
 use wayleave_registry::{Decision, News, Registry, Subject, value};
@@ -97,22 +97,17 @@ pub struct Membership {
 /// What nodes of a store show each other; made by the first node.
 ///
 /// # Errors
-/// If the store was written by a newer program or cannot be reached.
+/// If the store cannot be reached.
 pub async fn agree(registry: &Registry, entropy: u128) -> Result<u128, JoinError> {
     let decide = |look: &Look, _| match value(look, &cluster::key()) {
         Some(found) => Decision::keep(cluster::decode(found)),
         None => {
-            let row = ClusterRow { format: FORMAT, secret: entropy };
-            let writes = vec![Write { key: cluster::key(), value: Some(cluster::encode(&row)) }];
-            Decision::write(writes, News::NOBODY, Ok(row))
+            let writes = vec![Write { key: cluster::key(), value: Some(cluster::encode(entropy)) }];
+            Decision::write(writes, News::NOBODY, Ok(entropy))
         }
     };
-    let row = registry.update_here(&Subject::row(cluster::key(), "what nodes agree on"), decide).await?;
-    let row = row.map_err(|error| Error::Corrupt(error.to_string()))?;
-    match row.format {
-        format if format > FORMAT => Err(JoinError::NewerFormat { found: format, known: FORMAT }),
-        _ => Ok(row.secret),
-    }
+    let secret = registry.update_here(&Subject::row(cluster::key(), "what nodes agree on"), decide).await?;
+    Ok(secret.map_err(|error| Error::Corrupt(error.to_string()))?)
 }
 
 impl Membership {

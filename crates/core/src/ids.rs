@@ -91,8 +91,8 @@ impl ChunkId {
         HostId(self.0).counter()
     }
 
-    /// The shard that keeps it in a store of so many shards: the one that made it, or, if it was imported from a store
-    /// with more shards and has no such shard here, one that follows from its id.
+    /// The shard to ask for it in a store of so many shards: the one that made it. An id that this store cannot have made
+    /// leads to a shard that does not know it.
     #[must_use]
     pub const fn home(self, shards: u16) -> ShardId {
         let made_by = self.shard().0;

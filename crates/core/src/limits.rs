@@ -73,28 +73,10 @@ pub const CHUNK_LINKS_EVER_MAX: usize = 4_000;
 pub const CHUNK_LINKS_SHOWN: usize = 100;
 /// Characters of a URL in a reason.
 pub const REASON_URL_CHARS: usize = 200;
-/// Maximum number of chunks in one request that restores some.
-pub const RESTORE_CHUNKS_MAX: usize = 100;
-/// The greatest number of attempts, losses or indexes of a chunk that is imported.
-pub const RESTORED_COUNT_MAX: u64 = 1_000_000;
-/// Numbers of chunks that are skipped above those that are imported: the original store may have made more since.
+/// Numbers of chunks that a copied store skips: the original may have made more since.
 pub const CHUNK_IDS_SKIPPED: u64 = 1_000_000;
-/// How far an import may raise the numbers of chunks above the next one of the store: more than any store makes in its
-/// life, and a small part of all numbers. So no line of a file takes numbers away from later imports.
-pub const CHUNK_NUMBERS_AHEAD_MAX: u64 = 1 << 40;
-/// How far the number of an imported chunk may be above the next one of the store, which an import raises first to that of
-/// the original store. A store that has taken in damaged lines, up to 15 of them one after the other, can still be moved
-/// to a new one, whose numbers may be raised by 16 times as much.
-pub const CHUNK_AHEAD_MAX: u64 = CHUNK_NUMBERS_AHEAD_MAX / 16;
-/// The greatest number of a chunk that is imported, and to which numbers can be raised: half of all that there are, so that
-/// as many can be made afterwards.
-pub const CHUNK_COUNTER_RESTORED_MAX: u64 = 1 << 47;
-/// Versions of the map that are skipped above that of an export: the original store may have published more since.
+/// Versions of the map that a copied store skips: the original may have published more since.
 pub const MAP_VERSIONS_SKIPPED: u64 = 1_000_000;
-/// The greatest version that a map may be raised to.
-pub const MAP_VERSION_RAISED_MAX: u64 = NUMBER_MAX / 2;
-/// How long a machine that was imported may take until its first report, before it has failed.
-pub const RESTORED_SILENCE_MAX: Millis = Millis(600_000);
 /// Links of one chunk, if the claim does not say.
 pub const CHUNK_LINKS_DEFAULT: usize = 5;
 /// Chunks of one claim.
@@ -116,8 +98,6 @@ pub const CHUNK_LOOK_AGAIN: Millis = Millis(1_000);
 pub const LOCATION_BYTES_MAX: usize = 2_048;
 /// Maximum length of the reason of a failed attempt, in bytes.
 pub const REASON_BYTES_MAX: usize = 1_024;
-/// Maximum length of the last error of an imported chunk, in bytes: a reason, and what the server says around it.
-pub const CHUNK_ERROR_BYTES_MAX: usize = 4 * REASON_BYTES_MAX;
 /// Longest lease.
 pub const LEASE_MS_MAX: u64 = 3_600_000;
 /// Default lease.

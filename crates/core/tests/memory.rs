@@ -74,7 +74,6 @@ fn chunk(no: u64, leased: bool) -> ChunkRow {
         indexes_lost: 0,
         last_error: None,
         ended: [None; 2],
-        sent_back: false,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Why a database cannot be opened as a store, and the remedy.
 
+use wayleave_engine::format::VERSION;
+
 use crate::target::Target;
 use crate::trouble::{Trouble, words};
 
@@ -91,14 +93,14 @@ pub enum OpenError {
         why: String,
     },
     /// The store was written by a newer program.
-    #[error("the store at {place} has format {found}, this program reads formats up to {known}: use a newer wayleave")]
+    #[error(
+        "the store at {place} has format {found}, this program reads formats up to {VERSION}: use a newer wayleave"
+    )]
     Newer {
         /// Hosts and database.
         place: String,
-        /// Its format version.
-        found: i32,
-        /// The newest format version that this program reads.
-        known: i32,
+        /// The number of its format.
+        found: u32,
     },
     /// The store's own tables have invalid content.
     #[error("the store at {place} is damaged ({what}): restore it from a backup")]

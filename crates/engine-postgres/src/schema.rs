@@ -1,4 +1,5 @@
-//! The tables of a store: created at the first open, migrated at later ones.
+//! The tables of a store: created at the first open, migrated at later ones. The number of the storage format is recorded
+//! in `wayleave_format`, and read before anything is changed.
 //!
 //! Several nodes may open a new store at once. Advisory locks are not portable, so the row in `wayleave_format` is the
 //! lock: its holder runs the migrations, the others wait and find them done. Migrations must be idempotent, because not
@@ -7,17 +8,16 @@
 use std::time::Duration;
 
 use tokio_postgres::{Client, Error};
+use wayleave_engine::format::VERSION;
 
 use crate::open_error::OpenError;
 use crate::target::Target;
 use crate::trouble::Trouble;
 use crate::vendor;
 
-/// The newest format: the number of migrations.
-pub(crate) const FORMAT: i32 = 1;
-
-/// Migration n fence_states format n − 1 into format n. A released migration is never changed.
-const STEPS: [&str; FORMAT as usize] = ["\
+/// Migration n turns format n − 1 into format n, so that nobody raises the number without one. A released migration is never
+/// changed.
+const STEPS: [&str; VERSION as usize] = ["\
 CREATE TABLE IF NOT EXISTS wayleave_rows (key bytea PRIMARY KEY, value bytea NOT NULL); \
 CREATE TABLE IF NOT EXISTS wayleave_fences (shard int4 PRIMARY KEY, epoch int8 NOT NULL, seq int8 NOT NULL, at int8 NOT NULL)"];
 
@@ -55,11 +55,12 @@ async fn attempt(client: &Client, target: &Target, shards: u16) -> Result<Result
         found => found?,
     };
     if let Some(row) = found {
-        let version: i32 = row.try_get(0)?;
-        if version > FORMAT {
-            return Ok(Err(OpenError::Newer { place: target.to_string(), found: version, known: FORMAT }));
+        let found: i32 = row.try_get(0)?;
+        let found = u32::try_from(found).unwrap_or_default();
+        if found > VERSION {
+            return Ok(Err(OpenError::Newer { place: target.to_string(), found }));
         }
-        if version == FORMAT {
+        if found == VERSION {
             // After the format was read: a copy marks the database before it writes the format.
             if is_unfinished(client).await? {
                 return Ok(Err(OpenError::Unfinished { place: target.to_string() }));
@@ -141,7 +142,7 @@ async fn run_steps(client: &Client) -> Result<i32, Error> {
         client.batch_execute(step).await?;
     }
     client
-        .execute("UPDATE wayleave_format SET version = $1::int4 WHERE one AND version < $1::int4", &[&FORMAT])
+        .execute("UPDATE wayleave_format SET version = $1::int4 WHERE one AND version < $1::int4", &[&(VERSION as i32)])
         .await?;
     Ok(shards)
 }

@@ -1,6 +1,5 @@
 //! `import`: restores an export of Wayleave or a dump of URLFrontier through the public API.
 
-mod chunks;
 mod dump;
 mod parse;
 mod restore;
@@ -26,23 +25,21 @@ Examples:
   wayleave import frontier-dump.txt --crawl old    a dump of URLFrontier; --crawl is for its bare URLs
   wayleave export --server http://old:7071 | wayleave import -
 
-For a copy of everything, with the same number of shards, use `wayleave snapshot` and `wayleave restore`.
+`wayleave copy FROM TO` moves a whole store; for a backup of everything use `wayleave snapshot` and `wayleave restore`.
 
 Restored: URLs with due time, priority, depth, metadata and crawl; completed ones stay completed; settings, limits and
-pauses of crawls, groups and hosts; roles with T, mode and --continue-for, with epochs that continue above those of the file;
-chunks with id, stage, links, attempts, artifacts, last error and copies; machines, which are suspect until they report here.
-Not restored: primaries and standbys of roles, the epochs of deleted roles; leases of chunks (they are offered again) and tokens of
-machines (their next report registers them again); current reservations and holds (their URLs become queued), attempts and last results, creation dates, the time of each host's last visit, its back-off and the Crawl-delay of its
-robots.txt, due times in the past (they become now), why a URL is completed (gone and failed ones count as fetched), metadata
+pauses of crawls, groups and hosts; roles with T, mode and --continue-for, with epochs that continue above those of the file.
+Not restored: primaries and standbys of roles, the epochs of deleted roles; chunks and machines; current reservations and holds (their
+URLs become queued), attempts and last results, creation dates, the time of each host's last visit, its back-off and the Crawl-delay
+of its robots.txt, due times in the past (they become now), why a URL is completed (gone and failed ones count as fetched), metadata
 of completed ones, and the server's default delay. An export that would leave out any of this refuses with the list, unless
 --partial accepts it; the list is in the file and is repeated here. URLs that only URLFrontier's loose rules accept lose
 priority and depth too.
 Pools are restored with --pools: the values of their variables are those of this command's environment, and those that somebody has
 written into the file (`settings.env`), which no export does.
 
-Settings come first and limits last, so that they reject no URL of the file. Workers should wait until the import is done: a URL that one
-of them has taken before is no link of its chunk any more. Importing twice is harmless, also after an interruption: URLs and chunks that
-are known here stay as they are.
+Settings come first and limits last, so that they reject no URL of the file. Importing twice is harmless, also after an interruption:
+URLs that are known here stay as they are.
 Exits with 6 if some lines were rejected and the others restored, with 4 if all were rejected; stderr has the reasons of the
 first ten: --reasons shows more.";
 
@@ -78,46 +75,18 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let (sink, mut lines) = mpsc::channel(CHANNEL);
     let (reading_bar, crawl) = (bar.clone(), args.crawl.clone());
     let reading = tokio::task::spawn_blocking(move || parse::read(&input, crawl.as_deref(), &reading_bar, &sink));
-    let (mut routed, mut added, mut put_all) = (Routed::new(args.pools), Sent::default(), Sent::default());
-    let mut next = None;
-    loop {
-        let (to_add, adds) = mpsc::channel(CHANNEL);
-        let (to_put, puts) = mpsc::channel(CHANNEL);
-        let (chunk, sent, put) = tokio::join!(
-            route(&mut routed, &client, &mut lines, to_add, to_put, next.take()),
-            add(&client, adds),
-            put(&client, puts)
-        );
-        // The error of a connection says more than that its channel was closed.
-        let (sent, put): (Sent<AddCounts>, Sent<PutItems>) = (sent?, put?);
-        added.reasons.extend(sent.reasons);
-        added.counts = sum(added.counts, sent.counts);
-        put_all.reasons.extend(put.reasons);
-        put_all.counts = sum_items(put_all.counts, put.counts);
-        let Some(chunk) = chunk? else { break };
-        next = chunks::restore(&mut routed, &client, &mut lines, chunk).await?;
-        if next.is_none() {
-            break;
-        }
-    }
+    let mut routed = Routed::new(args.pools);
+    let (to_add, adds) = mpsc::channel(CHANNEL);
+    let (to_put, puts) = mpsc::channel(CHANNEL);
+    let (done, added, put) =
+        tokio::join!(route(&mut routed, &client, &mut lines, to_add, to_put), add(&client, adds), put(&client, puts));
+    // The error of a connection says more than that its channel was closed.
+    let (added, put): (Sent<AddCounts>, Sent<PutItems>) = (added?, put?);
+    done?;
     bar.finish_and_clear();
     reading.await??;
     routed.set_limits(&client).await?;
-    finish(remote, &args, routed, added, put_all)
-}
-
-fn sum(a: AddCounts, b: AddCounts) -> AddCounts {
-    AddCounts {
-        added: a.added + b.added,
-        known: a.known + b.known,
-        rejected: a.rejected + b.rejected,
-        failed: a.failed + b.failed,
-        requeued: a.requeued + b.requeued,
-    }
-}
-
-fn sum_items(a: PutItems, b: PutItems) -> PutItems {
-    PutItems { stored: a.stored + b.stored, skipped: a.skipped + b.skipped, failed: a.failed + b.failed }
+    finish(remote, &args, routed, added, put)
 }
 
 /// A rejected line, and why.
@@ -178,23 +147,15 @@ fn finish(
     let failed = added.counts.failed + put.counts.failed;
     let (rejected, reasons) = routed.rejected();
     let rejected = added.counts.rejected + rejected;
-    let Routed { settings, chunks, chunks_known, machines, .. } = routed;
+    let settings = routed.settings;
     if remote.json {
         output::json(&serde_json::json!({
             "stored": stored, "known": known, "rejected": rejected, "failed": failed, "settings": settings,
-            "chunks": chunks, "chunks_known": chunks_known, "machines": machines,
         }))?;
     } else {
         let urls = counted(stored, "URL");
         let urls = format!("{urls} stored, {known} known or skipped, {rejected} rejected, {failed} failed");
-        let pipeline = match (chunks, chunks_known, machines) {
-            (0, 0, 0) => String::new(),
-            _ => {
-                let restored = format!("{} and {}", counted(chunks, "chunk"), counted(machines, "machine"));
-                format!("; {restored} restored, {} known", counted(chunks_known, "chunk"))
-            }
-        };
-        output::line(format_args!("{urls}; {} restored{pipeline}", counted(settings, "setting")))?;
+        output::line(format_args!("{urls}; {} restored", counted(settings, "setting")))?;
     }
     let mut reasons: Vec<Reason> = [reasons, added.reasons, put.reasons].concat();
     reasons.sort_unstable();
@@ -219,5 +180,5 @@ fn finish(
     } else {
         "their reasons are above".to_owned()
     };
-    Ended::after("lines", stored + known + settings + chunks + chunks_known + machines, rejected, &look)
+    Ended::after("lines", stored + known + settings, rejected, &look)
 }

@@ -1,8 +1,6 @@
 //! Converts our own records to requests of the public API. Pure.
 
-use wayleave_api::carry::{ChunkNumbers, MapVersion, RestoreMachineRequest};
 use wayleave_api::crawls::{Crawl, CrawlLimitsPatch, RetryPatch, RetryPolicy, SetCrawlRequest};
-use wayleave_api::fleet::Machine;
 use wayleave_api::groups::{Group, SetGroupRequest};
 use wayleave_api::hosts::{Host, SetHostRequest};
 use wayleave_api::pools::SetPoolRequest;
@@ -200,36 +198,6 @@ pub fn group(group: &Group) -> SetGroupRequest {
 pub fn role(role: &RoleSettings) -> SetRoleRequest {
     let continue_for_ms = role.continue_for_ms.map_or(Patch::Keep, Patch::Set);
     SetRoleRequest { ttl_ms: Patch::Set(role.ttl_ms), mode: Patch::Set(role.mode), continue_for_ms }
-}
-
-/// A machine, without its token.
-pub fn machine(machine: &Machine) -> RestoreMachineRequest {
-    RestoreMachineRequest {
-        kind: machine.kind,
-        address: machine.address.clone(),
-        capacity: machine.capacity.into(),
-        row: machine.row.map(Into::into),
-        version: machine.version.clone(),
-        desired: machine.desired,
-        state: machine.state,
-        failures: machine.failures.into(),
-        seen_at: machine.seen_at,
-        registered_at: machine.registered_at,
-    }
-}
-
-/// The number from which new chunks continue. The original store may have made more since the file was written. One that is
-/// too great is left as it is, and refused.
-pub const fn chunk_number(numbers: ChunkNumbers) -> u64 {
-    let (next, most) = (numbers.next, limits::CHUNK_COUNTER_RESTORED_MAX);
-    let raised = next.saturating_add(limits::CHUNK_IDS_SKIPPED);
-    if next <= most && raised > most { most } else { raised }
-}
-
-/// The version above which the map continues. The original store may have published more since the file was written.
-pub const fn map_version(map: MapVersion) -> u64 {
-    let version = map.version.saturating_add(limits::MAP_VERSIONS_SKIPPED);
-    if version > limits::MAP_VERSION_RAISED_MAX { limits::MAP_VERSION_RAISED_MAX } else { version }
 }
 
 /// The epoch above which a role continues, if it ever had a primary. The original store may have granted more epochs

@@ -1,5 +1,4 @@
-//! Dispatches lines: settings directly and in order, URLs to the connections; chunks once the URLs before them are stored,
-//! limits at the end.
+//! Dispatches lines: settings directly and in order, URLs to the connections, limits at the end.
 
 use tokio::sync::mpsc;
 use wayleave_api::crawls::SetCrawlRequest;
@@ -9,7 +8,6 @@ use wayleave_api::urls::UrlToAdd;
 use wayleave_client::{Client, Error};
 
 use super::Reason;
-use super::chunks::ChunkLine;
 use super::parse::Line;
 use super::restore::{self, Way};
 use crate::exit::Usage;
@@ -22,12 +20,6 @@ pub struct Routed {
     takes_pools: bool,
     /// Settings that were restored.
     pub settings: u64,
-    /// Chunks that were restored.
-    pub chunks: u64,
-    /// Chunks that were here before.
-    pub chunks_known: u64,
-    /// Machines that were restored.
-    pub machines: u64,
     /// Rejected lines.
     pub reasons: Vec<Reason>,
     /// Pools that are not restored.
@@ -47,8 +39,7 @@ struct Later {
     active: Option<bool>,
 }
 
-/// Dispatches lines up to the first chunk, which must wait until all URLs before it are stored. Returns it; the connections
-/// end then.
+/// Dispatches all lines; the connections end then.
 ///
 /// # Errors
 /// If the file has a newer format, or the server does not answer.
@@ -58,15 +49,8 @@ pub async fn route(
     lines: &mut mpsc::Receiver<(u64, Line)>,
     adds: mpsc::Sender<(u64, UrlToAdd)>,
     puts: mpsc::Sender<(u64, UrlItem)>,
-    mut first: Option<(u64, Line)>,
-) -> anyhow::Result<Option<ChunkLine>> {
-    loop {
-        let Some((number, line)) = (match first.take() {
-            Some(line) => Some(line),
-            None => lines.recv().await,
-        }) else {
-            return Ok(None);
-        };
+) -> anyhow::Result<()> {
+    while let Some((number, line)) = lines.recv().await {
         let way = match line {
             Line::Bad(reason) => {
                 routed.reasons.push((number, reason));
@@ -74,7 +58,6 @@ pub async fn route(
             }
             Line::Item(item) => Way::Put(item),
             Line::Record(Record::Url(url)) => restore::url(*url),
-            Line::Record(Record::Chunk(chunk)) => return Ok(Some((number, chunk))),
             Line::Record(record) => {
                 routed.set(client, number, record).await?;
                 continue;
@@ -86,9 +69,10 @@ pub async fn route(
         };
         if !open {
             // The connection has ended and reports its own error.
-            return Ok(None);
+            return Ok(());
         }
     }
+    Ok(())
 }
 
 impl Routed {
@@ -118,15 +102,7 @@ impl Routed {
                 self.later.active = Some(server.active);
                 return Ok(());
             }
-            Record::Url(_) | Record::Chunk(_) => return Ok(()),
-            Record::ChunkNumbers(numbers) => client.raise_chunk_numbers(restore::chunk_number(numbers)).await.map(drop),
-            Record::Map(map) => client.raise_map_version(restore::map_version(map)).await.map(drop),
-            Record::Machine(machine) => {
-                let restored = client.restore_machine(&machine.id, &restore::machine(&machine)).await;
-                self.machines += u64::from(restored.is_ok());
-                // Counted by itself.
-                return self.reject(line, restored.map(drop));
-            }
+            Record::Url(_) => return Ok(()),
             Record::Crawl(crawl) => {
                 let (settings, limits) = restore::crawl(&crawl);
                 self.later.crawls.extend(limits.map(|limits| (line, crawl.crawl.clone(), limits)));
@@ -200,13 +176,8 @@ impl Routed {
 
     /// A refused setting is a rejected line; a server that does not answer ends the import.
     fn note(&mut self, line: u64, set: Result<(), Error>) -> anyhow::Result<()> {
-        self.settings += u64::from(set.is_ok());
-        self.reject(line, set)
-    }
-
-    pub(super) fn reject(&mut self, line: u64, set: Result<(), Error>) -> anyhow::Result<()> {
         match set {
-            Ok(()) => {}
+            Ok(()) => self.settings += 1,
             Err(Error::Refused(problem)) if !matches!(problem.status, 429 | 500..) => {
                 self.reasons.push((line, problem.to_string()));
             }

@@ -14,8 +14,6 @@ mod descriptors;
 mod documents;
 mod elect;
 mod export_import;
-mod export_moves;
-mod export_pipeline;
 mod fleet;
 mod full_disk;
 mod great_crawl;

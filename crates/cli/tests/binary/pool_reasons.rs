@@ -123,7 +123,7 @@ fn an_export_carries_settings_of_pools_and_an_import_takes_values_of_variables_f
     let secret = from.data.parent().unwrap().to_str().unwrap();
     assert!(text.contains("\"SLOTS\"") && !text.contains(secret), "{text}");
     let without = to.run(&["import", path]);
-    assert_eq!(without.code, 6, "{}", without.err);
+    assert_eq!(without.code, 4, "{}", without.err);
     let unwanted = "2 pools would run their commands or images on the server (plain, render): look at them";
     assert!(without.err.contains(unwanted) && without.err.contains("2 of "), "{}", without.err);
     assert_eq!(without.err.matches("--pools").count(), 1, "{}", without.err);

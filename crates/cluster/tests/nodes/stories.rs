@@ -8,9 +8,6 @@ use wayleave_core::frontier::view::{HostFilter, UrlFilter};
 use wayleave_core::ids::NodeId;
 use wayleave_core::settings::PaceChanges;
 use wayleave_core::time::Millis;
-use wayleave_engine::Engine;
-use wayleave_engine::rows::cluster::{self, ClusterRow, FORMAT};
-use wayleave_registry::Registry;
 
 use crate::support::{TTL, World, ask, pass, refs, urls};
 
@@ -373,15 +370,4 @@ async fn a_living_node_whose_address_leads_to_another_one_gives_up() {
     );
     let other = b.member.as_ref().unwrap().replaced();
     assert!(tokio::time::timeout(Duration::from_millis(2 * TTL.0), other).await.is_err(), "the other one stays");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_store_of_a_newer_format_is_refused_with_the_remedy() {
-    let world = World::new();
-    let row = cluster::encode(&ClusterRow { format: FORMAT + 1, secret: 1 });
-    let write = wayleave_engine::Write { key: cluster::key(), value: Some(row) };
-    let batch = wayleave_engine::Batch { writes: vec![write], ..Default::default() };
-    world.engine.commit(batch).await.unwrap();
-    let refused = wayleave_cluster::agree(&Registry::new(world.engine.clone()), 7).await.unwrap_err().to_string();
-    assert!(refused.contains("newer version") && refused.contains("upgrade this node"), "{refused}");
 }

@@ -94,9 +94,6 @@ impl State {
         let silent = now.since(self.silent_since(machine));
         // A report that this state has heard itself: nobody is promoted because the owner was deaf or is new.
         let reports = machine.heard.is_some_and(|at| now.since(at) < config.suspect_after());
-        if let Some(until) = self.awaited_until(machine) {
-            return (now >= until && row.judged == Judged::Suspect).then_some((Judged::Failed, Cause::Restored));
-        }
         let verdict = match row.judged {
             // Only a report brings it back.
             Judged::Failed if reports && row.reported != Reported::Error => (Judged::Probation, Cause::Returned),
@@ -129,9 +126,6 @@ impl State {
     /// When its verdict changes by time alone.
     pub(super) fn next_change(&self, machine: &Machine, now: Time) -> Option<Time> {
         let (row, heard, config) = (&machine.row, self.silent_since(machine), self.config_of(machine));
-        if let Some(until) = self.awaited_until(machine) {
-            return Some(until);
-        }
         match row.judged {
             Judged::Failed => None,
             Judged::Healthy if row.failures > 0 => {

@@ -28,7 +28,7 @@ pub enum Refusal {
     AnothersToken(String),
     /// A token for a name that is not registered.
     #[error(
-        "machine '{0}' is not registered here, so its token is not valid: it was deleted, or restored from another store; report \
+        "machine '{0}' is not registered here, so its token is not valid: it was deleted; report \
          without a token to register again"
     )]
     Deleted(String),

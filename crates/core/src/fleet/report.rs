@@ -197,17 +197,10 @@ impl State {
 }
 
 /// Whether a registration replaces one that nobody has used: its token was never presented, and the machine has failed.
-/// Its answer was lost, and the machine would be locked out. The token before ends, so nothing is stolen with it. The same
-/// holds for a machine that was restored, whose token nobody knows.
+/// Its answer was lost, and the machine would be locked out. The token before ends, so nothing is stolen with it.
 fn is_abandoned(row: &MachineRow, report: &Report, facts: &Facts) -> bool {
     let same = (row.kind, row.row) == (report.kind, facts.row);
-    let unused = row.judged == Judged::Failed || is_restored(row);
-    report.token.is_none() && same && !row.confirmed && unused
-}
-
-/// Whether a machine was restored and has not registered here: nobody knows its token.
-fn is_restored(row: &MachineRow) -> bool {
-    row.cause == Cause::Restored && !row.confirmed
+    report.token.is_none() && same && !row.confirmed && row.judged == Judged::Failed
 }
 
 fn check_known(
@@ -222,8 +215,6 @@ fn check_known(
     let same = (row.kind, &row.address, row.row, row.from) == (report.kind, &report.address, facts.row, report.from);
     let repeated = !row.confirmed && same && now.since(row.registered_at) < soon;
     match report.token {
-        // A token of the store that it comes from: the machine drops it, and registers.
-        Some(token) if token != row.token && is_restored(row) => return Err(Refusal::Deleted(id.to_string())),
         Some(token) if token != row.token => return Err(Refusal::AnothersToken(id.to_string())),
         None if !repeated => return Err(Refusal::TokenMissing(id.to_string())),
         _ => {}

@@ -124,8 +124,6 @@ pub enum Cause {
     Probes,
     /// It reports again after a failure.
     Returned,
-    /// It was restored from an export, and has not reported here yet.
-    Restored,
 }
 
 /// The row of an index server: each row holds one copy of every chunk.

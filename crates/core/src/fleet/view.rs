@@ -158,12 +158,6 @@ impl State {
                 machine.probes.misses(),
                 row.address
             ),
-            (Judged::Suspect, Cause::Restored) if machine.heard.is_none() => {
-                let left = self.awaited_until(machine).unwrap_or_default().since(now).told();
-                format!(
-                    "restored from an export, it has not reported here yet; its first report registers it again; failed if silent for {left} more"
-                )
-            }
             (Judged::Suspect, _) => {
                 format!(
                     "missed {} reports: {heard}; failed if silent for {} more",

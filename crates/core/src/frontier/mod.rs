@@ -38,7 +38,6 @@ pub mod request;
 pub mod requested;
 pub mod requeue;
 pub mod reserve;
-mod restore_link;
 mod revoke;
 
 pub mod conclude_jobs;

@@ -93,7 +93,7 @@ impl State {
                         link.state = LinkState::Crawling;
                         links.push(fetch);
                     }
-                    None => link.leave(before.sent_back),
+                    None => link.lease = None,
                 }
             }
             if goes {
@@ -159,7 +159,6 @@ impl State {
             indexes_lost: 0,
             last_error: None,
             ended: [None; 2],
-            sent_back: false,
         };
         let claimed = chunk.claimed(Stage::Crawl, links, None);
         self.store(None, chunk, &mut writes.pipeline);

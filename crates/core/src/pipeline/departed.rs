@@ -10,7 +10,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::restore::ELSEWHERE;
 use super::row::{ChunkRow, ChunkState, LinkRow, LinkState};
 use crate::frontier::State as Frontier;
 use crate::frontier::row::{UrlRow, UrlStatus};
@@ -36,35 +35,28 @@ impl DepartedLink {
     #[must_use]
     pub fn is_wanted(&self, known: &UrlView) -> bool {
         let ended = matches!(known.state, UrlState::Fetched | UrlState::Failed);
-        ended && self.ended.is_none_or(|own| own.covers(known.state, known.created_at, known.last.as_ref()))
+        ended && self.ended.is_none_or(|own| own.covers(known.state, known.last.as_ref()))
     }
 }
 
 /// By what a URL that a chunk has marked as failed is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnEnd {
-    /// When the chunk was made.
-    made_at: Time,
     /// When it came to rest.
     rests_since: Time,
 }
 
 impl OwnEnd {
-    fn covers(self, state: UrlState, created: Time, last: Option<&LastVisit>) -> bool {
-        match last {
-            Some(last) => state == UrlState::Failed && last.at <= self.rests_since,
-            // An import has stored both. It keeps neither the last result nor that a URL has failed; the chunk keeps the time
-            // at which it was made in the original store, and is older than its URLs here. What a client says to be
-            // fetched has no last result either, but is older than a chunk that was made here.
-            None => created > self.made_at,
-        }
+    /// What a client says to be fetched has no last result.
+    fn covers(self, state: UrlState, last: Option<&LastVisit>) -> bool {
+        last.is_some_and(|last| state == UrlState::Failed && last.at <= self.rests_since)
     }
 }
 
 impl LinkRow {
     /// Whether its host lives in another shard.
     pub(super) fn is_elsewhere(&self, frontier: &Frontier) -> bool {
-        self.url.0 == ELSEWHERE || !frontier.has_host(&self.host)
+        !frontier.has_host(&self.host)
     }
 }
 
@@ -92,12 +84,12 @@ impl ChunkRow {
     /// How the URL of a link must have ended if the chunk takes it back.
     fn own_end(&self, link: &LinkRow) -> Option<OwnEnd> {
         let fetched = matches!(link.state, LinkState::Crawled(_));
-        (!fetched).then_some(OwnEnd { made_at: self.created_at, rests_since: self.since })
+        (!fetched).then_some(OwnEnd { rests_since: self.since })
     }
 
     /// Whether the chunk may take a link back whose URL has this row.
     pub(super) fn may_take(&self, link: &LinkRow, row: &UrlRow) -> bool {
         let UrlStatus::Done { end, details, .. } = &row.status else { return false };
-        self.own_end(link).is_none_or(|own| own.covers(end.state(), row.created, details.last.as_ref()))
+        self.own_end(link).is_none_or(|own| own.covers(end.state(), details.last.as_ref()))
     }
 }

@@ -324,15 +324,14 @@ impl ChunkRow {
         }
         for (link, here) in self.links.iter_mut().zip(here) {
             match link.state {
-                // It was not reported, and has returned to its queue: it is not part of the chunk any more.
-                LinkState::Crawling => link.leave(self.sent_back),
                 // It had left before, though it was reported as fetched. The answer says so, and so must its repetition.
                 LinkState::Crawled(_) if !here => (link.lease, link.state) = (None, LinkState::Left),
                 // That was at an earlier completion.
                 LinkState::Left => link.state = LinkState::Returned,
-                LinkState::Crawled(_) | LinkState::Error(_) | LinkState::Returned => {}
+                LinkState::Crawling | LinkState::Crawled(_) | LinkState::Error(_) | LinkState::Returned => {}
             }
         }
+        // What was not reported has returned to its queue, and is not part of the chunk any more.
         self.links.retain(|link| link.state != LinkState::Crawling);
         self.forget_leases();
     }
@@ -345,7 +344,7 @@ impl ChunkRow {
             frontier.return_link(token, rows, self.attempts, facts.now, &mut writes.frontier);
         }
         // For good: whoever fetches them next, a retry must not take them back from there.
-        self.links.iter_mut().filter(|link| link.lease.is_some()).for_each(|link| link.leave(true));
+        self.links.iter_mut().filter(|link| link.lease.is_some()).for_each(super::row::LinkRow::leave);
         self.forget_leases();
     }
 
@@ -361,7 +360,7 @@ impl ChunkRow {
             if here {
                 link.state = LinkState::Crawling;
             } else {
-                link.leave(true);
+                link.leave();
             }
         }
         self.forget_leases();
@@ -403,7 +402,6 @@ impl ChunkRow {
     /// it since. For the same reason one that this chunk had not fetched is taken back only if this chunk made it fail. Every URL
     /// is taken once: its row was read before the first one, so a second one would be counted anew.
     fn crawl_again(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
-        let away = self.links.iter().any(|link| !link.has_left() && link.is_elsewhere(frontier));
         self.crawled = None;
         let own: Vec<bool> = self
             .links
@@ -440,8 +438,6 @@ impl ChunkRow {
                 replaced_by: None,
             }));
         }
-        // What was queued where it lives now went back, too.
-        self.sent_back |= away || !again.is_empty();
         if again.is_empty() {
             self.move_on(ChunkState::Skipped, facts.now);
         }
@@ -452,7 +448,7 @@ impl ChunkRow {
             if matches!(link.state, LinkState::Error(_) | LinkState::Left) {
                 return true;
             }
-            link.leave(true);
+            link.leave();
             known && !taken.contains(&link.url) && once.insert((link.host.clone(), link.url.clone()))
         });
         self.links.extend(again);

@@ -14,7 +14,6 @@
 //! As in the frontier, [`State`] is changed in place, a refusal comes before the first change, and a state whose commit
 //! failed must be dropped and loaded again.
 
-pub mod carry;
 pub mod claim;
 pub mod departed;
 pub mod end;
@@ -25,7 +24,6 @@ mod place;
 pub mod refusal;
 pub mod report;
 pub mod request;
-pub mod restore;
 pub mod row;
 pub mod state;
 pub mod view;

@@ -25,12 +25,6 @@ impl State {
         !self.unplaced.is_empty()
     }
 
-    /// Whether chunks at rest must be looked through for some that are not announced.
-    #[must_use]
-    pub const fn has_unannounced(&self) -> bool {
-        self.row.unannounced
-    }
-
     /// Placement knows a built chunk, or has `refused` it for good: then it is set aside, and may be built anew. Returns
     /// whether this is news.
     pub fn placed(&mut self, before: &ChunkRow, refused: Option<&str>, now: Time, writes: &mut Vec<Write>) -> bool {
@@ -48,10 +42,6 @@ impl State {
             }
         }
         self.store(Some(before), after, writes);
-        if self.row.unannounced && !self.has_unplaced() {
-            self.row.unannounced = false;
-            writes.push(Write::Pipeline(self.row));
-        }
         true
     }
 }

@@ -52,7 +52,7 @@ impl State {
         frontier: &mut Frontier,
     ) -> Vec<PlannedVisit> {
         let links = self.active.get(&id).map_or(&[][..], |chunk| &chunk.links);
-        // By name: an imported link has no queue here if its host came later.
+        // By name: a host that left and came back has another queue here.
         let own: HashSet<(&HostName, &UrlKey)> = links.iter().map(|link| (&link.host, &link.url.1)).collect();
         let is_own = |(visit, found): &PlannedVisit| {
             let host = visit.queue.and_then(|queue| frontier.queue_names(queue)).map(|(host, _)| host);

@@ -50,9 +50,6 @@ pub struct ChunkRow {
     pub last_error: Option<Box<str>>,
     /// The last call that ended a lease, of the crawl stage and of the build stage: a repetition is answered alike.
     pub ended: [Option<Ended>; 2],
-    /// Whether it was sent back to the crawl stage. An export may have read URLs of it before, as finished; so from then on
-    /// it remembers all links that leave it, and exports name them.
-    pub sent_back: bool,
 }
 
 /// Where a chunk is.
@@ -134,8 +131,8 @@ pub enum LinkState {
     Crawled(Box<UrlResult>),
     /// Failed for this chunk: gone, failed, or to be tried again later. The digest recognises a repeated report.
     Error(u64),
-    /// It has left the chunk for good, which remembers it so that a retry leaves it alone and an export names it: its URL
-    /// went back to its queue, or was not there any more.
+    /// It has left the chunk for good, which remembers it so that a retry leaves it alone: its URL went back to its
+    /// queue, or was not there any more.
     Returned,
     /// The same, but it was reported as fetched, and had left when the chunk was last completed. The answer named it, and
     /// so must its repetition.
@@ -167,13 +164,47 @@ pub struct Ended {
 pub struct PipelineRow {
     /// The number of the next chunk.
     pub next_chunk: u64,
-    /// Whether chunks at rest may be built and not announced to placement: they came to rest before there was placement.
-    pub unannounced: bool,
 }
 
 impl Default for PipelineRow {
     fn default() -> Self {
-        Self { next_chunk: 1, unannounced: false }
+        Self { next_chunk: 1 }
+    }
+}
+
+/// What of a chunk differs from what is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkChanges {
+    /// Whether anything but its links does.
+    pub head: bool,
+    /// The positions of its links that are new or differ, in order.
+    pub links: Vec<usize>,
+    /// How many links are stored.
+    pub links_before: usize,
+}
+
+impl ChunkRow {
+    /// What of it differs from the row before, if there is one.
+    #[must_use]
+    pub fn changes_since(&self, before: Option<&Self>) -> ChunkChanges {
+        let links_before = before.map_or(&[][..], |before| &before.links);
+        let differs = |(at, link): (usize, &LinkRow)| (links_before.get(at) != Some(link)).then_some(at);
+        ChunkChanges {
+            head: before.is_none_or(|before| !self.has_head_of(before)),
+            links: self.links.iter().enumerate().filter_map(differs).collect(),
+            links_before: links_before.len(),
+        }
+    }
+
+    /// Whether it is the other one but for its links. Every field is named, so that none is forgotten.
+    fn has_head_of(&self, other: &Self) -> bool {
+        let Self { id, crawl, host, visit, state, lease, attempts, inputs_lost, created_at, .. } = self;
+        let Self { since, links: _, crawled, built, placed, index, indexes_lost, last_error, ended, .. } = self;
+        (id, crawl, host, visit, state) == (&other.id, &other.crawl, &other.host, &other.visit, &other.state)
+            && (lease, attempts, inputs_lost) == (&other.lease, &other.attempts, &other.inputs_lost)
+            && (created_at, since, placed) == (&other.created_at, &other.since, &other.placed)
+            && (crawled, built, index) == (&other.crawled, &other.built, &other.index)
+            && (indexes_lost, last_error, ended) == (&other.indexes_lost, &other.last_error, &other.ended)
     }
 }
 
@@ -188,5 +219,7 @@ pub enum Write {
         row: Box<ChunkRow>,
         /// Whether its row was of the other kind, and must go.
         moved: bool,
+        /// What is to be written of it.
+        changes: ChunkChanges,
     },
 }

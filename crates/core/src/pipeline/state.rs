@@ -62,7 +62,6 @@ impl State {
     pub(super) fn next_id(&mut self) -> (ChunkId, Write) {
         let id = ChunkId::new(self.shard, self.row.next_chunk);
         self.row.next_chunk += 1;
-        self.row.unannounced &= self.has_unplaced();
         (id, Write::Pipeline(self.row))
     }
 
@@ -137,11 +136,9 @@ impl State {
         if let Some(before) = before {
             self.remove(before);
         }
-        // A program from before placement kept built chunks among those at rest; until all are announced, one that is
-        // built and not placed may be in either place. To delete a row that is not there changes nothing.
-        let either = |row: &ChunkRow| self.row.unannounced && row.state == ChunkState::Built && !row.placed;
-        let moved = before.is_some_and(|before| before.is_at_rest() != after.is_at_rest() || either(before));
-        writes.push(Write::Chunk { row: Box::new(after.clone()), moved });
+        let moved = before.is_some_and(|before| before.is_at_rest() != after.is_at_rest());
+        let changes = after.changes_since(before);
+        writes.push(Write::Chunk { row: Box::new(after.clone()), moved, changes });
         self.insert(after);
     }
 
@@ -237,10 +234,10 @@ impl State {
     pub fn of_deleted_crawl(
         &self,
         crawl: &CrawlName,
-        (deleted_at, now): (Time, Time),
+        deleted_at: Time,
         (chunks, links): (usize, usize),
     ) -> (Vec<ChunkId>, bool) {
-        let of_crawl = |chunk: &&ChunkRow| chunk.crawl == *crawl && chunk.is_deleted(deleted_at, now);
+        let of_crawl = |chunk: &&ChunkRow| chunk.crawl == *crawl && chunk.is_deleted(deleted_at);
         let mut all: Vec<(ChunkId, usize)> =
             self.active.values().filter(of_crawl).map(|chunk| (chunk.id, chunk.links.len().max(1))).collect();
         all.sort_unstable();
@@ -353,11 +350,10 @@ impl ChunkRow {
         self.links.iter().map(|link| link.url.clone()).collect()
     }
 
-    /// Whether it belonged to a crawl of its name that was deleted at this time, and not to one that was made since. A
-    /// chunk from the future was imported, from a store whose clock was ahead: every chunk made here is older.
+    /// Whether it belonged to a crawl of its name that was deleted at this time, and not to one that was made since.
     #[must_use]
-    pub fn is_deleted(&self, deleted_at: Time, now: Time) -> bool {
-        self.created_at <= deleted_at || self.created_at > now
+    pub fn is_deleted(&self, deleted_at: Time) -> bool {
+        self.created_at <= deleted_at
     }
 
     /// Whether it has had as many attempts as a stage may have.
@@ -380,10 +376,10 @@ pub struct Published {
 }
 
 impl super::row::LinkRow {
-    /// Takes it out of its chunk, which may remember it.
-    pub(super) fn leave(&mut self, remembered: bool) {
+    /// Takes it out of its chunk, which remembers it.
+    pub(super) fn leave(&mut self) {
         self.lease = None;
-        if remembered && self.state != LinkState::Left {
+        if self.state != LinkState::Left {
             self.state = LinkState::Returned;
         }
     }

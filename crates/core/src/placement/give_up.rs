@@ -162,13 +162,6 @@ impl State {
         self.note_return(id, Some(ReturnRow { index, why, at: now, taken }), out);
     }
 
-    /// Forgets that an index was given up of which the pipeline was told.
-    pub(super) fn forget_return(&mut self, id: u64, index: u32, out: &mut Vec<Write>) {
-        if self.returns.get(&id).is_some_and(|row| row.taken && row.index >= index) {
-            self.note_return(id, None, out);
-        }
-    }
-
     /// Adds, changes or removes the row of a chunk that has left.
     fn note_return(&mut self, id: u64, row: Option<ReturnRow>, out: &mut Vec<Write>) {
         self.load_return(id, row.clone());

@@ -1,6 +1,7 @@
 //! How a store opens, and the errors that an operator reads when it does not.
 
 use wayleave_engine::Engine;
+use wayleave_engine::format::VERSION;
 use wayleave_engine::suite::harness::{batch, check, put};
 use wayleave_engine_postgres::{OpenError, Options, Postgres};
 use wayleave_testbed::Cluster;
@@ -36,9 +37,21 @@ async fn a_store_of_a_newer_format_is_refused_by_its_number() {
     let cluster = Cluster::shared().await;
     let url = cluster.fresh_database().await;
     drop(open(&url).await);
-    cluster.sql_in(url.rsplit('/').next().unwrap(), "update wayleave_format set version = 99").await;
+    let database = url.rsplit('/').next().unwrap();
+    let recorded = cluster.sql_in(database, "select version from wayleave_format").await;
+    assert_eq!(recorded.trim(), VERSION.to_string());
+    // A newer program may have made other tables: none may be made beside them, and no row be touched.
+    let newer = VERSION + 1;
+    let change = format!("update wayleave_format set version = {newer}; drop table wayleave_fences");
+    cluster.sql_in(database, &change).await;
+    let all = "select relname, relfilenode from pg_class where relname like 'wayleave%' order by 1; \
+               select xmin, version from wayleave_format";
+    let before = cluster.sql_in(database, all).await;
     let text = refused(&url).await.to_string();
-    assert!(text.contains("format 99") && text.contains("up to 1") && text.contains("newer wayleave"), "{text}");
+    for words in [format!("format {newer}"), format!("up to {VERSION}"), "newer wayleave".to_owned()] {
+        assert!(text.contains(&words), "{words}: {text}");
+    }
+    assert_eq!(cluster.sql_in(database, all).await, before, "nothing was changed");
 }
 
 #[tokio::test]

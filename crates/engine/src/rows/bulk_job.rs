@@ -1,7 +1,7 @@
 //! A job over many URLs, as one shard stores it.
 //! Lifetime: from its start until it has ended in all shards and enough later jobs have ended too.
-//! Key: owning shard · 17 · job id. Value: version, the action and its filter, the progress; since version 2, how often
-//! it was reopened. A row that needs neither that nor the last stage is written as version 1.
+//! Key: owning shard · 17 · job id. Value: version, the action and its filter, the progress, how
+//! often it was reopened.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::bulk_job::{JobCursor, JobPhase, JobRow, JobState};
@@ -13,8 +13,7 @@ use wayleave_core::time::Time;
 use super::{Kind, key as keys};
 use crate::Key;
 
-const VERSION: u8 = 2;
-const PLAIN: u8 = 1;
+const VERSION: u8 = 1;
 const WHATS: [BulkAction; 2] = [BulkAction::Requeue, BulkAction::Delete];
 const JOB_STATES: [JobState; 4] = [JobState::Waiting, JobState::Running, JobState::Done, JobState::Cancelled];
 const STAGES: [JobPhase; 4] = [JobPhase::Announced, JobPhase::Known, JobPhase::Begun, JobPhase::Ended];
@@ -33,8 +32,7 @@ pub fn key(shard: ShardId, id: Token) -> Key {
 #[must_use]
 pub fn encode(row: &JobRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(128);
-    let version = if row.openings == 0 && row.stage < JobPhase::Ended { PLAIN } else { VERSION };
-    out.byte(version);
+    out.byte(VERSION);
     out.raw(&row.id.0);
     out.number(position(&WHATS, &row.what));
     let UrlFilter { crawl, host, state, contains, ignore_case } = &row.filter;
@@ -58,9 +56,7 @@ pub fn encode(row: &JobRow) -> Vec<u8> {
     out.number(row.told.reserved);
     out.number(row.told.unknown);
     out.number(row.looked_at);
-    if version >= VERSION {
-        out.number(row.openings);
-    }
+    out.number(row.openings);
     out.into()
 }
 
@@ -70,8 +66,7 @@ pub fn encode(row: &JobRow) -> Vec<u8> {
 /// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<JobRow, Damaged> {
     let mut input = Reader::new(bytes);
-    let version = input.byte()?;
-    if !(PLAIN..=VERSION).contains(&version) {
+    if input.byte()? != VERSION {
         return Err(Damaged("the row of a job has an unknown version"));
     }
     let id = Token(input.raw(16)?.try_into().map_err(|_| Damaged("the id of a job is too short"))?);
@@ -97,9 +92,7 @@ pub fn decode(bytes: &[u8]) -> Result<JobRow, Damaged> {
     }
     row.told = BulkOutcome { done: input.number()?, reserved: input.number()?, unknown: input.number()? };
     row.looked_at = input.number()?;
-    if version >= VERSION {
-        row.openings = input.number()?;
-    }
+    row.openings = input.number()?;
     Ok(row)
 }
 
@@ -150,7 +143,6 @@ mod tests {
         assert_eq!(decode(&encode(&row)), Ok(row.clone()));
         let plain = JobRow::new(Token([0; 16]), BulkAction::Requeue, UrlFilter::default(), None, Time(0));
         assert_eq!(decode(&encode(&plain)), Ok(plain));
-        assert_eq!(encode(&row)[0], PLAIN, "a program from before reads it");
         for (stage, openings) in [(JobPhase::Ended, 0), (JobPhase::Begun, 3), (JobPhase::Ended, u64::MAX)] {
             (row.stage, row.openings) = (stage, openings);
             assert_eq!(decode(&encode(&row)), Ok(row.clone()));

@@ -1,47 +1,31 @@
 //! A chunk, in one of two kinds by whether it is in progress; and what the pipeline of a shard keeps besides.
 //! Lifetime: from its first claim on. A chunk has one row: in progress (20) or at rest (21).
 //! A built chunk is in progress until placement knows it.
-//! Key: owning shard · 20 or 21 · the id's counter; of a chunk that was imported from a store with more shards, and whose
-//! own shard is none of this store, owning shard · 20 or 21 · the greatest counter · the whole id. So the chunks of a shard
-//! lie in the order of their ids. Value: version, id, crawl, host, visit, state, attempts, times,
-//! lease, links, artifacts, whether it is placed, last error, the calls that ended its last leases, number of its index,
-//! lost indexes, whether it was sent back. Version 3 ends before that, version 2 before the number of its index.
-//! Version 1 has no flag for placed: its built chunks are at rest, and are not placed.
-//! The pipeline's row: owning shard · 22. Value: version, number of the next chunk, whether chunks at rest may be built
-//! and not announced. Version 1 has no flag: they may.
+//! Key: owning shard · 20 or 21 · the id's counter. Value: version, id, crawl, host, visit, state, attempts, times,
+//! lease, artifacts, whether it is placed, last error, the calls that ended its last leases, number of its index,
+//! lost indexes, number of its links, the links. In progress only the first links are here; see `chunk_links`.
+//! The pipeline's row: owning shard · 22. Value: version, number of the next chunk.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
-use wayleave_core::frontier::request::{Outcome, RequestId, UrlResult};
-use wayleave_core::frontier::url_key::UrlKey;
-use wayleave_core::ids::{ChunkId, HostId, QueueId, ShardId, Token};
+use wayleave_core::frontier::request::RequestId;
+use wayleave_core::ids::{ChunkId, HostId, ShardId};
 use wayleave_core::pipeline::row::{
-    Artifact, ChunkLease, ChunkRow, ChunkState, Ended, LinkRow, LinkState, PipelineRow, Write as CoreWrite,
+    Artifact, ChunkChanges, ChunkLease, ChunkRow, ChunkState, Ended, PipelineRow, Write as CoreWrite,
 };
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::time::Time;
 
+use super::chunk_links::{self, SLICE_LINKS, read_link, read_token, write_link, write_token};
 use super::{Kind, key as keys};
 use crate::{Key, Write};
 
-const VERSION: u8 = 4;
-/// Before chunks that were sent back remembered links that left them.
-const FORGETFUL_VERSION: u8 = 3;
-/// Of the pipeline's row, and of chunks whose indexes were not numbered.
-const UNNUMBERED_VERSION: u8 = 2;
-/// Before built chunks were placed.
-const UNPLACED_VERSION: u8 = 1;
+const VERSION: u8 = 1;
 
 /// The key of a chunk that this shard keeps.
 #[must_use]
 pub fn key(shard: ShardId, id: ChunkId, at_rest: bool) -> Key {
     let kind = if at_rest { Kind::RestingChunk } else { Kind::Chunk };
-    let mut key = keys::start(shard, kind, 14);
-    if id.shard() == shard {
-        keys::push_host(&mut key, HostId(id.0));
-    } else {
-        // No shard ever counts that far.
-        keys::push_host(&mut key, HostId(u64::MAX));
-        key.extend_from_slice(&id.0.to_be_bytes());
-    }
+    let mut key = keys::start(shard, kind, 6);
+    keys::push_host(&mut key, HostId(id.0));
     key
 }
 
@@ -57,18 +41,55 @@ pub fn encode_write(shard: ShardId, write: &CoreWrite) -> Vec<Write> {
     match write {
         CoreWrite::Pipeline(row) => {
             let mut out = Writer::default();
-            out.byte(UNNUMBERED_VERSION);
+            out.byte(VERSION);
             out.number(row.next_chunk);
-            out.byte(row.unannounced.into());
             vec![Write { key: pipeline_key(shard), value: Some(out.into()) }]
         }
-        CoreWrite::Chunk { row, moved } => {
-            let rests = row.is_at_rest();
-            let mut writes = vec![Write { key: key(shard, row.id, rests), value: Some(encode(row)) }];
-            writes.extend(moved.then(|| Write { key: key(shard, row.id, !rests), value: None }));
-            writes
-        }
+        CoreWrite::Chunk { row, moved, changes } => encode_chunk(shard, row, *moved, changes),
     }
+}
+
+fn encode_chunk(shard: ShardId, row: &ChunkRow, moved: bool, changes: &ChunkChanges) -> Vec<Write> {
+    let rests = row.is_at_rest();
+    let mut writes = Vec::new();
+    if moved {
+        writes.push(Write { key: key(shard, row.id, !rests), value: None });
+    }
+    let delete = |slices: std::ops::Range<usize>| {
+        slices.map(|slice| Write { key: chunk_links::key(shard, row.id, slice as u16), value: None })
+    };
+    let stored = slices(changes.links_before);
+    if rests {
+        writes.push(Write { key: key(shard, row.id, true), value: Some(encode(row)) });
+        if moved {
+            writes.extend(delete(1..stored));
+        }
+        return writes;
+    }
+    let (links, had) = (row.links.len(), changes.links_before);
+    let is_dirty = |slice: usize| {
+        let (from, to) = (slice * SLICE_LINKS, (slice + 1) * SLICE_LINKS);
+        let first = changes.links.get(changes.links.partition_point(|at| *at < from));
+        let was_cut = links < had && (from..to).contains(&links);
+        // One that was at rest had all its links in its row: every slice is new.
+        moved || was_cut || first.is_some_and(|at| *at < to)
+    };
+    if moved || changes.head || is_dirty(0) || links != had {
+        writes.push(Write { key: key(shard, row.id, false), value: Some(encode(row)) });
+    }
+    for (slice, links) in row.links.chunks(SLICE_LINKS).enumerate().skip(1).filter(|(slice, _)| is_dirty(*slice)) {
+        let value = Some(chunk_links::encode(links));
+        writes.push(Write { key: chunk_links::key(shard, row.id, slice as u16), value });
+    }
+    if !moved {
+        writes.extend(delete(slices(links).max(1)..stored));
+    }
+    writes
+}
+
+/// The number of slices that so many links take.
+const fn slices(links: usize) -> usize {
+    links.div_ceil(SLICE_LINKS)
 }
 
 /// Decodes a pipeline's row.
@@ -77,12 +98,10 @@ pub fn encode_write(shard: ShardId, write: &CoreWrite) -> Vec<Write> {
 /// If the bytes do not decode.
 pub fn decode_pipeline(bytes: &[u8]) -> Result<PipelineRow, Damaged> {
     let mut input = Reader::new(bytes);
-    let version = input.byte()?;
-    if !(UNPLACED_VERSION..=UNNUMBERED_VERSION).contains(&version) {
+    if input.byte()? != VERSION {
         return Err(Damaged("a pipeline row has an unknown version"));
     }
-    let next_chunk = input.number()?;
-    Ok(PipelineRow { next_chunk, unannounced: version == UNPLACED_VERSION || input.byte()? != 0 })
+    Ok(PipelineRow { next_chunk: input.number()? })
 }
 
 const fn state_number(state: ChunkState) -> u8 {
@@ -123,8 +142,6 @@ pub fn encode(row: &ChunkRow) -> Vec<u8> {
     out.number(row.created_at.0);
     out.number(row.since.0);
     write_lease(&mut out, row.lease.as_ref());
-    out.number(row.links.len() as u64);
-    row.links.iter().for_each(|link| write_link(&mut out, link));
     write_artifact(&mut out, row.crawled.as_ref());
     write_artifact(&mut out, row.built.as_ref());
     out.byte(row.placed.into());
@@ -135,18 +152,49 @@ pub fn encode(row: &ChunkRow) -> Vec<u8> {
     }
     out.number(row.index.into());
     out.number(row.indexes_lost.into());
-    out.byte(row.sent_back.into());
+    let here = if row.is_at_rest() { row.links.len() } else { row.links.len().min(SLICE_LINKS) };
+    out.number(row.links.len() as u64);
+    out.number(here as u64);
+    row.links.iter().take(here).for_each(|link| write_link(&mut out, link));
     out.into()
 }
 
-/// Decodes a chunk.
+/// A chunk as its row has it: some of its links may be in rows of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredChunk {
+    row: ChunkRow,
+    links: usize,
+}
+
+impl StoredChunk {
+    /// The keys of the rows that have the rest of its links.
+    #[must_use]
+    pub fn link_keys(&self, shard: ShardId) -> Vec<Key> {
+        if self.row.links.len() >= self.links {
+            return Vec::new();
+        }
+        (1..slices(self.links)).map(|slice| chunk_links::key(shard, self.row.id, slice as u16)).collect()
+    }
+
+    /// The whole chunk, with these rows.
+    ///
+    /// # Errors
+    /// If one is missing or does not decode.
+    pub fn with_links(mut self, rows: impl IntoIterator<Item = Option<Vec<u8>>>) -> Result<ChunkRow, Damaged> {
+        for row in rows {
+            self.row.links.extend(chunk_links::decode(&row.ok_or(Damaged("a row of links of a chunk is missing"))?)?);
+        }
+        if self.row.links.len() == self.links { Ok(self.row) } else { Err(Damaged("a chunk lacks links")) }
+    }
+}
+
+/// Decodes the row of a chunk.
 ///
 /// # Errors
 /// If the bytes do not decode.
-pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
+pub fn decode(bytes: &[u8]) -> Result<StoredChunk, Damaged> {
     let mut input = Reader::new(bytes);
-    let version = input.byte()?;
-    if !(UNPLACED_VERSION..=VERSION).contains(&version) {
+    if input.byte()? != VERSION {
         return Err(Damaged("a chunk row has an unknown version"));
     }
     let mut row = ChunkRow {
@@ -168,38 +216,22 @@ pub fn decode(bytes: &[u8]) -> Result<ChunkRow, Damaged> {
         indexes_lost: 0,
         last_error: None,
         ended: [None; 2],
-        sent_back: false,
     };
-    for _ in 0..input.number()? {
-        row.links.push(read_link(&mut input)?);
-    }
     row.crawled = read_artifact(&mut input)?;
     row.built = read_artifact(&mut input)?;
-    row.placed = version > UNPLACED_VERSION && input.byte()? != 0;
+    row.placed = input.byte()? != 0;
     row.last_error = Some(input.text()?).filter(|error| !error.is_empty()).map(Into::into);
     for ended in &mut row.ended {
         let (token, call) = (read_token(&mut input)?, input.number()?);
         *ended = token.map(|token| Ended { token, call });
     }
-    if version > UNNUMBERED_VERSION {
-        (row.index, row.indexes_lost) = (input.small()?, input.small()?);
+    (row.index, row.indexes_lost) = (input.small()?, input.small()?);
+    // The rest of a longer chunk has keys of 16 bits.
+    let links = usize::from(input.small::<u16>()?);
+    for _ in 0..input.number()? {
+        row.links.push(read_link(&mut input)?);
     }
-    row.sent_back = version > FORGETFUL_VERSION && input.byte()? != 0;
-    Ok(row)
-}
-
-fn write_token(out: &mut Writer, token: Option<Token>) {
-    out.byte(token.is_some().into());
-    if let Some(token) = token {
-        out.raw(&token.0);
-    }
-}
-
-fn read_token(input: &mut Reader<'_>) -> Result<Option<Token>, Damaged> {
-    if input.byte()? == 0 {
-        return Ok(None);
-    }
-    Ok(Some(Token(input.raw(16)?.try_into().map_err(|_| Damaged("a token is too short"))?)))
+    Ok(StoredChunk { row, links })
 }
 
 fn write_lease(out: &mut Writer, lease: Option<&ChunkLease>) {
@@ -239,119 +271,18 @@ pub(super) fn read_artifact(input: &mut Reader<'_>) -> Result<Option<Artifact>, 
     Ok(Some(Artifact { location, bytes, checksum }))
 }
 
-fn write_link(out: &mut Writer, link: &LinkRow) {
-    write_token(out, link.lease);
-    out.text(&link.host);
-    out.number(link.url.0.host.0);
-    out.number(link.url.0.no.into());
-    out.bytes(&link.url.1.0);
-    out.maybe(link.replaced_by.map(u64::from));
-    match &link.state {
-        LinkState::Crawling => out.byte(0),
-        LinkState::Error(digest) => {
-            out.byte(1);
-            out.number(*digest);
-        }
-        LinkState::Crawled(result) => {
-            out.byte(2);
-            write_result(out, result);
-        }
-        LinkState::Returned => out.byte(3),
-        LinkState::Left => out.byte(4),
-    }
-}
-
-fn read_link(input: &mut Reader<'_>) -> Result<LinkRow, Damaged> {
-    let lease = read_token(input)?;
-    let host = input.text()?.into();
-    let queue = QueueId { host: HostId(input.number()?), no: input.small()? };
-    let url = (queue, UrlKey(input.bytes()?.into()));
-    let replaced_by = input.maybe()?.map(u32::try_from).transpose().map_err(|_| Damaged("a link is out of range"))?;
-    let state = match input.byte()? {
-        0 => LinkState::Crawling,
-        1 => LinkState::Error(input.number()?),
-        2 => LinkState::Crawled(Box::new(read_result(input)?)),
-        3 => LinkState::Returned,
-        4 => LinkState::Left,
-        _ => return Err(Damaged("a link is in an unknown state")),
-    };
-    Ok(LinkRow { lease, host, url, state, replaced_by })
-}
-
-fn write_result(out: &mut Writer, result: &UrlResult) {
-    out.maybe(result.status.map(u64::from));
-    for span in [result.duration, result.crawl_delay, result.retry_after] {
-        out.maybe(span.map(|span| span.0));
-    }
-    out.maybe(result.bytes);
-    out.maybe(result.next_at.map(|at| at.0));
-    out.byte(result.changed.map_or(0, |changed| 1 + u8::from(changed)));
-    out.text(result.digest.as_deref().unwrap_or_default());
-}
-
-fn read_result(input: &mut Reader<'_>) -> Result<UrlResult, Damaged> {
-    let status = input.maybe()?.map(u16::try_from).transpose().map_err(|_| Damaged("a status is out of range"))?;
-    let mut spans = [None; 3];
-    for span in &mut spans {
-        *span = input.maybe()?.map(Millis);
-    }
-    let [duration, crawl_delay, retry_after] = spans;
-    let bytes = input.maybe()?;
-    let next_at = input.maybe()?.map(Time);
-    let changed = match input.byte()? {
-        0 => None,
-        flag => Some(flag > 1),
-    };
-    let digest = Some(input.text()?).filter(|digest| !digest.is_empty()).map(Into::into);
-    let fetched = UrlResult::new("", Outcome::Fetched);
-    Ok(UrlResult { status, duration, bytes, crawl_delay, retry_after, next_at, changed, digest, ..fetched })
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
+    use proptest::prelude::*;
+    use proptest::strategy::ValueTree;
+    use wayleave_core::pipeline::row::{LinkRow, LinkState};
+
+    use super::chunk_links::testing::{link, time, token};
     use super::*;
 
-    fn token() -> impl Strategy<Value = Option<Token>> {
-        prop::option::of(any::<[u8; 16]>().prop_map(Token))
-    }
-
-    fn time() -> impl Strategy<Value = Time> {
-        (0..1u64 << 48).prop_map(Time)
-    }
-
-    fn result() -> impl Strategy<Value = UrlResult> {
-        let numbers = (any::<Option<u16>>(), any::<Option<u32>>(), any::<Option<u32>>(), any::<Option<u32>>());
-        (numbers, prop::option::of(time()), any::<Option<bool>>(), prop::option::of("[a-f]{1,9}")).prop_map(
-            |((status, duration, bytes, retry), next_at, changed, digest)| UrlResult {
-                status,
-                duration: duration.map(|span| Millis(span.into())),
-                bytes: bytes.map(Into::into),
-                retry_after: retry.map(|span| Millis(span.into())),
-                next_at,
-                changed,
-                digest: digest.map(Into::into),
-                ..UrlResult::new("", Outcome::Fetched)
-            },
-        )
-    }
-
-    fn link() -> impl Strategy<Value = LinkRow> {
-        let state = prop_oneof![
-            Just(LinkState::Crawling),
-            Just(LinkState::Returned),
-            Just(LinkState::Left),
-            any::<u64>().prop_map(LinkState::Error),
-            result().prop_map(|result| LinkState::Crawled(Box::new(result))),
-        ];
-        (token(), any::<(u64, u32)>(), any::<Vec<u8>>(), state, any::<Option<u32>>()).prop_map(
-            |(lease, (host, no), key, state, replaced_by)| {
-                let url = (QueueId { host: HostId(host), no }, UrlKey(key.into()));
-                LinkRow { lease, host: "h.example".into(), url, state, replaced_by }
-            },
-        )
-    }
+    const SHARD: ShardId = ShardId(3);
 
     fn artifact() -> impl Strategy<Value = Option<Artifact>> {
         let one = ("[a-z:/]{1,20}", any::<u64>(), any::<[u8; 32]>());
@@ -362,104 +293,147 @@ mod tests {
         }))
     }
 
+    fn chunk() -> impl Strategy<Value = ChunkRow> {
+        let numbers = (0..6u8, any::<bool>(), 0..100u32, any::<u32>());
+        let request = prop::option::of(("[a-z]{1,9}", any::<u64>()));
+        let links = prop::collection::vec(link(), 0..2 * SLICE_LINKS + 3);
+        let rest = ((artifact(), artifact()), prop::option::of("[a-z]{1,20}"), request);
+        (numbers, (time(), time(), time()), (token(), token(), token()), links, rest).prop_map(
+            |((state, placed, index, attempts), times, tokens, links, (artifacts, error, request))| {
+                let request = request.map(|(id, asks)| Box::new(RequestId { id: id.into(), asks }));
+                let (granted_at, expires_at) = (times.0, times.2);
+                let lease = |token| ChunkLease { token, worker: "w".into(), granted_at, expires_at, request };
+                ChunkRow {
+                    id: ChunkId::new(SHARD, 9),
+                    crawl: "c".into(),
+                    host: tokens.1.map(|_| "h.example".into()),
+                    visit: tokens.1,
+                    state: read_state(state).unwrap(),
+                    lease: tokens.0.map(lease),
+                    attempts,
+                    inputs_lost: attempts / 2,
+                    created_at: times.0,
+                    since: times.1,
+                    links,
+                    crawled: artifacts.0,
+                    built: artifacts.1,
+                    placed,
+                    index,
+                    indexes_lost: index / 2,
+                    last_error: error.map(Into::into),
+                    ended: [tokens.2, tokens.1].map(|token| token.map(|token| Ended { token, call: index.into() })),
+                }
+            },
+        )
+    }
+
+    /// A change of some links, or of none, as reports, replacements and claims make them.
+    fn change() -> impl Strategy<Value = (Option<u8>, Vec<(usize, LinkRow)>, Option<usize>)> {
+        let links = prop::collection::vec((0..3 * SLICE_LINKS, link()), 0..4);
+        (prop::option::of(0..6u8), links, prop::option::of(0..3 * SLICE_LINKS))
+    }
+
+    fn changed(row: &ChunkRow, (state, links, cut): (Option<u8>, Vec<(usize, LinkRow)>, Option<usize>)) -> ChunkRow {
+        let mut row = row.clone();
+        row.state = state.map_or(row.state, |state| read_state(state).unwrap());
+        for (at, link) in links {
+            match row.links.get_mut(at) {
+                Some(place) => *place = link,
+                None => row.links.push(link),
+            }
+        }
+        row.links.truncate(cut.unwrap_or(usize::MAX));
+        row
+    }
+
+    type Rows = BTreeMap<Key, Vec<u8>>;
+
+    fn store(rows: &mut Rows, before: Option<&ChunkRow>, row: &ChunkRow) -> usize {
+        let moved = before.is_some_and(|before| before.is_at_rest() != row.is_at_rest());
+        let changes = row.changes_since(before);
+        let writes = encode_write(SHARD, &CoreWrite::Chunk { row: Box::new(row.clone()), moved, changes });
+        let bytes = writes.iter().filter_map(|write| write.value.as_ref()).map(Vec::len).sum();
+        for Write { key, value } in writes {
+            match value {
+                Some(value) => drop(rows.insert(key, value)),
+                None => drop(rows.remove(&key)),
+            }
+        }
+        bytes
+    }
+
+    fn read(rows: &Rows, row: &ChunkRow) -> Result<ChunkRow, Damaged> {
+        let stored = decode(&rows[&key(SHARD, row.id, row.is_at_rest())])?;
+        let links: Vec<_> = stored.link_keys(SHARD).iter().map(|key| rows.get(key).cloned()).collect();
+        stored.with_links(links)
+    }
+
     proptest! {
         #[test]
-        fn chunks_read_back_and_what_is_cut_off_is_refused(
-            id: u64, state in 0..6u8, placed: bool, index in 0..100u32, attempts: u32, times in (time(), time(), time()), tokens in (token(), token(), token()),
-            links in prop::collection::vec(link(), 0..5), artifacts in (artifact(), artifact()),
-            error in prop::option::of("[a-z]{1,20}"), request in prop::option::of(("[a-z]{1,9}", any::<u64>())),
-        ) {
-            let request = request.map(|(id, asks)| Box::new(RequestId { id: id.into(), asks }));
-            let (granted_at, expires_at) = (times.0, times.2);
-            let lease = |token| ChunkLease { token, worker: "w".into(), granted_at, expires_at, request };
-            let row = ChunkRow {
-                id: ChunkId(id),
-                crawl: "c".into(),
-                host: tokens.1.map(|_| "h.example".into()),
-                visit: tokens.1,
-                state: read_state(state).unwrap(),
-                lease: tokens.0.map(lease),
-                attempts,
-                inputs_lost: attempts / 2,
-                created_at: times.0,
-                since: times.1,
-                links,
-                crawled: artifacts.0,
-                built: artifacts.1,
-                placed,
-                index,
-                indexes_lost: index / 2,
-                last_error: error.map(Into::into),
-                ended: [tokens.2, tokens.1].map(|token| token.map(|token| Ended { token, call: id })),
-                sent_back: placed,
-            };
-            let writes = encode_write(ShardId(0), &CoreWrite::Chunk { row: Box::new(row.clone()), moved: true });
-            let rests = matches!(row.state, ChunkState::SetAside | ChunkState::Skipped)
-                || (row.state == ChunkState::Built && placed);
-            let keys: Vec<(&Key, bool)> = writes.iter().map(|write| (&write.key, write.value.is_some())).collect();
-            let key = |rests| key(ShardId(0), row.id, rests);
-            prop_assert_eq!(keys, [(&key(rests), true), (&key(!rests), false)]);
+        fn chunks_read_back_whatever_changed_and_leave_no_rows(first in chunk(), changes in prop::collection::vec(change(), 0..6)) {
+            let (mut rows, mut row) = (Rows::new(), first);
+            store(&mut rows, None, &row);
+            prop_assert_eq!(read(&rows, &row), Ok(row.clone()));
+            for change in changes {
+                let after = changed(&row, change);
+                store(&mut rows, Some(&row), &after);
+                prop_assert_eq!(read(&rows, &after), Ok(after.clone()));
+                let mut fresh = Rows::new();
+                store(&mut fresh, None, &after);
+                prop_assert_eq!(&rows, &fresh, "as if it had been written once");
+                row = after;
+            }
+        }
+
+        #[test]
+        fn what_is_cut_off_is_refused(mut row in chunk()) {
+            row.links.truncate(3);
             let bytes = encode(&row);
-            prop_assert_eq!(decode(&bytes), Ok(row.clone()));
             for cut in 0..bytes.len() {
                 prop_assert!(decode(&bytes[..cut]).is_err(), "{} bytes", cut);
             }
-            let third = [&[3], &bytes[1..bytes.len() - 1]].concat();
-            prop_assert_eq!(decode(&third), Ok(ChunkRow { sent_back: false, ..row.clone() }));
-            let second = [&[2], &bytes[1..bytes.len() - 3]].concat();
-            prop_assert_eq!(decode(&second), Ok(ChunkRow { index: 0, indexes_lost: 0, sent_back: false, ..row }));
+            let slice = chunk_links::encode(&row.links);
+            for cut in 0..slice.len() {
+                prop_assert!(chunk_links::decode(&slice[..cut]).is_err(), "{} bytes", cut);
+            }
         }
+
+        #[test]
+        fn a_row_of_links_that_is_missing_is_damage(row in chunk()) {
+            let row = ChunkRow { state: ChunkState::Crawling, ..row };
+            let mut rows = Rows::new();
+            store(&mut rows, None, &row);
+            if row.links.len() > SLICE_LINKS {
+                rows.remove(&chunk_links::key(SHARD, row.id, 1));
+                prop_assert!(read(&rows, &row).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_renewal_writes_no_rows_of_links_and_a_report_those_of_its_link() {
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        let link = link().new_tree(&mut runner).unwrap().current();
+        let chunk = chunk().new_tree(&mut runner).unwrap().current();
+        let links = vec![LinkRow { state: LinkState::Crawling, ..link }; 1_000];
+        let row = ChunkRow { state: ChunkState::Crawling, links, ..chunk };
+        let mut rows = Rows::new();
+        let whole = store(&mut rows, None, &row);
+        let renewed = ChunkRow { since: Time(row.since.0 + 1), ..row.clone() };
+        let head = store(&mut rows, Some(&row), &renewed);
+        let mut reported = renewed.clone();
+        reported.links[500].state = LinkState::Error(1);
+        let one = store(&mut rows, Some(&renewed), &reported);
+        assert!(head < whole / 30 && one < whole / 50, "{whole} bytes, then {head} and {one}");
+        assert_eq!(store(&mut rows, Some(&reported), &reported), 0, "nothing has changed");
     }
 
     #[test]
     fn a_chunk_has_one_row_wherever_it_is() {
         let id = |shard| ChunkId::new(ShardId(shard), 77);
         assert_ne!(key(ShardId(3), id(3), true), key(ShardId(3), id(3), false));
-        // Chunks of shards that this store does not have come after all of its own, in the order of their ids.
-        let [own, last] = [77, (1 << 48) - 2].map(|counter| key(ShardId(3), ChunkId::new(ShardId(3), counter), false));
-        let [first, second] = [7, 11].map(|shard| key(ShardId(3), id(shard), false));
-        assert!(own < last && last < first && first < second);
-        for unannounced in [false, true] {
-            let row = PipelineRow { next_chunk: 9, unannounced };
-            let write = encode_write(ShardId(3), &CoreWrite::Pipeline(row)).remove(0);
-            assert_eq!(decode_pipeline(&write.value.unwrap()), Ok(row));
-        }
-    }
-
-    /// Rows of version 1, as they were written before there was placement.
-    #[test]
-    fn a_chunk_from_before_placement_reads_as_not_placed() {
-        let artifact = Artifact { location: "l".into(), bytes: 7, checksum: [5; 32] };
-        let row = ChunkRow {
-            id: ChunkId(9),
-            crawl: "c".into(),
-            host: None,
-            visit: None,
-            state: ChunkState::Built,
-            lease: None,
-            attempts: 1,
-            inputs_lost: 2,
-            created_at: Time(3),
-            since: Time(4),
-            links: Vec::new(),
-            crawled: None,
-            built: Some(artifact),
-            placed: false,
-            index: 0,
-            indexes_lost: 0,
-            last_error: Some("e".into()),
-            ended: [None, Some(Ended { token: Token([6; 16]), call: 8 })],
-            sent_back: false,
-        };
-        let before = [
-            &b"\x01\x09\x01c\x00\x00\x03\x01\x02\x03\x04\x00\x00\x00\x01\x01l\x07"[..],
-            &[5; 32],
-            b"\x01e\x00\x00\x01",
-            &[6; 16],
-            b"\x08",
-        ];
-        assert_eq!(decode(&before.concat()), Ok(row));
-        assert_eq!(decode_pipeline(&[1, 9]), Ok(PipelineRow { next_chunk: 9, unannounced: true }));
-        assert!(decode_pipeline(&[3, 9, 0]).is_err() && decode_pipeline(&[2, 9]).is_err());
+        let row = PipelineRow { next_chunk: 9 };
+        let write = encode_write(ShardId(3), &CoreWrite::Pipeline(row)).remove(0);
+        assert_eq!(decode_pipeline(&write.value.unwrap()), Ok(row));
     }
 }

@@ -1,7 +1,7 @@
 //! A queued URL, in queue order.
 //! Lifetime: while the URL is queued.
 //! Key: birth shard · 7 · host · queue · lane · due time · URL. Value: version, created, whole URL if it was truncated,
-//! details. Version 2 adds a digest.
+//! details.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::row::{DueRow, QueuePosition};
@@ -13,9 +13,7 @@ use super::url::{decode_details, encode_details};
 use super::{Kind, key as keys};
 use crate::Key;
 
-/// A row without a digest, as most are. Programs that know only the first version can read it.
-const PLAIN: u8 = 1;
-const VERSION: u8 = 2;
+const VERSION: u8 = 1;
 
 /// The key of a queued URL.
 #[must_use]
@@ -80,7 +78,7 @@ pub fn parse_key(key: &[u8]) -> Result<(QueueId, QueuePosition, UrlKey), Damaged
 #[must_use]
 pub fn encode(row: &DueRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(16 + row.details.metadata.as_bytes().len());
-    out.byte(if row.details.digest.is_some() { VERSION } else { PLAIN });
+    out.byte(VERSION);
     out.number(row.created.0);
     out.text(row.whole.as_deref().unwrap_or_default());
     encode_details(&mut out, &row.details);
@@ -93,7 +91,7 @@ pub fn encode(row: &DueRow) -> Vec<u8> {
 /// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<DueRow, Damaged> {
     let mut input = Reader::new(bytes);
-    if !(PLAIN..=VERSION).contains(&input.byte()?) {
+    if input.byte()? != VERSION {
         return Err(Damaged("a due row has an unknown version"));
     }
     let created = Time(input.number()?);

@@ -9,8 +9,7 @@ use wayleave_core::ids::{CrawlNo, GroupId, HostId};
 use wayleave_core::settings::PaceSettings;
 use wayleave_core::time::{Millis, Time};
 
-/// Version 1 has no cause of a back-off, no waits of other groups and no page count of its own.
-const VERSION: u8 = 2;
+const VERSION: u8 = 1;
 /// Flag in the byte that counts a queue's visits_mod_ten (which need fewer bits): the number of its pages follows.
 const WITH_PAGES: u8 = 0x80;
 
@@ -49,7 +48,7 @@ pub fn encode_part_into(out: &mut Writer, row: HostRef<'_>) {
 /// If the bytes do not decode.
 pub fn decode(id: HostId, bytes: &[u8]) -> Result<HostRow, Damaged> {
     let mut input = Reader::new(bytes);
-    if !(1..=VERSION).contains(&input.byte()?) {
+    if input.byte()? != VERSION {
         return Err(Damaged("a host row has an unknown version"));
     }
     let (name, group) = (input.text()?.into(), input.maybe()?.map(GroupId));

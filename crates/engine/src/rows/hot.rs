@@ -11,10 +11,7 @@ use super::host::{decode_pace, decode_settings, encode_pace, encode_settings};
 use super::{Kind, host, key as keys};
 use crate::{Key, Write};
 
-/// Version 1 has neither causes of back-offs nor retry waits; both are appended after its fields.
-const VERSION: u8 = 2;
-/// Placeholder for "no host limit" where more fields follow.
-const NO_LIMIT: u64 = u64::MAX;
+const VERSION: u8 = 1;
 
 /// A hot row as a write.
 #[must_use]
@@ -158,7 +155,7 @@ fn encode_crawl(row: &CrawlRow) -> Vec<u8> {
     out.number(weight.into());
     out.byte(paused.into());
     out.maybe(delay.map(|m| m.0));
-    for limit in [limits.urls_per_host, limits.pages_per_host, limits.urls, limits.pages] {
+    for limit in [limits.urls_per_host, limits.pages_per_host, limits.urls, limits.pages, limits.hosts] {
         out.maybe(limit);
     }
     out.maybe(limits.depth.map(u64::from));
@@ -175,15 +172,8 @@ fn encode_crawl(row: &CrawlRow) -> Vec<u8> {
             out.number(max.0);
         }
     }
-    // Appended after the fields that every version reads, and only if set.
-    let waits = retry != RetryWaits::default();
-    if limits.hosts.is_some() || waits {
-        out.number(limits.hosts.map_or(NO_LIMIT, |hosts| hosts.min(NO_LIMIT - 1)));
-    }
-    if waits {
-        out.maybe(retry.first.map(|m| m.0));
-        out.maybe(retry.most.map(|m| m.0));
-    }
+    out.maybe(retry.first.map(|m| m.0));
+    out.maybe(retry.most.map(|m| m.0));
     out.into()
 }
 
@@ -193,14 +183,14 @@ fn decode_crawl(no: CrawlNo, bytes: &[u8]) -> Result<HotRow, Damaged> {
     let (name, kept) = (input.text()?.into(), input.byte()? != 0);
     let (weight, paused) = (input.small()?, input.byte()? != 0);
     let delay = input.maybe()?.map(Millis);
-    let mut limits = CrawlLimits {
+    let limits = CrawlLimits {
         urls_per_host: input.maybe()?,
         pages_per_host: input.maybe()?,
         urls: input.maybe()?,
         pages: input.maybe()?,
+        hosts: input.maybe()?,
         depth: input.maybe()?.map(|n| n as u32),
         attempts: input.maybe()?.map(|n| n as u32),
-        hosts: None,
     };
     let revisit = match input.byte()? {
         0 => Revisit::Never,
@@ -208,17 +198,11 @@ fn decode_crawl(no: CrawlNo, bytes: &[u8]) -> Result<HotRow, Damaged> {
         2 => Revisit::Adaptive { min: Millis(input.number()?), max: Millis(input.number()?) },
         _ => return Err(Damaged("a revisit policy is unknown")),
     };
-    if !input.is_empty() {
-        limits.hosts = Some(input.number()?).filter(|hosts| *hosts != NO_LIMIT);
-    }
-    let mut retry = RetryWaits::default();
-    if !input.is_empty() {
-        retry = RetryWaits { first: input.maybe()?.map(Millis), most: input.maybe()?.map(Millis) };
-    }
+    let retry = RetryWaits { first: input.maybe()?.map(Millis), most: input.maybe()?.map(Millis) };
     let settings = CrawlSettings { weight, paused, delay, limits, revisit, retry };
     Ok(HotRow::Crawl(CrawlRow { no, name, settings, kept }))
 }
 
 fn check_version(input: &mut Reader<'_>) -> Result<(), Damaged> {
-    if (1..=VERSION).contains(&input.byte()?) { Ok(()) } else { Err(Damaged("a row has an unknown version")) }
+    if input.byte()? == VERSION { Ok(()) } else { Err(Damaged("a row has an unknown version")) }
 }

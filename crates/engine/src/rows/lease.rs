@@ -1,9 +1,8 @@
 //! A reservation.
 //! Lifetime: from the grant until its release, or the sweep after its deadline.
-//! Key: owning shard · 9 · token. Value: version, host, holder, times, crawl, its URLs; from version 2, how many of
-//! them were revoked; then the id of the request that it was granted for, if there is one. Version 3 is a link of a chunk:
-//! how many were revoked, the chunk, and whether its visit goes on. Version 4 was one: how many were revoked, and the chunk,
-//! which ended before its visit.
+//! Key: owning shard · 9 · token. Value: version, form, token, host, holder, times, crawl, its URLs; how many of
+//! them were revoked, unless it is whole; of a link its chunk and whether its visit goes on; of a visit whose chunk ended
+//! before it that chunk; then the id of the request that it was granted for, if there is one.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::request::RequestId;
@@ -15,13 +14,15 @@ use wayleave_core::time::Time;
 use super::{Kind, key as keys};
 use crate::Key;
 
-/// A row without revoked URLs, as most are. Programs that know only the first version can read it.
-const WHOLE: u8 = 1;
-const VERSION: u8 = 2;
+const VERSION: u8 = 1;
+/// Without revoked URLs, as most are.
+const WHOLE: u8 = 0;
+/// With revoked URLs.
+const REVOKED: u8 = 1;
 /// A link of a chunk.
-const LINK: u8 = 3;
+const LINK: u8 = 2;
 /// A visit that was a link of a chunk which has ended.
-const ENDED: u8 = 4;
+const ENDED: u8 = 3;
 
 /// The key of a reservation.
 #[must_use]
@@ -35,12 +36,13 @@ pub fn key(shard: ShardId, token: Token) -> Key {
 #[must_use]
 pub fn encode(row: &LeaseRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(64);
-    out.byte(match (row.link, row.ended_chunk) {
+    let form = match (row.link, row.ended_chunk) {
         (Some(_), _) => LINK,
         (None, Some(_)) => ENDED,
-        (None, None) if row.taken_away > 0 => VERSION,
+        (None, None) if row.taken_away > 0 => REVOKED,
         (None, None) => WHOLE,
-    });
+    };
+    out.raw(&[VERSION, form]);
     out.raw(&row.token.0);
     out.number(row.host.0);
     out.text(&row.holder);
@@ -54,7 +56,7 @@ pub fn encode(row: &LeaseRow) -> Vec<u8> {
         out.number(queue.no.into());
         out.bytes(&key.0);
     }
-    if row.taken_away > 0 || row.link.is_some() || row.ended_chunk.is_some() {
+    if form != WHOLE {
         out.number(row.taken_away.into());
     }
     if let Some(link) = row.link {
@@ -63,7 +65,6 @@ pub fn encode(row: &LeaseRow) -> Vec<u8> {
     } else if let Some(chunk) = row.ended_chunk {
         out.number(chunk.0);
     }
-    // Appended after the fields that every version reads, and only if set.
     if let Some(request) = &row.request {
         out.text(&request.id);
         out.number(request.asks);
@@ -77,9 +78,12 @@ pub fn encode(row: &LeaseRow) -> Vec<u8> {
 /// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<LeaseRow, Damaged> {
     let mut input = Reader::new(bytes);
-    let version = input.byte()?;
-    if !(WHOLE..=ENDED).contains(&version) {
+    if input.byte()? != VERSION {
         return Err(Damaged("a lease row has an unknown version"));
+    }
+    let form = input.byte()?;
+    if form > ENDED {
+        return Err(Damaged("a lease row has an unknown form"));
     }
     let mut row = LeaseRow {
         token: Token(input.raw(16)?.try_into().map_err(|_| Damaged("a token is too short"))?),
@@ -99,12 +103,12 @@ pub fn decode(bytes: &[u8]) -> Result<LeaseRow, Damaged> {
         let queue = QueueId { host: HostId(input.number()?), no: input.small()? };
         row.urls.push((queue, UrlKey(input.bytes()?.into())));
     }
-    if version >= VERSION {
+    if form != WHOLE {
         row.taken_away = input.small()?;
     }
-    if version == LINK {
+    if form == LINK {
         row.link = Some(Link { chunk: ChunkId(input.number()?), visiting: input.byte()? != 0 });
-    } else if version == ENDED {
+    } else if form == ENDED {
         row.ended_chunk = Some(ChunkId(input.number()?));
     }
     if !input.is_empty() {

@@ -1,7 +1,7 @@
 //! The hot rows of one commit in one log row, instead of one row for each host that a batch touched.
 //! Lifetime: until a checkpoint has written its hot rows individually.
 //! Key: owning shard · 10 · commit number. Value: version, then each row's key and its change: deleted, a whole value
-//! or, for hosts since version 2, the changed part.
+//! or, for hosts, the changed part.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::changes::ChangedHost;
@@ -11,8 +11,7 @@ use wayleave_core::ids::ShardId;
 use super::{Kind, host, hot, key as keys};
 use crate::{Key, Write};
 
-/// Version 1 has whole rows only; version 2 encodes partial hosts in version 1 of the host layout.
-const VERSION: u8 = 3;
+const VERSION: u8 = 1;
 
 const GONE: u8 = 0;
 const WHOLE: u8 = 1;
@@ -103,7 +102,7 @@ pub enum Change {
 /// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, Damaged> {
     let mut input = Reader::new(bytes);
-    if !(1..=VERSION).contains(&input.byte()?) {
+    if input.byte()? != VERSION {
         return Err(Damaged("a log row has an unknown version"));
     }
     let mut changes = Vec::new();

@@ -2,8 +2,7 @@
 //! Lifetime: from its registration until it is deleted.
 //! Key: shard 0 · 23 · its name. Value: version, type, address, where its reports come from, capacity, row, version
 //! text, token, whether it was presented, the three columns, the cause, times, failures, where else its reports come
-//! from, whether it is written off, the interval that it was told. Version 1 ends before the last three, version 2 before
-//! the last one.
+//! from, whether it is written off, the interval that it was told.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,24 +12,18 @@ use wayleave_core::fleet::{
     Cause, Desired, Judged, Kind as MachineKind, MachineRow, Reported, RowNo, Write as CoreWrite,
 };
 use wayleave_core::ids::{ShardId, Token};
-use wayleave_core::limits::REPORT_INTERVAL;
 use wayleave_core::names::MachineId;
 use wayleave_core::time::{Millis, Time};
 
 use super::{Kind, key as keys};
 use crate::{Key, Write};
 
-const VERSION: u8 = 3;
-/// Before the interval of reports could be set: all machines were told the same.
-const ONE_INTERVAL: u8 = 2;
-/// Before machines had a second sender and were written off.
-const FIRST_VERSION: u8 = 1;
+const VERSION: u8 = 1;
 const KINDS: [MachineKind; 3] = [MachineKind::Crawler, MachineKind::Builder, MachineKind::Server];
 pub(super) const DESIRED: [Desired; 3] = [Desired::Online, Desired::Paused, Desired::Drain];
 const REPORTED: [Reported; 4] = [Reported::Online, Reported::Waiting, Reported::Paused, Reported::Error];
 pub(super) const JUDGED: [Judged; 4] = [Judged::Healthy, Judged::Suspect, Judged::Failed, Judged::Probation];
-const CAUSES: [Cause; 6] =
-    [Cause::Well, Cause::Silent, Cause::SaidError, Cause::Probes, Cause::Returned, Cause::Restored];
+const CAUSES: [Cause; 5] = [Cause::Well, Cause::Silent, Cause::SaidError, Cause::Probes, Cause::Returned];
 
 /// The key of a machine.
 #[must_use]
@@ -89,8 +82,7 @@ pub fn encode(row: &MachineRow) -> Vec<u8> {
 /// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<MachineRow, Damaged> {
     let mut input = Reader::new(bytes);
-    let layout = input.byte()?;
-    if !(FIRST_VERSION..=VERSION).contains(&layout) {
+    if input.byte()? != VERSION {
         return Err(Damaged("the row of a machine has an unknown version"));
     }
     let kind = one_of(&KINDS, input.byte()?)?;
@@ -119,15 +111,11 @@ pub fn decode(bytes: &[u8]) -> Result<MachineRow, Damaged> {
         failures: input.small()?,
         seen_at: Time(input.number()?),
         registered_at: Time(input.number()?),
-        told: REPORT_INTERVAL,
+        told: Millis(0),
     };
-    if layout > FIRST_VERSION {
-        row.also_from = read_ip(input.bytes()?)?;
-        row.written_off = input.byte()? != 0;
-    }
-    if layout > ONE_INTERVAL {
-        row.told = Millis(input.number()?);
-    }
+    row.also_from = read_ip(input.bytes()?)?;
+    row.written_off = input.byte()? != 0;
+    row.told = Millis(input.number()?);
     Ok(row)
 }
 
@@ -205,16 +193,10 @@ mod tests {
             let write = encode_write(ShardId(shard), &CoreWrite::Machine(id.as_str().into(), Some(row.clone())));
             prop_assert_eq!(parse_key(&write.key), Ok(id.into()));
             let bytes = write.value.unwrap();
-            prop_assert_eq!(decode(&bytes), Ok(row.clone()));
+            prop_assert_eq!(decode(&bytes), Ok(row));
             for cut in 0..bytes.len() {
                 prop_assert!(decode(&bytes[..cut]).is_err(), "{} bytes", cut);
             }
-            // Version 2 ended before the last field, which is one byte here, and version 1 before the last three.
-            let second = [&[2], &bytes[1..bytes.len() - 1]].concat();
-            prop_assert_eq!(decode(&second), Ok(MachineRow { told: REPORT_INTERVAL, ..row.clone() }));
-            let more = 3 + also_from.map_or(0, |ip| if ip.is_ipv4() { 4 } else { 16 });
-            let first = [&[1], &bytes[1..bytes.len() - more]].concat();
-            prop_assert_eq!(decode(&first), Ok(MachineRow { also_from: None, written_off: false, told: REPORT_INTERVAL, ..row }));
         }
 
         #[test]

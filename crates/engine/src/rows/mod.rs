@@ -36,6 +36,7 @@
 //! | 30 | worker | pool, number | from before it is created until nothing of it is left |
 //! | 31 | match | pool, client | from when it is queued until it has ended and its reservations are given back |
 //! | 32 | pool owner | nothing | from the first pool of the shard on |
+//! | 33 | chunk links | chunk id, slice | while the chunk is in progress and has more links than its row |
 //!
 //! Kinds 1 to 5 are *hot*: the shard keeps them in memory. Each commit writes the changed ones as one log row; a
 //! checkpoint writes them individually from time to time. Kinds 12 to 16, 18 and 19 are outside the
@@ -43,6 +44,7 @@
 
 pub mod bulk_job;
 pub mod chunk;
+pub mod chunk_links;
 pub mod cluster;
 pub mod due;
 pub mod hold;
@@ -141,6 +143,48 @@ pub enum Kind {
     Match = 31,
     /// The label of what the pools of a shard have started.
     PoolOwner = 32,
+    /// Links of a chunk in progress.
+    ChunkLinks = 33,
+}
+
+impl Kind {
+    /// Every kind; each has its number as its place.
+    pub const ALL: [Self; 34] = [
+        Self::Fence,
+        Self::Shard,
+        Self::Crawl,
+        Self::Alias,
+        Self::Host,
+        Self::Member,
+        Self::Url,
+        Self::Due,
+        Self::Hold,
+        Self::Lease,
+        Self::Log,
+        Self::Job,
+        Self::Role,
+        Self::Standby,
+        Self::Node,
+        Self::Seat,
+        Self::Cluster,
+        Self::BulkJob,
+        Self::PageLedger,
+        Self::Join,
+        Self::Chunk,
+        Self::RestingChunk,
+        Self::Pipeline,
+        Self::Machine,
+        Self::BuiltChunk,
+        Self::Copy,
+        Self::IndexServer,
+        Self::MapLedger,
+        Self::ReturnedChunk,
+        Self::Pool,
+        Self::Worker,
+        Self::Match,
+        Self::PoolOwner,
+        Self::ChunkLinks,
+    ];
 }
 
 impl Kind {

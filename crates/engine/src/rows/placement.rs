@@ -4,7 +4,7 @@
 //! has left the fleet and its copies are forgotten; the ledger for ever; a chunk that has left until an hour after its
 //! pipeline knows.
 //! Keys: shard 0 · 24 · chunk id; 25 · chunk id, server; 26 · server; 27; 28 · chunk id. Values: version, then the fields
-//! in their order. Version 1 of a chunk has no numbers, of a copy no time of its last news, of a server no doubt by probes.
+//! in their order.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::fleet::RowNo;
@@ -21,8 +21,6 @@ use super::{Kind, key as keys};
 use crate::{Key, Write};
 
 const VERSION: u8 = 1;
-/// Of chunks, copies and servers.
-const SECOND_VERSION: u8 = 2;
 const STATES: [PlacementState; 4] =
     [PlacementState::Assigned, PlacementState::Fetching, PlacementState::Ready, PlacementState::Draining];
 const PARTS: [CopyRole; 3] = [CopyRole::Chosen, CopyRole::Leaving, CopyRole::Lost];
@@ -68,7 +66,7 @@ fn copy_key(shard: ShardId, id: ChunkId, server: &MachineId) -> Key {
 
 fn encode_chunk(row: &BuiltRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(64 + row.artifact.location.len());
-    out.byte(SECOND_VERSION);
+    out.byte(VERSION);
     write_artifact(&mut out, Some(&row.artifact));
     out.number(row.index.into());
     out.number(row.unfetched.into());
@@ -76,14 +74,13 @@ fn encode_chunk(row: &BuiltRow) -> Vec<u8> {
 }
 
 fn encode_return(row: &ReturnRow) -> Vec<u8> {
-    // The first version had an empty text if an operator asked for another index, and no skips.
     let (kind, why) = match &row.why {
         GiveUpReason::Lost(why) => (0, &**why),
         GiveUpReason::BuildAgain => (1, ""),
         GiveUpReason::Skip => (2, ""),
     };
     let mut out = Writer::with_capacity(32 + why.len());
-    out.byte(SECOND_VERSION);
+    out.byte(VERSION);
     out.number(row.index.into());
     out.byte(kind);
     out.text(why);
@@ -100,14 +97,13 @@ pub fn decode_return(key: &[u8], value: &[u8]) -> Result<(ChunkId, ReturnRow), D
     let mut parts = keys::Parts(key);
     parts.prefix()?;
     let id = ChunkId(parts.number::<8>()?);
-    let (version, mut input) = up_to(SECOND_VERSION, value)?;
+    let mut input = versioned(value)?;
     let index = input.small()?;
-    let kind = if version == SECOND_VERSION { Some(input.byte()?) } else { None };
-    let (text, at) = (input.text()?, Time(input.number()?));
-    let why = match (kind, text) {
-        (None, "") | (Some(1), _) => GiveUpReason::BuildAgain,
-        (None | Some(0), why) => GiveUpReason::Lost(why.into()),
-        (Some(2), _) => GiveUpReason::Skip,
+    let (kind, text, at) = (input.byte()?, input.text()?, Time(input.number()?));
+    let why = match kind {
+        0 => GiveUpReason::Lost(text.into()),
+        1 => GiveUpReason::BuildAgain,
+        2 => GiveUpReason::Skip,
         _ => return Err(Damaged("an index was given up for an unknown reason")),
     };
     Ok((id, ReturnRow { index, why, at, taken: input.byte()? != 0 }))
@@ -121,15 +117,14 @@ pub fn decode_chunk(key: &[u8], value: &[u8]) -> Result<(ChunkId, BuiltRow), Dam
     let mut parts = keys::Parts(key);
     parts.prefix()?;
     let id = ChunkId(parts.number::<8>()?);
-    let (version, mut input) = up_to(SECOND_VERSION, value)?;
+    let mut input = versioned(value)?;
     let artifact = read_artifact(&mut input)?.ok_or(Damaged("a built chunk has no artifact"))?;
-    let (index, unfetched) = if version == SECOND_VERSION { (input.small()?, input.small()?) } else { (0, 0) };
-    Ok((id, BuiltRow { artifact, index, unfetched }))
+    Ok((id, BuiltRow { artifact, index: input.small()?, unfetched: input.small()? }))
 }
 
 fn encode_copy(row: &PlacementRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(12);
-    out.raw(&[SECOND_VERSION, row.row.0, number(&STATES, &row.state), number(&PARTS, &row.part)]);
+    out.raw(&[VERSION, row.row.0, number(&STATES, &row.state), number(&PARTS, &row.part)]);
     out.number(row.since.as_secs());
     out.into()
 }
@@ -143,16 +138,16 @@ pub fn decode_copy(key: &[u8], value: &[u8]) -> Result<(ChunkId, MachineId, Plac
     parts.prefix()?;
     let id = ChunkId(parts.number::<8>()?);
     let server = read_name(parts.rest())?;
-    let (version, mut input) = up_to(SECOND_VERSION, value)?;
+    let mut input = versioned(value)?;
     let row = RowNo(input.byte()?);
     let (state, part) = (one_of(&STATES, input.byte()?)?, one_of(&PARTS, input.byte()?)?);
-    let since = if version == SECOND_VERSION { Time::from_secs(input.number()?) } else { Time::ZERO };
+    let since = Time::from_secs(input.number()?);
     Ok((id, server, PlacementRow { row, state, part, since }))
 }
 
 fn encode_server(row: &ServerRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(32 + row.address.len());
-    out.byte(SECOND_VERSION);
+    out.byte(VERSION);
     out.byte(row.row.0);
     out.number(row.capacity.into());
     out.text(&row.address);
@@ -173,7 +168,7 @@ pub fn decode_server(key: &[u8], value: &[u8]) -> Result<(MachineId, ServerRow),
     let mut parts = keys::Parts(key);
     parts.prefix()?;
     let id = read_name(parts.rest())?;
-    let (version, mut input) = up_to(SECOND_VERSION, value)?;
+    let mut input = versioned(value)?;
     let row = ServerRow {
         row: RowNo(input.byte()?),
         capacity: input.small()?,
@@ -183,7 +178,7 @@ pub fn decode_server(key: &[u8], value: &[u8]) -> Result<(MachineId, ServerRow),
         desired: one_of(&DESIRED, input.byte()?)?,
         accepts: input.byte()? != 0,
         removed: input.byte()? != 0,
-        unanswered: version == SECOND_VERSION && input.byte()? != 0,
+        unanswered: input.byte()? != 0,
     };
     Ok((id, row))
 }
@@ -215,15 +210,8 @@ pub fn decode_ledger(value: &[u8]) -> Result<LedgerRow, Damaged> {
 }
 
 fn versioned(value: &[u8]) -> Result<Reader<'_>, Damaged> {
-    up_to(VERSION, value).map(|(_, input)| input)
-}
-
-/// The version of a row that is no newer than this, and the rest.
-fn up_to(newest: u8, value: &[u8]) -> Result<(u8, Reader<'_>), Damaged> {
     let mut input = Reader::new(value);
-    let version = input.byte()?;
-    let known = (VERSION..=newest).contains(&version);
-    if known { Ok((version, input)) } else { Err(Damaged("a row of placement has an unknown version")) }
+    if input.byte()? == VERSION { Ok(input) } else { Err(Damaged("a row of placement has an unknown version")) }
 }
 
 #[cfg(test)]
@@ -242,7 +230,7 @@ mod tests {
         for cut in 0..value.len() {
             assert!(read(&write.key, &value[..cut]).is_err(), "{cut} bytes");
         }
-        let other = [&[SECOND_VERSION + 1], &value[1..]].concat();
+        let other = [&[VERSION + 1], &value[1..]].concat();
         assert!(read(&write.key, &other).is_err(), "an unknown version");
         assert!(read(&[0, 0], value).is_err() || write.key.len() == 3, "a key that is cut off");
     }
@@ -260,45 +248,23 @@ mod tests {
             let artifact = Artifact { location: location.into(), bytes, checksum };
             let built = BuiltRow { artifact, index: moves % 100, unfetched: capacity % 100 };
             let write = encode_write(SHARD, &CoreWrite::Chunk(id, Some(built.clone())));
-            prop_assert_eq!(decode_chunk(&write.key, write.value.as_deref().unwrap()), Ok((id, built.clone())));
+            prop_assert_eq!(decode_chunk(&write.key, write.value.as_deref().unwrap()), Ok((id, built)));
             cut(&write, decode_chunk);
-            let value = write.value.as_deref().unwrap();
-            let first = [&[1], &value[1..value.len() - 2]].concat();
-            prop_assert_eq!(decode_chunk(&write.key, &first).unwrap().1, BuiltRow { index: 0, unfetched: 0, ..built });
-            for (first, why) in [
-                (Some("why"), GiveUpReason::Lost("why".into())),
-                (Some(""), GiveUpReason::BuildAgain),
-                (None, GiveUpReason::Skip),
-            ] {
+            for why in [GiveUpReason::Lost("why".into()), GiveUpReason::BuildAgain, GiveUpReason::Skip] {
                 let left = ReturnRow { index: moves, why, at: since, taken: flags[0] };
                 let write = encode_write(SHARD, &CoreWrite::Return(id, Some(left.clone())));
-                prop_assert_eq!(decode_return(&write.key, write.value.as_deref().unwrap()), Ok((id, left.clone())));
+                prop_assert_eq!(decode_return(&write.key, write.value.as_deref().unwrap()), Ok((id, left)));
                 cut(&write, decode_return);
-                if let Some(why) = first {
-                    let mut out = Writer::with_capacity(32);
-                    out.byte(VERSION);
-                    out.number(left.index.into());
-                    out.text(why);
-                    out.number(left.at.0);
-                    out.byte(left.taken.into());
-                    let value: Vec<u8> = out.into();
-                    prop_assert_eq!(decode_return(&write.key, &value), Ok((id, left)));
-                }
             }
             let copy = PlacementRow { row, state, part, since: Time::from_secs(since.0) };
             let write = encode_write(SHARD, &CoreWrite::Placement(id, server.clone(), Some(copy)));
             prop_assert_eq!(decode_copy(&write.key, write.value.as_deref().unwrap()), Ok((id, server.clone(), copy)));
             cut(&write, decode_copy);
-            let first = [&[1], &write.value.as_deref().unwrap()[1..4]].concat();
-            prop_assert_eq!(decode_copy(&write.key, &first).unwrap().2, PlacementRow { since: Time::ZERO, ..copy });
             let address = "10.0.0.1:80".into();
             let facts = ServerRow { row, capacity, address, judged, since, desired, accepts, removed, unanswered };
             let write = encode_write(SHARD, &CoreWrite::Server(server.clone(), Some(facts.clone())));
-            prop_assert_eq!(decode_server(&write.key, write.value.as_deref().unwrap()), Ok((server, facts.clone())));
+            prop_assert_eq!(decode_server(&write.key, write.value.as_deref().unwrap()), Ok((server, facts)));
             cut(&write, decode_server);
-            let value = write.value.as_deref().unwrap();
-            let first = [&[1], &value[1..value.len() - 1]].concat();
-            prop_assert_eq!(decode_server(&write.key, &first).unwrap().1, ServerRow { unanswered: false, ..facts });
             let ledger = LedgerRow { version, frozen, thawed_at, moves_from, moves };
             let write = encode_write(SHARD, &CoreWrite::Ledger(ledger));
             prop_assert_eq!(decode_ledger(write.value.as_deref().unwrap()), Ok(ledger));
@@ -307,11 +273,9 @@ mod tests {
 
         #[test]
         fn damaged_placements_are_refused_or_read_but_never_panic(key: Vec<u8>, value: Vec<u8>) {
-            for version in [VERSION, SECOND_VERSION] {
-                let value = [&[version], value.as_slice()].concat();
-                _ = (decode_chunk(&key, &value), decode_copy(&key, &value));
-                _ = (decode_server(&key, &value), decode_ledger(&value), decode_return(&key, &value));
-            }
+            let value = [&[VERSION], value.as_slice()].concat();
+            _ = (decode_chunk(&key, &value), decode_copy(&key, &value));
+            _ = (decode_server(&key, &value), decode_ledger(&value), decode_return(&key, &value));
         }
     }
 

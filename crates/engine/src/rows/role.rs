@@ -1,9 +1,6 @@
 //! A role: its settings, last epoch and last term.
 //! Lifetime: from the first heartbeat or setting until deletion.
-//! Key: outside · 12 · role name. Value: version of the layout, then the row.
-//!
-//! Layout 2 adds what lets a primary continue after its term, layout 3 the slots that were run. A row without either is
-//! written in the lower layout, so that older nodes can read it.
+//! Key: outside · 12 · role name. Value: version, then the row.
 //!
 //! The key with an empty name is the origin of new roles. Lifetime: as long as the store.
 
@@ -18,8 +15,6 @@ use super::{Kind, key as keys};
 use crate::Key;
 
 const VERSION: u8 = 1;
-pub(super) const GOING_ON: u8 = 2;
-const SLOTS: u8 = 3;
 
 /// The key of a role.
 #[must_use]
@@ -49,18 +44,11 @@ pub fn parse_key(key: &[u8]) -> Result<RoleName, Damaged> {
 #[must_use]
 pub fn encode(row: &RoleRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(128);
-    let layout = match row.runs.0.is_empty() {
-        false => SLOTS,
-        true if needs_going_on(row) => GOING_ON,
-        true => VERSION,
-    };
-    out.byte(layout);
+    out.byte(VERSION);
     out.number(row.version);
     out.number(row.settings.ttl.0);
     out.byte(mode_byte(row.settings.mode));
-    if layout >= GOING_ON {
-        out.number(row.settings.continue_for.0);
-    }
+    out.number(row.settings.continue_for.0);
     out.number(row.epoch.0);
     out.number(row.vacant_since.0);
     out.number(row.incarnation);
@@ -69,30 +57,20 @@ pub fn encode(row: &RoleRow) -> Vec<u8> {
     out.text(row.avoided.as_deref().unwrap_or_default());
     out.byte(row.term.is_some().into());
     if let Some(term) = &row.term {
-        write_candidate(&mut out, &term.holder, layout);
+        write_candidate(&mut out, &term.holder);
         out.raw(&term.token.0);
         out.number(term.epoch.0);
         out.number(term.granted_at.0);
         out.number(term.renewed_at.0);
         out.number(term.expires_at.0);
         out.byte(term.step_down.into());
-        if layout >= GOING_ON {
-            let Agreement { goes_on, told, told_at, heard, counts_from } = term.agreement;
-            for number in [goes_on.0, told.0, told_at, heard, counts_from] {
-                out.number(number);
-            }
+        let Agreement { goes_on, told, told_at, heard, counts_from } = term.agreement;
+        for number in [goes_on.0, told.0, told_at, heard, counts_from] {
+            out.number(number);
         }
     }
-    if layout >= SLOTS {
-        write_runs(&mut out, &row.runs);
-    }
+    write_runs(&mut out, &row.runs);
     out.into()
-}
-
-fn needs_going_on(row: &RoleRow) -> bool {
-    let usual = RoleSettings::default().continue_for;
-    let agreed = |term: &Term| term.agreement != Agreement::default() || term.holder.peer.is_some();
-    row.settings.continue_for != usual || row.term.as_ref().is_some_and(agreed)
 }
 
 /// Decodes a row.
@@ -101,10 +79,12 @@ fn needs_going_on(row: &RoleRow) -> bool {
 /// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<RoleRow, Damaged> {
     let mut input = Reader::new(bytes);
-    let layout = read_layout(&mut input)?;
+    if input.byte()? != VERSION {
+        return Err(Damaged("the row of a role has an unknown version"));
+    }
     let mut row = RoleRow {
         version: input.number()?,
-        settings: read_settings(&mut input, layout)?,
+        settings: read_settings(&mut input)?,
         epoch: Epoch(input.number()?),
         term: None,
         vacant_since: Time(input.number()?),
@@ -121,39 +101,25 @@ pub fn decode(bytes: &[u8]) -> Result<RoleRow, Damaged> {
     row.avoided = Some(input.text()?).filter(|uuid| !uuid.is_empty()).map(Into::into);
     if read_flag(&mut input)? {
         row.term = Some(Term {
-            holder: read_candidate(&mut input, layout)?,
+            holder: read_candidate(&mut input)?,
             token: read_token(input.raw(16)?)?,
             epoch: Epoch(input.number()?),
             granted_at: Time(input.number()?),
             renewed_at: Time(input.number()?),
             expires_at: Time(input.number()?),
             step_down: read_flag(&mut input)?,
-            agreement: read_agreement(&mut input, layout)?,
+            agreement: read_agreement(&mut input)?,
         });
     }
-    if layout >= SLOTS {
-        row.runs = read_runs(&mut input)?;
-    }
+    row.runs = read_runs(&mut input)?;
     Ok(row)
 }
 
-/// The layout of a role's or a standby's row.
-pub(super) fn read_layout(input: &mut Reader<'_>) -> Result<u8, Damaged> {
-    match input.byte()? {
-        layout @ VERSION..=SLOTS => Ok(layout),
-        _ => Err(Damaged("a row of a role or a standby has an unknown version")),
-    }
+fn read_settings(input: &mut Reader<'_>) -> Result<RoleSettings, Damaged> {
+    Ok(RoleSettings { ttl: Millis(input.number()?), mode: read_mode(input)?, continue_for: Millis(input.number()?) })
 }
 
-fn read_settings(input: &mut Reader<'_>, layout: u8) -> Result<RoleSettings, Damaged> {
-    let (ttl, mode, usual) = (Millis(input.number()?), read_mode(input)?, RoleSettings::default().continue_for);
-    Ok(RoleSettings { ttl, mode, continue_for: if layout >= GOING_ON { Millis(input.number()?) } else { usual } })
-}
-
-fn read_agreement(input: &mut Reader<'_>, layout: u8) -> Result<Agreement, Damaged> {
-    if layout < GOING_ON {
-        return Ok(Agreement::default());
-    }
+fn read_agreement(input: &mut Reader<'_>) -> Result<Agreement, Damaged> {
     Ok(Agreement {
         goes_on: Millis(input.number()?),
         told: Millis(input.number()?),
@@ -210,20 +176,18 @@ pub fn decode_origin(bytes: &[u8]) -> Result<Origin, Damaged> {
     })
 }
 
-pub(super) fn write_candidate(out: &mut Writer, candidate: &Candidate, layout: u8) {
+pub(super) fn write_candidate(out: &mut Writer, candidate: &Candidate) {
     out.text(&candidate.uuid);
     out.text(candidate.address.as_deref().unwrap_or_default());
     out.bytes(candidate.metadata.as_bytes());
     out.byte(candidate.ready.into());
     out.byte(candidate.priority);
     out.maybe(candidate.interval.map(|interval| interval.0));
-    if layout >= GOING_ON {
-        out.text(candidate.peer.as_ref().map_or("", |peer| &*peer.address));
-        out.raw(candidate.peer.as_ref().map_or(&[], |peer| &peer.secret.0));
-    }
+    out.text(candidate.peer.as_ref().map_or("", |peer| &*peer.address));
+    out.raw(candidate.peer.as_ref().map_or(&[], |peer| &peer.secret.0));
 }
 
-pub(super) fn read_candidate(input: &mut Reader<'_>, layout: u8) -> Result<Candidate, Damaged> {
+pub(super) fn read_candidate(input: &mut Reader<'_>) -> Result<Candidate, Damaged> {
     Ok(Candidate {
         uuid: input.text()?.into(),
         address: Some(input.text()?).filter(|address| !address.is_empty()).map(Into::into),
@@ -231,14 +195,11 @@ pub(super) fn read_candidate(input: &mut Reader<'_>, layout: u8) -> Result<Candi
         ready: read_flag(input)?,
         priority: input.byte()?,
         interval: input.maybe()?.map(Millis),
-        peer: read_peer(input, layout)?,
+        peer: read_peer(input)?,
     })
 }
 
-fn read_peer(input: &mut Reader<'_>, layout: u8) -> Result<Option<Peer>, Damaged> {
-    if layout < GOING_ON {
-        return Ok(None);
-    }
+fn read_peer(input: &mut Reader<'_>) -> Result<Option<Peer>, Damaged> {
     match input.text()? {
         "" => Ok(None),
         address => Ok(Some(Peer { address: address.into(), secret: read_token(input.raw(16)?)? })),

@@ -1,4 +1,4 @@
-//! Role rows round-trip, and fixtures of each layout decode as expected.
+//! Role rows round-trip.
 
 use proptest::prelude::*;
 use wayleave_core::ids::{Epoch, Token};
@@ -119,67 +119,4 @@ proptest! {
         let _ = standby::decode(&bytes);
         let _ = standby::parse_key(&bytes);
     }
-}
-
-/// The first layout, byte by byte: existing stores must stay readable.
-#[test]
-fn rows_of_the_first_layout_read_as_ever() {
-    let holder = Candidate {
-        uuid: "u1".into(),
-        address: Some("h:1".into()),
-        metadata: Metadata::new([("p", ["x"].iter().copied())]).unwrap(),
-        ready: true,
-        priority: 9,
-        interval: Some(Millis(200)),
-        peer: None,
-    };
-    let mut row = RoleRow {
-        version: 3,
-        settings: RoleSettings {
-            ttl: Millis(1_000),
-            mode: Mode::Continue,
-            continue_for: limits::ROLE_CONTINUE_DEFAULT,
-        },
-        epoch: Epoch(7),
-        term: Some(Term {
-            holder: holder.clone(),
-            token: Token([0xab; 16]),
-            epoch: Epoch(7),
-            granted_at: Time(300),
-            renewed_at: Time(400),
-            expires_at: Time(1_400),
-            step_down: true,
-            agreement: Agreement::default(),
-        }),
-        vacant_since: Time(5),
-        released: None,
-        avoided: Some("u0".into()),
-        incarnation: 2,
-        quiet_until: Time(6),
-        runs: Runs::default(),
-    };
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let token = "ab".repeat(16);
-    let who = "027531".to_owned() + "03683a31" + "050170010178" + "01" + "09" + "c901";
-    assert_eq!(hex(&role::encode(&row)), format!("0103e80701070502060002753001{who}{token}07ac029003f80a01"), "a role");
-    let mut standby = StandbyRow { candidate: holder, seen_at: Time(1), expires_at: Time(2), joined: 0 };
-    assert_eq!(hex(&standby::encode(&standby)), format!("010102{who}"), "a standby");
-    // The second layout: with what lets a primary continue after its term.
-    row.settings.continue_for = Millis(5);
-    if let Some(term) = &mut row.term {
-        let (goes_on, told) = (Millis(5), Millis(6));
-        term.agreement = Agreement { goes_on, told, told_at: 2, heard: 3, counts_from: 1 };
-    }
-    let going_on = format!("0203e8070105070502060002753001{who}00{token}07ac029003f80a010506020301");
-    assert_eq!(hex(&role::encode(&row)), going_on, "a role whose primary may go on");
-    // The third layout: with the slots that were run.
-    row.runs.0.push_back(Run { slot: "d1".into(), epoch: Epoch(6), at: Time(9) });
-    let with_slots = format!("03{}0102643106{}", &going_on[2..], "09");
-    assert_eq!(hex(&role::encode(&row)), with_slots, "a role with a slot that was run");
-    standby.candidate.peer = Some(Peer { address: "h:2".into(), secret: Token([0xcd; 16]) });
-    standby.joined = 9;
-    assert_eq!(hex(&standby::encode(&standby)), format!("020102{who}03683a32{}09", "cd".repeat(16)), "a member");
-    let origin = Origin { epoch: Epoch(1), roles: 2, incarnation: 3, noticed_at: Time(4) };
-    assert_eq!(hex(&role::encode_origin(&origin)), "0101020304", "the origin");
-    assert_eq!(hex(&standby::key("r", "u")), "ffff0d720075");
 }

@@ -1,6 +1,6 @@
 //! A standby of a role.
 //! Lifetime: from its heartbeat until it leaves, takes over, or is found past its deadline.
-//! Key: outside · 13 · role name · 0 · uuid. Value: version of the layout, then the row; the layouts are those of roles.
+//! Key: outside · 13 · role name · 0 · uuid. Value: version, then the row.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::names::Uuid;
@@ -51,14 +51,11 @@ pub fn parse_key(key: &[u8]) -> Result<(Uuid, Uuid), Damaged> {
 #[must_use]
 pub fn encode(row: &StandbyRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(96);
-    let layout = if row.joined > 0 || row.candidate.peer.is_some() { role::GOING_ON } else { VERSION };
-    out.byte(layout);
+    out.byte(VERSION);
     out.number(row.seen_at.0);
     out.number(row.expires_at.0);
-    role::write_candidate(&mut out, &row.candidate, layout);
-    if layout == role::GOING_ON {
-        out.number(row.joined);
-    }
+    role::write_candidate(&mut out, &row.candidate);
+    out.number(row.joined);
     out.into()
 }
 
@@ -68,9 +65,10 @@ pub fn encode(row: &StandbyRow) -> Vec<u8> {
 /// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<StandbyRow, Damaged> {
     let mut input = Reader::new(bytes);
-    let layout = role::read_layout(&mut input)?;
+    if input.byte()? != VERSION {
+        return Err(Damaged("the row of a standby has an unknown version"));
+    }
     let (seen_at, expires_at) = (Time(input.number()?), Time(input.number()?));
-    let candidate = role::read_candidate(&mut input, layout)?;
-    let joined = if layout == role::GOING_ON { input.number()? } else { 0 };
-    Ok(StandbyRow { candidate, seen_at, expires_at, joined })
+    let candidate = role::read_candidate(&mut input)?;
+    Ok(StandbyRow { candidate, seen_at, expires_at, joined: input.number()? })
 }

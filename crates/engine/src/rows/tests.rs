@@ -307,23 +307,7 @@ proptest! {
         let seat = seat.map(NodeId);
         prop_assert_eq!(seat::decode(&seat::encode(seat)), Ok(seat));
         prop_assert_eq!(seat::parse_key(&seat::key(ShardId(id.0 as u16))), Ok(ShardId(id.0 as u16)));
-        let row = cluster::ClusterRow { format: protocol, secret };
-        prop_assert_eq!(cluster::decode(&cluster::encode(&row)), Ok(row));
+        prop_assert_eq!(cluster::decode(&cluster::encode(secret)), Ok(secret));
         prop_assert_eq!(join::decode(&join::encode(id.0)), Ok(id.0));
     }
-}
-
-/// A row that uses nothing of the newest version is written in the previous one, so older programs can read it.
-#[test]
-fn only_rows_that_say_more_are_of_the_newest_version() {
-    let (created, position) = (Time(7), QueuePosition { lane: 4, due: Time(9) });
-    let with = |digest: Option<&str>| Details { depth: 2, digest: digest.map(Into::into), ..Details::default() };
-    for (digest, versions) in [(None, (1, 2)), (Some("abc"), (2, 3))] {
-        let due = due::encode(&DueRow { created, whole: None, details: with(digest) });
-        let status = UrlStatus::Held { until: Time(8), position, details: with(digest) };
-        let held = url::encode(&UrlRow { created, whole: None, status });
-        assert_eq!((due[0], held[0]), versions);
-        assert_eq!(due::decode(&due).map(|row| row.details), Ok(with(digest)));
-    }
-    assert_eq!(url::encode(&UrlRow { created, whole: None, status: UrlStatus::Queued(position) })[0], 2);
 }

@@ -1,10 +1,8 @@
 //! A known URL.
 //! Lifetime: from its first put until it is purged or its queue is deleted.
-//! Key: birth shard · 6 · host · queue · URL. Value: version, created, flags, then fields by state. Version 3 adds a
-//! digest.
+//! Key: birth shard · 6 · host · queue · URL. Value: version, created, flags, then fields by state.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
-use wayleave_core::frontier::put::LANE_DEFAULT;
 use wayleave_core::frontier::row::{Details, End, QueuePosition, UrlRow, UrlStatus};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::LastVisit;
@@ -15,12 +13,7 @@ use wayleave_core::time::{Millis, Time};
 use super::{Kind, key as keys};
 use crate::Key;
 
-/// With a digest.
-const VERSION: u8 = 3;
-/// Without a digest, as most rows are. Programs that know only the second version can read it.
-const PLAIN: u8 = 2;
-/// The first version: rows of completed URLs had their attempts and their last result, nothing else.
-const BEFORE: u8 = 1;
+const VERSION: u8 = 1;
 const QUEUED: u8 = 0;
 const HELD: u8 = 1;
 const RESERVED: u8 = 2;
@@ -64,13 +57,7 @@ pub fn parse_key(key: &[u8]) -> Result<(QueueId, UrlKey), Damaged> {
 #[must_use]
 pub fn encode(row: &UrlRow) -> Vec<u8> {
     let mut out = Writer::with_capacity(24);
-    let digest = match &row.status {
-        UrlStatus::Held { details, .. } | UrlStatus::Reserved { details, .. } | UrlStatus::Done { details, .. } => {
-            &details.digest
-        }
-        UrlStatus::Queued(_) => &None,
-    };
-    out.byte(if digest.is_some() { VERSION } else { PLAIN });
+    out.byte(VERSION);
     out.number(row.created.0);
     out.text(row.whole.as_deref().unwrap_or_default());
     match &row.status {
@@ -109,8 +96,7 @@ pub fn encode(row: &UrlRow) -> Vec<u8> {
 /// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<UrlRow, Damaged> {
     let mut input = Reader::new(bytes);
-    let version = input.byte()?;
-    if !(BEFORE..=VERSION).contains(&version) {
+    if input.byte()? != VERSION {
         return Err(Damaged("a URL row has an unknown version"));
     }
     let created = Time(input.number()?);
@@ -130,13 +116,7 @@ pub fn decode(bytes: &[u8]) -> Result<UrlRow, Damaged> {
         kind @ FETCHED..=FAILED => {
             let end = [End::Fetched, End::Gone, End::Failed].get(usize::from(kind - FETCHED)).copied();
             let end = end.ok_or(Damaged("an end is unknown"))?;
-            let (lane, details) = if version == BEFORE {
-                let (attempts, last) = (input.small()?, decode_last(&mut input)?);
-                (LANE_DEFAULT, Details { attempts, last, ..Details::default() })
-            } else {
-                (input.byte()?, decode_details(&mut input)?)
-            };
-            UrlStatus::Done { end, lane, details }
+            UrlStatus::Done { end, lane: input.byte()?, details: decode_details(&mut input)? }
         }
         _ => return Err(Damaged("a URL has an unknown state")),
     };

@@ -53,7 +53,7 @@ fn parameter(path: &str, name: &str) -> Option<Value> {
         ("group", "/v1/groups/{group}") => key(),
         ("crawl", _) => crawl(),
         ("chunk", _) => text(1, 20, CHUNK),
-        ("after", "/v1/chunks" | "/v1/chunks/export") => text(1, 20, CHUNK),
+        ("after", "/v1/chunks") => text(1, 20, CHUNK),
         ("token" | "job", _) => text(22, 22, TOKEN),
         ("utype", _) => text(1, limits::ROLE_BYTES_MAX, ROLE),
         ("id" | "server", _) => machine(),
@@ -162,10 +162,6 @@ fn fields() -> Vec<(&'static str, Value)> {
     all
 }
 
-fn small() -> Value {
-    number(0, limits::RESTORED_COUNT_MAX)
-}
-
 /// The same for the role calls.
 fn fields_of_roles() -> Vec<(&'static str, Value)> {
     vec![
@@ -216,20 +212,6 @@ fn fields_of_chunks() -> Vec<(&'static str, Value)> {
             "FailChunkRequest/properties/reason",
             json!({"minLength": 1, "maxLength": limits::REASON_BYTES_MAX, "pattern": r"\S"}),
         ),
-        ("ImportChunksRequest/properties/chunks", json!({"maxItems": limits::RESTORE_CHUNKS_MAX})),
-        ("ExportedChunk/properties/id", text(1, 20, CHUNK)),
-        ("ExportedChunk/properties/crawl", crawl()),
-        ("ExportedChunk/properties/host", key()),
-        ("ExportedChunk/properties/attempts", small()),
-        ("ExportedChunk/properties/inputs_lost", small()),
-        ("ExportedChunk/properties/index", small()),
-        ("ExportedChunk/properties/indexes_lost", small()),
-        ("ExportedChunk/properties/links", json!({"maxItems": limits::CHUNK_LINKS_EVER_MAX})),
-        ("ExportedChunk/properties/copies", json!({"maxItems": limits::MACHINES_MAX})),
-        ("ExportedLink/properties/url", json!({"minLength": 1, "maxLength": limits::URL_BYTES_MAX})),
-        ("ExportedLink/properties/host", key()),
-        ("ExportedCopy/properties/server", machine()),
-        ("ExportedCopy/properties/row", number(0, limits::ROW_MAX)),
         ("Artifact/properties/location", json!({"maxLength": limits::LOCATION_BYTES_MAX, "format": "uri"})),
         ("Artifact/properties/bytes", exact()),
         ("Artifact/properties/checksum", text(71, 71, SHA256)),
@@ -245,13 +227,6 @@ fn fields_of_machines() -> Vec<(&'static str, Value)> {
         ("ReportMachineRequest/properties/row", number(0, limits::ROW_MAX)),
         ("ReportMachineRequest/properties/token", text(22, 22, TOKEN)),
         ("ReportMachineRequest/properties/version", text(0, limits::MACHINE_VERSION_BYTES_MAX, PRINTABLE)),
-        ("RestoreMachineRequest/properties/address", text(1, limits::ADDRESS_BYTES_MAX, PEER)),
-        ("RestoreMachineRequest/properties/capacity", number(1, limits::CAPACITY_MAX)),
-        ("RestoreMachineRequest/properties/row", number(0, limits::ROW_MAX)),
-        ("RestoreMachineRequest/properties/version", text(0, limits::MACHINE_VERSION_BYTES_MAX, PRINTABLE)),
-        ("RestoreMachineRequest/properties/failures", small()),
-        ("RaiseMapVersionRequest/properties/version", number(0, limits::MAP_VERSION_RAISED_MAX)),
-        ("RaiseChunkNumbersRequest/properties/next", number(0, limits::CHUNK_COUNTER_RESTORED_MAX)),
     ]
 }
 

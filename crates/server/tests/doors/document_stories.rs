@@ -81,29 +81,6 @@ fn bodies() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-/// The same for what an import sends.
-fn carried() -> Vec<(&'static str, &'static str, Value)> {
-    let sum = format!("sha256:{}", "a".repeat(64));
-    let artifact = json!({"location": "s3://crawl/1.warc.gz", "bytes": 1, "checksum": sum});
-    let at = "2026-01-02T03:04:05Z";
-    let chunk = json!({
-        "id": "1", "crawl": "c", "host": "a.example", "state": "built", "worker": "w", "attempts": 1, "inputs_lost": 0,
-        "index": 0, "indexes_lost": 0, "created_at": at, "since": at, "crawl_artifact": artifact, "build_artifact": artifact,
-        "links": [{"url": "http://a.example/", "host": "a.example", "state": "crawled"}],
-        "copies": [{"server": "id", "row": 0, "state": "ready"}], "last_error": "it broke",
-    });
-    let restored = json!({
-        "type": "server", "address": "a:1", "capacity": 1, "row": 0, "version": "1", "desired": "online",
-        "state": "online", "failures": 0, "seen_at": at, "registered_at": at,
-    });
-    vec![
-        ("post", "/v1/chunks/import", json!({"chunks": [chunk]})),
-        ("post", "/v1/map/raise_version", json!({"version": 1})),
-        ("post", "/v1/chunks/raise_numbers", json!({"next": 1})),
-        ("post", "/v1/fleet/{id}/restore", restored),
-    ]
-}
-
 /// The same for pools and their workers.
 fn pools() -> Vec<(&'static str, &'static str, Value)> {
     let pool = json!({
@@ -122,7 +99,7 @@ fn pools() -> Vec<(&'static str, &'static str, Value)> {
 }
 
 fn whole() -> Vec<(&'static str, &'static str, Value)> {
-    [bodies(), carried(), pools()].concat()
+    [bodies(), pools()].concat()
 }
 
 /// The pointers to everything inside a value, and to itself.

@@ -12,8 +12,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use wayleave_api::{
-    carry, chunks, crawls, fleet, groups, hosts, jobs, map, matches, nodes, placements, pools, reservations, roles,
-    stats, urls,
+    chunks, crawls, fleet, groups, hosts, jobs, map, matches, nodes, placements, pools, reservations, roles, stats,
+    urls,
 };
 use wayleave_core::limits;
 use wayleave_server::{Config, Services};
@@ -49,16 +49,7 @@ macro_rules! named {
 
 /// The wire types of exports and imports, by their names in the document.
 fn types_of_imports() -> BTreeMap<&'static str, Read> {
-    named![
-        carry::ExportChunksResponse,
-        carry::ImportChunksRequest,
-        carry::ImportChunksResponse,
-        carry::MapVersion,
-        carry::ChunkNumbers,
-        carry::RaiseChunkNumbersRequest,
-        carry::RaiseMapVersionRequest,
-        carry::RestoreMachineRequest,
-    ]
+    named![]
 }
 
 /// The wire types of pools and matches.
@@ -275,10 +266,6 @@ const STORY: &[&str] = &[
     "POST /v1/reservations/{token}/release",
     "POST /v1/chunks/claim",
     "GET /v1/chunks",
-    "GET /v1/chunks/export",
-    "POST /v1/chunks/import",
-    "GET /v1/chunks/next_number",
-    "POST /v1/chunks/raise_numbers",
     "GET /v1/chunks/{chunk}",
     "POST /v1/chunks/{chunk}/renew",
     "POST /v1/chunks/{chunk}/fail",
@@ -293,8 +280,6 @@ const STORY: &[&str] = &[
     "POST /v1/placements/{chunk}/{server}",
     "GET /v1/placements",
     "GET /v1/map",
-    "POST /v1/map/raise_version",
-    "POST /v1/fleet/{id}/restore",
     "PATCH /v1/fleet/{id}",
     "DELETE /v1/fleet/{id}",
     "POST /v1/urls/requeue",

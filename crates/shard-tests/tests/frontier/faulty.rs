@@ -9,7 +9,9 @@ use tokio::sync::watch;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::memory::LostAnswer;
-use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Fence, Key, Look, Memory, Pending, Row, Scan, Value};
+use wayleave_engine::{
+    Batch, Commit, Engine, Error, Expect, Fence, Key, Look, Memory, Pending, Row, Scan, Value, Write,
+};
 use wayleave_shard::{Config, Frontier};
 
 use crate::support::RuntimeClock;
@@ -50,8 +52,8 @@ pub struct Faulty {
     pub scans: AtomicUsize,
     /// Rows that scans have returned.
     pub rows: AtomicUsize,
-    /// The writes of every commit requested.
-    pub written: Mutex<Vec<Vec<Key>>>,
+    /// Bytes of keys and values that commits have written.
+    pub bytes: AtomicUsize,
     /// The fences of every commit requested.
     pub commits: Mutex<Vec<Vec<Fence>>>,
 }
@@ -72,7 +74,7 @@ impl Faulty {
             owns: AtomicUsize::new(0),
             scans: AtomicUsize::new(0),
             rows: AtomicUsize::new(0),
-            written: Mutex::default(),
+            bytes: AtomicUsize::new(0),
             commits: Mutex::default(),
         })
     }
@@ -171,7 +173,8 @@ impl Engine for Faulty {
 
     fn commit(&self, batch: Batch) -> Commit {
         self.commits.lock().unwrap().push(batch.fences.clone());
-        self.written.lock().unwrap().push(batch.writes.iter().map(|write| write.key.clone()).collect());
+        let size = |write: &Write| write.key.len() + write.value.as_ref().map_or(0, Vec::len);
+        self.bytes.fetch_add(batch.writes.iter().map(size).sum(), Ordering::Relaxed);
         self.steps.lock().unwrap().push(Step::Commit);
         let refused = |why: &str| std::future::ready(Err(Error::Unavailable(why.to_owned()))).boxed();
         if self.is_full() {

@@ -3,9 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod bounds;
-mod carried;
-mod carried_back;
-mod carried_bounds;
+mod chunk_bytes;
 mod chunk_corners;
 mod chunks;
 mod claim_waits;

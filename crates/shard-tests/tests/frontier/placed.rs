@@ -6,13 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use wayleave_core::fleet::{self, Desired, Judged, RowNo};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, UrlResult};
-use wayleave_core::ids::{ChunkId, ShardId};
+use wayleave_core::ids::ChunkId;
 use wayleave_core::pipeline::request::{Claim, EndChunk, OperatorAction, ReportLinks, Stage};
-use wayleave_core::pipeline::row::{Artifact, ChunkRow, ChunkState};
+use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::placement::{self, CopyReport, Filter, Map, PlacementState};
-use wayleave_core::time::{Millis, Time};
-use wayleave_engine::rows::chunk;
-use wayleave_engine::{Batch, Engine, Write};
+use wayleave_core::time::Millis;
 use wayleave_shard::pipeline::Pipeline;
 
 use crate::fleet::{Machines, NOW};
@@ -249,66 +247,6 @@ async fn a_chunk_that_is_forgotten_leaves_the_map_and_its_servers() {
     machines.reopen().await;
     assert!(machines.fleet.placements(filter, None, 10).await.unwrap().placements.is_empty());
     assert!(machines.fleet.copies_of(gone).await.is_err() && machines.fleet.forget_chunk(gone).await.is_err());
-}
-
-/// Rows of version 1: built chunks came to rest without being announced.
-#[tokio::test(start_paused = true)]
-async fn chunks_that_were_built_before_there_was_placement_are_announced_wherever_the_owner_ends() {
-    const SHARD: ShardId = ShardId(1);
-    for steps in 0..12 {
-        let mut machines = Machines::new(2).await;
-        machines.beat("a0").await;
-        machines.world.frontier.stop().await;
-        let mut writes = vec![Write { key: chunk::pipeline_key(SHARD), value: Some(vec![1, 9]) }];
-        for no in 1..=3 {
-            let id = ChunkId::new(SHARD, no);
-            let mut row = chunk::encode(&chunk_row(id));
-            // The version, and the flag before an empty error, two calls that there were not, and two numbers.
-            row[0] = 1;
-            row.truncate(row.len() - 2);
-            assert_eq!(row.remove(row.len() - 6), 0);
-            writes.push(Write { key: chunk::key(id.shard(), id, true), value: Some(row) });
-        }
-        machines.world.engine.commit(Batch { writes, ..Batch::default() }).await.unwrap();
-        for _ in 0..4 {
-            machines.reopen().await;
-            for _ in 0..steps {
-                tokio::task::yield_now().await;
-            }
-        }
-        machines.pass(5_000, &["a0"]).await;
-        assert_eq!(machines.work(&["a0"]).await, 3, "after {steps} steps");
-        let own = machines.world.engine.get_many(&[chunk::pipeline_key(SHARD)]).await.unwrap().remove(0).unwrap();
-        assert!(!chunk::decode_pipeline(&own).unwrap().unannounced, "the next owner need not look");
-        for no in 1..=3 {
-            let view = machines.pipeline().chunk(ChunkId::new(SHARD, no)).await.unwrap();
-            assert_eq!(view.reason, "its index is built");
-        }
-    }
-}
-
-fn chunk_row(id: ChunkId) -> ChunkRow {
-    ChunkRow {
-        id,
-        crawl: "c".into(),
-        host: None,
-        visit: None,
-        state: ChunkState::Built,
-        lease: None,
-        attempts: 0,
-        inputs_lost: 0,
-        created_at: Time(1),
-        since: Time(2),
-        links: Vec::new(),
-        crawled: Some(artifact(id)),
-        built: Some(artifact(id)),
-        placed: false,
-        index: 0,
-        indexes_lost: 0,
-        last_error: None,
-        ended: [None; 2],
-        sent_back: false,
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,13 +4,11 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use wayleave_core::fleet::{self, CarriedMachine, Desired, MachineView, Probe, ProbeOutcome, Report, ReportReply};
+use wayleave_core::fleet::{self, Desired, MachineView, Probe, ProbeOutcome, Report, ReportReply};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::names::MachineId;
-use wayleave_core::placement::{
-    self, CarriedCopies, CarriedCopy, CopyReport, Cursor, GiveUpReason, Map, PlacementState, PlacementView, Returned,
-};
+use wayleave_core::placement::{self, CopyReport, Cursor, GiveUpReason, Map, PlacementState, PlacementView, Returned};
 
 use crate::message::{ControlReply, Message};
 use crate::pipeline::call::BuiltIndexes;
@@ -76,17 +74,6 @@ pub(crate) enum ControlCall {
     /// The probes to send now. It changes nothing that is durable: one whose answer is lost is missed once.
     ProbesDue,
     Probed(Vec<(Probe, ProbeOutcome)>),
-    /// The copies of each of these chunks, as an export carries them.
-    CarryCopies(Vec<ChunkId>),
-    /// Restores copies of chunks that were exported.
-    RestoreCopies(Vec<CarriedCopies>),
-    /// Restores a machine that was exported.
-    RestoreMachine {
-        id: MachineId,
-        machine: Box<CarriedMachine>,
-    },
-    /// Never publishes a version of the map below this one from now on. Returns the version.
-    RaiseMapVersion(u64),
 }
 
 impl ControlCall {
@@ -108,7 +95,6 @@ impl ServiceCall for ControlCall {
             | Self::CopiesOf(_)
             | Self::Map { .. }
             | Self::Returns { .. }
-            | Self::CarryCopies(_)
             | Self::ProbesDue => true,
             Self::Report { .. }
             | Self::SetDesired { .. }
@@ -118,9 +104,6 @@ impl ServiceCall for ControlCall {
             | Self::GiveUp { .. }
             | Self::Returned(_)
             | Self::Gone(_)
-            | Self::RestoreCopies(_)
-            | Self::RestoreMachine { .. }
-            | Self::RaiseMapVersion(_)
             | Self::Probed(_) => false,
         }
     }
@@ -177,6 +160,4 @@ responses! {
     Taken(Taken),
     Probes(Vec<Probe>),
     Returns(Vec<Returned>),
-    Carried(Vec<Vec<CarriedCopy>>),
-    Version(u64),
 }

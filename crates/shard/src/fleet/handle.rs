@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use wayleave_core::fleet::{self, CarriedMachine, Desired, MachineView, Probe, ProbeOutcome, Report, ReportReply};
+use wayleave_core::fleet::{self, Desired, MachineView, Probe, ProbeOutcome, Report, ReportReply};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::limits::{LISTING_LOOKS, PAGE_SLICES_MAX, PROBES_AT_ONCE_MAX};
@@ -56,24 +56,6 @@ impl Fleet {
     /// If the machine is not known, or its row needs its copies.
     pub async fn delete(&self, id: MachineId) -> CallResult<()> {
         self.ask(ControlCall::Delete(id)).await
-    }
-
-    /// Restores a machine that was exported from another store.
-    ///
-    /// # Errors
-    /// If it is malformed, there are too many, or its name belongs to a machine of another type or row.
-    pub async fn restore_machine(&self, id: MachineId, machine: CarriedMachine) -> CallResult<MachineView> {
-        let call = ControlCall::RestoreMachine { id, machine: Box::new(machine) };
-        self.ask(call).await.map(|view: Box<MachineView>| *view)
-    }
-
-    /// Raises the version of the map above those that another store has published. Returns the version; it never goes
-    /// back.
-    ///
-    /// # Errors
-    /// If the owner cannot be asked.
-    pub async fn raise_map_version(&self, least: u64) -> CallResult<u64> {
-        self.ask(ControlCall::RaiseMapVersion(least)).await
     }
 
     /// A machine.

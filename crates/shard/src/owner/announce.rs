@@ -30,7 +30,7 @@ use wayleave_engine::rows::chunk;
 
 use crate::fleet::CONTROL_SHARD;
 use crate::fleet::call::{ControlCall, Taken};
-use crate::owner::open::damaged;
+use crate::owner::chunk_rows;
 use crate::owner::owner_loop::Owner;
 use crate::pipeline::call::{BuiltIndexes, ChunkCall, NotedIndex};
 use crate::routing::router::{CallResult, Router};
@@ -80,13 +80,12 @@ impl Owner {
         Ok(())
     }
 
-    /// The rows of these chunks. One that was built before there was placement is among those at rest.
+    /// The rows of these chunks, which are in progress until they are placed.
     async fn placed_rows(&mut self, ids: &[ChunkId]) -> Result<Vec<wayleave_core::pipeline::row::ChunkRow>, Error> {
         let shard = self.shard;
-        let rests: &[bool] = if self.pipeline.has_unannounced() { &[false, true] } else { &[false] };
-        let keys: Vec<_> = ids.iter().flat_map(|id| rests.iter().map(|rests| chunk::key(shard, *id, *rests))).collect();
+        let keys: Vec<_> = ids.iter().map(|id| chunk::key(shard, *id, false)).collect();
         let rows = self.engine.get_many(&keys).await?;
-        rows.into_iter().flatten().map(|row| chunk::decode(&row).map_err(damaged)).collect()
+        chunk_rows::read(&*self.engine, shard, rows.into_iter().flatten().collect()).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads chunks by id, for listings and exports. A chunk has from one to thousands of links, so a slice ends after so many
+//! Reads chunks by id, for listings. A chunk has from one to thousands of links, so a slice ends after so many
 //! links as well as after so many rows, and is read in steps: each reads as many rows as should fit by what was read before.
 //!
 //! Chunks in progress and chunks at rest are two kinds of rows, each in the order of ids. A step reads both from the same id
@@ -11,14 +11,12 @@ use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
 use wayleave_engine::rows::{Kind, chunk, key};
 use wayleave_engine::{Error, Scan};
 
-use crate::owner::open::damaged;
+use crate::owner::chunk_rows;
 use crate::owner::owner_loop::Owner;
 use crate::pipeline::call::ChunkPage;
 
 /// Rows of each kind that a slice reads at most.
 const ROWS_MAX: usize = 256;
-/// Links of a slice of an export, about: they are all sent.
-pub(super) const CARRIED_LINKS: usize = SLICE_ROWS;
 /// Links of a slice of a listing, about: they are only counted.
 const LISTED_LINKS: usize = 4 * SLICE_ROWS;
 
@@ -33,26 +31,26 @@ struct Read {
 }
 
 impl Read {
-    /// How many rows of each kind to read next, if a slice has about so many links; none if it is full.
-    fn next(self, links: usize) -> Option<usize> {
+    /// How many rows of each kind to read next; none if the slice is full.
+    fn next(self) -> Option<usize> {
         // Chunks may be of any length: the first step must not be too long if they are long.
         const LONG: usize = 500;
         if self.rows == 0 {
-            return Some((links / LONG).max(1));
+            return Some((LISTED_LINKS / LONG).max(1));
         }
-        if self.rows >= ROWS_MAX || self.links >= links {
+        if self.rows >= ROWS_MAX || self.links >= LISTED_LINKS {
             return None;
         }
         let each = self.links.div_ceil(self.rows).max(1);
-        Some(((links - self.links) / each).clamp(1, ROWS_MAX - self.rows))
+        Some(((LISTED_LINKS - self.links) / each).clamp(1, ROWS_MAX - self.rows))
     }
 }
 
 impl Owner {
     /// The chunks after this one, at least one if there is any.
-    pub(super) async fn chunk_slice(&mut self, after: Option<ChunkId>, links: usize) -> Result<Slice, Error> {
+    pub(super) async fn chunk_slice(&mut self, after: Option<ChunkId>) -> Result<Slice, Error> {
         let (mut all, mut known_to, mut read) = (Vec::new(), after, Read::default());
-        while let Some(most) = read.next(links) {
+        while let Some(most) = read.next() {
             let (rows, next) = self.scan_chunks(known_to, most, &mut read).await?;
             all.extend(rows);
             known_to = next;
@@ -78,8 +76,8 @@ impl Owner {
         let mut known_to = None::<ChunkId>;
         for rows_of_kind in found {
             let full = rows_of_kind.len() >= most;
-            let decoded: Result<Vec<ChunkRow>, _> = rows_of_kind.iter().map(|row| chunk::decode(&row.value)).collect();
-            let decoded = decoded.map_err(damaged)?;
+            let values = rows_of_kind.into_iter().map(|row| row.value).collect();
+            let decoded = chunk_rows::read(&*self.engine, shard, values).await?;
             if let Some(last) = decoded.last().filter(|_| full) {
                 known_to = Some(known_to.map_or(last.id, |known| known.min(last.id)));
             }
@@ -98,7 +96,7 @@ impl Owner {
         after: Option<ChunkId>,
         most: usize,
     ) -> Result<ChunkPage, Error> {
-        let (rows, known_to) = self.chunk_slice(after, LISTED_LINKS).await?;
+        let (rows, known_to) = self.chunk_slice(after).await?;
         let now = self.engine.now();
         let wanted = rows.iter().filter(|row| filter.takes(row));
         let views: Vec<ChunkView> = wanted.take(most).map(|row| row.view(&self.state, now)).collect();
@@ -115,7 +113,7 @@ mod tests {
     /// Reads chunks of so many links each, as many as a slice takes. Returns rows and steps.
     fn slice(each: usize) -> (usize, usize) {
         let (mut read, mut steps) = (Read::default(), 0);
-        while let Some(most) = read.next(CARRIED_LINKS) {
+        while let Some(most) = read.next() {
             read = Read { rows: read.rows + most, links: read.links + most * each };
             steps += 1;
         }
@@ -124,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_slice_has_few_rows_of_long_chunks_and_few_steps_of_short_ones() {
-        assert_eq!([1, 5, 100, 1_000, 4_000].map(slice), [(256, 2), (200, 2), (10, 2), (2, 1), (2, 1)]);
+        assert_eq!([1, 5, 100, 1_000, 4_000].map(slice), [(256, 2), (256, 2), (40, 2), (8, 1), (8, 1)]);
     }
 
     #[test]

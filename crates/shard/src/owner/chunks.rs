@@ -18,8 +18,8 @@ use wayleave_engine::rows::chunk;
 use wayleave_engine::{Entropy, Error};
 
 use crate::message::ChunkReply;
+use crate::owner::chunk_rows;
 use crate::owner::cycle::{self, CommitMark};
-use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 use crate::pipeline::call::{ChunkCall, ChunkResponse, Departed, LookedFor};
@@ -82,11 +82,6 @@ impl Owner {
                 let departed = self.departed_links(chunk, token, lease).await;
                 self.answer_chunk(mark, reply, departed.map(Ok))
             }
-            call @ (ChunkCall::Carry { .. }
-            | ChunkCall::NextNumber
-            | ChunkCall::RaiseIds(_)
-            | ChunkCall::CheckRestore(_)
-            | ChunkCall::Restore { .. }) => self.handle_carried(call, mark, reply).await,
             ChunkCall::Get(id) => {
                 let view = self.view_chunk(id).await;
                 self.answer_chunk(mark, reply, view.map(Ok))
@@ -197,8 +192,10 @@ impl Owner {
             return Ok(Some(chunk.clone()));
         }
         let rows = self.engine.get_many(&[chunk::key(self.shard, id, false), chunk::key(self.shard, id, true)]).await?;
-        let row = rows.into_iter().flatten().next();
-        row.map(|row| chunk::decode(&row)).transpose().map_err(damaged)
+        let row =
+            chunk_rows::read(&*self.engine, self.shard, rows.into_iter().flatten().take(1).collect()).await?.pop();
+        // The key has only the counter: a client may ask for an id that no shard of this store has made.
+        Ok(row.filter(|row| row.id == id))
     }
 
     async fn departed_links(&mut self, id: ChunkId, token: Option<Token>, lease: Millis) -> Result<Departed, Error> {
@@ -346,7 +343,7 @@ impl Owner {
         entropy: &Entropy,
         writes: &mut Writes,
     ) -> bool {
-        let (ids, more) = self.pipeline.of_deleted_crawl(crawl, (deleted_at, now), (END_CHUNKS, SLICE_ROWS));
+        let (ids, more) = self.pipeline.of_deleted_crawl(crawl, deleted_at, (END_CHUNKS, SLICE_ROWS));
         for id in ids {
             let Some(before) = self.pipeline.active(id).cloned() else { continue };
             // Its queues are gone, and with them the rows of its links.
@@ -376,7 +373,7 @@ impl Owner {
         let mut cut = false;
         for at in slice {
             // One that was made since belongs to a new crawl of this name.
-            let row = self.chunk_row(at.1).await?.filter(|row| row.is_deleted(deleted_at, now));
+            let row = self.chunk_row(at.1).await?.filter(|row| row.is_deleted(deleted_at));
             links += row.as_ref().map_or(0, |row| row.links.len());
             cut = links > SLICE_ROWS && last.is_some();
             if cut {

@@ -127,10 +127,6 @@ impl Control {
                 placement.returned(&taken, &mut writes.placement);
                 ().into()
             }
-            call @ (ControlCall::CarryCopies(_)
-            | ControlCall::RestoreCopies(_)
-            | ControlCall::RestoreMachine { .. }
-            | ControlCall::RaiseMapVersion(_)) => return self.answer_carried(call, secret, now, writes),
             ControlCall::ProbesDue => fleet.probes_due(now).into(),
             ControlCall::Probed(results) => {
                 for (probe, outcome) in results.into_iter().take(PROBES_AT_ONCE_MAX) {
@@ -138,38 +134,6 @@ impl Control {
                 }
                 ().into()
             }
-        })
-    }
-
-    /// Calls of exports and imports.
-    fn answer_carried(
-        &mut self,
-        call: ControlCall,
-        secret: (ShardId, u128),
-        now: Time,
-        writes: &mut Writes,
-    ) -> CallResult<ControlResponse> {
-        let Self { fleet, placement, .. } = self;
-        Ok(match call {
-            ControlCall::CarryCopies(chunks) => chunks
-                .into_iter()
-                .take(BUILT_AT_ONCE_MAX)
-                .map(|chunk| placement.carry(chunk))
-                .collect::<Vec<_>>()
-                .into(),
-            ControlCall::RestoreCopies(chunks) => {
-                let chunks = chunks.iter().take(BUILT_AT_ONCE_MAX);
-                let taken: Taken = chunks.map(|chunk| placement.restore(chunk, now, &mut writes.placement)).collect();
-                taken.into()
-            }
-            ControlCall::RestoreMachine { id, machine } => {
-                Box::new(fleet.restore(&id, &machine, secret, now, &mut writes.fleet)?).into()
-            }
-            ControlCall::RaiseMapVersion(least) => {
-                placement.raise_version(least, &mut writes.placement);
-                placement.version().into()
-            }
-            _ => return Err(Refusal::Internal("no such call".to_owned())),
         })
     }
 

@@ -2,8 +2,8 @@
 //! commit is durable.
 
 pub(crate) mod announce;
-pub(crate) mod carry;
 mod chunk_claims;
+mod chunk_rows;
 pub(crate) mod chunk_slices;
 mod chunk_view;
 pub(crate) mod chunks;

@@ -16,6 +16,7 @@ use wayleave_engine::{Engine, Error, Key, Row, Scan};
 
 use crate::config::Config;
 use crate::fleet::CONTROL_SHARD;
+use crate::owner::chunk_rows;
 use crate::owner::control::Control;
 use crate::owner::hot_log::HotLog;
 use crate::owner::pools::Pools;
@@ -24,6 +25,8 @@ use crate::owner::term::Resume;
 
 /// Rows per read.
 const PAGE_ROWS: usize = 10_000;
+/// Chunks that are read with all their links at once.
+const CHUNKS_AT_ONCE: usize = 64;
 
 /// A shard as read from the store.
 pub(crate) struct Opened {
@@ -85,20 +88,16 @@ async fn open_pipeline(
     let own = own.map(|row| chunk::decode_pipeline(&row)).transpose().map_err(damaged)?.unwrap_or_default();
     let mut pipeline = wayleave_core::pipeline::State::new(shard, own);
     let mut pages = Pages::new(shard, Kind::Chunk, Kind::Chunk);
-    // Page by page: of chunks that wait for an index builder only the ids are kept.
+    // A few at a time: of chunks that wait for an index builder only the ids are kept.
     while let Some(page) = pages.next(engine).await? {
-        for row in page {
-            pipeline.load(chunk::decode(&row.value).map_err(damaged)?, state);
-        }
-    }
-    if pipeline.has_unannounced() {
-        let mut pages = Pages::new(shard, Kind::RestingChunk, Kind::RestingChunk);
-        while let Some(page) = pages.next(engine).await? {
-            for row in page {
-                let row = chunk::decode(&row.value).map_err(damaged)?;
-                if !row.is_at_rest() {
-                    pipeline.load(row, state);
-                }
+        let mut rows = page.into_iter().map(|row| row.value);
+        loop {
+            let some: Vec<Vec<u8>> = rows.by_ref().take(CHUNKS_AT_ONCE).collect();
+            if some.is_empty() {
+                break;
+            }
+            for chunk in chunk_rows::read(engine, shard, some).await? {
+                pipeline.load(chunk, state);
             }
         }
     }

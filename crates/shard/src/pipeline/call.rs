@@ -8,12 +8,10 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, RequestId};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::names::CrawlName;
-use wayleave_core::pipeline::carry::CarriedChunk;
 use wayleave_core::pipeline::departed::DepartedLink;
 use wayleave_core::pipeline::request::{
     Claim, Claimed, EndChunk, LeaseEnded, LinksReported, OperatorAction, ReportLinks,
 };
-use wayleave_core::pipeline::restore::Restored;
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::state::{ChunkCounts, CrawledAt};
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
@@ -80,23 +78,6 @@ pub(crate) enum ChunkCall {
         token: Option<Token>,
         lease: Millis,
     },
-    /// Chunks as an export carries them, a slice of them after this one, without their copies.
-    Carry {
-        crawl: Option<CrawlName>,
-        after: Option<ChunkId>,
-    },
-    /// The number of the next chunk.
-    NextNumber,
-    /// Never makes a chunk with a number below this one from now on.
-    RaiseIds(u64),
-    /// Whether each of these can be restored, without restoring it.
-    CheckRestore(Vec<CarriedChunk>),
-    /// Restores chunks that were exported, in this order.
-    Restore {
-        chunks: Vec<CarriedChunk>,
-        /// Links that live elsewhere and were queued there.
-        queued: Vec<Box<str>>,
-    },
     Get(ChunkId),
     List {
         filter: ChunkFilter,
@@ -126,7 +107,7 @@ pub(crate) enum PipelineCall {
 impl ChunkCall {
     /// Whether this is a slice of a listing. Slices have the lowest priority in the inbox.
     pub const fn is_listing(&self) -> bool {
-        matches!(self, Self::List { .. } | Self::Carry { .. })
+        matches!(self, Self::List { .. })
     }
 
     /// Whether it is in vain once its caller has left: nobody reads the list, and what is claimed would end unused and
@@ -143,9 +124,6 @@ impl ServiceCall for ChunkCall {
     fn only_looks(&self) -> bool {
         match self {
             Self::Requested { .. }
-            | Self::Carry { .. }
-            | Self::NextNumber
-            | Self::CheckRestore(_)
             | Self::Get(_)
             | Self::List { .. }
             | Self::Counts
@@ -160,8 +138,6 @@ impl ServiceCall for ChunkCall {
             | Self::Decide { .. }
             | Self::EndActive { .. }
             | Self::EndCrawled { .. }
-            | Self::RaiseIds(_)
-            | Self::Restore { .. }
             | Self::Placed(_)
             | Self::IndexLost(_) => false,
         }
@@ -211,12 +187,6 @@ macro_rules! responses {
 /// A page of chunks, and where the next one starts.
 pub(crate) type ChunkPage = (Vec<ChunkView>, Option<ChunkId>);
 
-/// Chunks as an export carries them, and after which the next slice starts.
-pub(crate) type CarriedPage = (Vec<CarriedChunk>, Option<ChunkId>);
-
-/// Per chunk: it can be restored, and these of its links live elsewhere; or why it cannot.
-pub(crate) type RestoreChecks = Vec<Result<Vec<DepartedLink>, Restored>>;
-
 /// A departed link after it was looked for where its host lives now.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LookedFor {
@@ -248,10 +218,6 @@ responses! {
     Departed(Departed),
     Next(Option<CrawledAt>),
     Index(Option<u32>),
-    Carried(CarriedPage),
-    RestoreChecks(RestoreChecks),
-    Restored(Vec<Restored>),
-    Number(u64),
     More(bool),
     Done(()),
 }

@@ -1,5 +1,5 @@
-//! Links of a chunk whose hosts live in other shards now. Before the chunk is crawled again, or restored, without them they
-//! are queued again where they are, so that a crash in between leaves them queued, and the repeated call finds nothing more to do.
+//! Links of a chunk whose hosts live in other shards now. Before the chunk is crawled again without them, they are
+//! queued again where they live, so that a crash in between leaves them queued, and the repeated call finds nothing more to do.
 //!
 //! The holder of a token has time for that: its lease lasts at least [`FOUND_STORE_TIME`] from then on.
 //!
@@ -10,16 +10,12 @@
 //! or come here: then the chunk is skipped without a link, or refused although its link was queued. Neither loses a URL, and
 //! the refusal says that its URLs may be queued.
 
-use std::collections::HashSet;
-
 use futures::{StreamExt, TryStreamExt};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutKind, PutOutcome};
-use wayleave_core::frontier::view::UrlState;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::limits::FOUND_STORE_TIME;
-use wayleave_core::names::{CrawlName, HostName};
-use wayleave_core::pipeline::carry::{CarriedChunk, CarriedLink, CarriedLinkState};
+use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::departed::DepartedLink;
 
 use super::call::{ChunkCall, ChunkResponse, Departed, LookedFor};
@@ -56,21 +52,13 @@ impl Pipeline {
         answer.map_err(|refusal| if changed { refusal.after_a_part(part) } else { refusal })
     }
 
-    /// Queues the departed links of a chunk that is about to be crawled again. Returns them, and whether one had to be queued.
+    /// Queues the departed links of a chunk that is about to be crawled again where they live, unless they are queued or handed
+    /// out there already. Returns them, and whether one had to be queued.
     async fn queue_departed(&self, chunk: ChunkId, token: Option<Token>) -> CallResult<(Vec<LookedFor>, bool)> {
         let departed: Departed =
             self.of_chunk(chunk, ChunkCall::Departed { chunk, token, lease: FOUND_STORE_TIME }).await?;
         let Some((crawl, links)) = departed else { return Ok((Vec::new(), false)) };
-        self.queue_again(links.into_iter().map(|link| (crawl.clone(), link)).collect()).await
-    }
-
-    /// Queues links where they live, unless they are queued or handed out there already. Returns them, and whether one had to
-    /// be queued.
-    pub(super) async fn queue_again(
-        &self,
-        links: Vec<(CrawlName, DepartedLink)>,
-    ) -> CallResult<(Vec<LookedFor>, bool)> {
-        let lookups = futures::stream::iter(links).map(|(crawl, link)| self.departed_put(crawl, link));
+        let lookups = futures::stream::iter(links).map(|link| self.departed_put(crawl.clone(), link));
         let found: Vec<(LookedFor, Option<Put>)> = lookups.buffered(LOOKUPS_AT_ONCE).try_collect().await?;
         let (found, puts): (Vec<LookedFor>, Vec<Option<Put>>) = found.into_iter().unzip();
         let puts: Vec<Put> = puts.into_iter().flatten().collect();
@@ -85,26 +73,6 @@ impl Pipeline {
             return Err(Refusal::OutcomeUnknown(why));
         }
         Ok((found, queues))
-    }
-
-    /// Leaves out of exported chunks the returned links that are finished by now, or were deleted.
-    pub(super) async fn drop_finished(&self, chunks: &mut [CarriedChunk]) -> CallResult<()> {
-        for chunk in chunks {
-            let returned = |link: &&CarriedLink| link.state == CarriedLinkState::Returned;
-            let links: Vec<CarriedLink> = chunk.links.iter().filter(returned).cloned().collect();
-            let lookups = futures::stream::iter(links).map(|link| async {
-                let known = self.frontier.lookup(chunk.crawl.clone(), link.host.clone(), &link.url).await?;
-                let open = known.is_some_and(|known| matches!(known.state, UrlState::Queued | UrlState::Reserved));
-                CallResult::Ok((!open).then_some(link))
-            });
-            let ended: Vec<Option<CarriedLink>> = lookups.buffered(LOOKUPS_AT_ONCE).try_collect().await?;
-            let ended: HashSet<(HostName, Box<str>)> =
-                ended.into_iter().flatten().map(|link| (link.host, link.url)).collect();
-            chunk.links.retain(|link| {
-                link.state != CarriedLinkState::Returned || !ended.contains(&(link.host.clone(), link.url.clone()))
-            });
-        }
-        Ok(())
     }
 
     /// A departed link where it lives now, and what queues it again; `None` if it must not be.

@@ -2,7 +2,6 @@
 //! Its messages between nodes are a service of their own.
 
 pub(crate) mod call;
-mod carry;
 mod claims;
 mod departed;
 mod handle;

@@ -36,8 +36,7 @@ impl Service {
     #[must_use]
     pub const fn version(self) -> u32 {
         match self {
-            Self::Frontier => 8,
-            Self::Registry | Self::Pipeline | Self::Fleet | Self::Matches => 1,
+            Self::Frontier | Self::Registry | Self::Pipeline | Self::Fleet | Self::Matches => 1,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The proofs: seeds of the simulator, models checked within bounds, real nodes and disks that fail, and stores of old formats.
+//! The proofs: seeds of the simulator, models checked within bounds, real nodes and disks that fail, and fixtures of the storage format.
 //!
 //! One binary, so that the crates under test are linked once. `cargo xtask verify` runs `three_nodes` and `timed_model` beside
 //! everything else, each in a process of its own.
@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod cores;
-mod format_fixture;
+mod fixtures;
 mod node_seeds;
 mod power_cut;
 mod processes;

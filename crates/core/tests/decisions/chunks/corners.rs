@@ -6,7 +6,7 @@ use wayleave_core::metadata::Metadata;
 use wayleave_core::pipeline::claim::Writes;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
-use wayleave_core::pipeline::row::{ChunkRow, ChunkState, Write};
+use wayleave_core::pipeline::row::{ChunkRow, ChunkState};
 use wayleave_core::placement::GiveUpReason;
 use wayleave_core::settings::{Change, PaceChanges};
 use wayleave_core::time::Millis;
@@ -260,7 +260,6 @@ fn a_completion_names_the_links_that_have_left_and_so_does_its_repetition() {
     assert_eq!(repeated.ended.len(), 1);
     let row = &works.rows[&claimed.id];
     assert_eq!(row.view(&works.shard.state, works.shard.now).crawled, 1);
-    assert_eq!(works.carry(claimed.id).links.len(), 1, "an export has its URL where it is queued");
     check(&works);
 }
 
@@ -342,21 +341,4 @@ fn a_built_chunk_that_an_operator_skips_waits_for_no_builder() {
     assert_eq!(works.decide(row.id, OperatorAction::Retry), Ok(ChunkState::Crawled), "its content is still there");
     build(&mut works);
     check(&works);
-}
-
-/// A program from before placement kept it among those at rest.
-#[test]
-fn a_chunk_from_before_placement_that_is_given_up_before_it_is_announced_has_one_row() {
-    let mut works = with_hosts(1);
-    let row = built(&mut works);
-    works.row.unannounced = true;
-    works.reload();
-    let mut writes = Vec::new();
-    assert!(works.pipeline.index_lost(
-        &row,
-        (row.index, &GiveUpReason::Lost("lost".into())),
-        works.shard.now,
-        &mut writes
-    ));
-    assert!(matches!(&writes[..], [Write::Chunk { moved: true, .. }]), "the row at rest is deleted: {writes:?}");
 }

@@ -1,6 +1,5 @@
 //! Chunks: the way from claim to built, what happens when workers are lost, and what callers may not do.
 
-mod carried;
 mod corners;
 mod properties;
 mod sent_back;

@@ -8,14 +8,12 @@ use wayleave_core::frontier::reserve::Grant as VisitGrant;
 use wayleave_core::frontier::visit::{PlannedVisit, Visit, Want};
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::pipeline::State;
-use wayleave_core::pipeline::carry::CarriedChunk;
 use wayleave_core::pipeline::claim::{Grant, Writes};
 use wayleave_core::pipeline::end::Facts;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{
     Claim, Claimed, EndChunk, LeaseEnded, LinkToFetch, LinksReported, OperatorAction, ReportLinks, Stage,
 };
-use wayleave_core::pipeline::restore::{RestoreFacts, Restored};
 use wayleave_core::pipeline::row::{Artifact, ChunkRow, ChunkState, PipelineRow, Write};
 use wayleave_core::pipeline::state::Renewed;
 use wayleave_core::time::{Millis, Time};
@@ -59,7 +57,7 @@ impl Works {
         for write in writes.pipeline {
             match write {
                 Write::Pipeline(row) => self.row = row,
-                Write::Chunk { row, moved } => {
+                Write::Chunk { row, moved, .. } => {
                     let before = self.rows.insert(row.id, (*row).clone());
                     let rested = before.map(|before| before.is_at_rest());
                     assert_eq!(moved, rested.is_some_and(|rested| rested != row.is_at_rest()), "{row:?}");
@@ -280,31 +278,6 @@ impl Works {
         self.shard.draws = draws.get();
         self.commit(writes);
         decided
-    }
-
-    /// A chunk as an export carries it.
-    pub fn carry(&self, id: ChunkId) -> CarriedChunk {
-        let row = &self.rows[&id];
-        row.carry(&self.shard.rows(&row.urls()), &self.shard.state)
-    }
-
-    /// Restores a chunk of another store.
-    pub fn restore(&mut self, carried: &CarriedChunk) -> Restored {
-        let draws = std::cell::Cell::new(self.shard.draws);
-        let entropy = || {
-            draws.set(draws.get() + 1);
-            draws.get()
-        };
-        let urls = self.shard.known(&carried.urls(&self.shard.state));
-        let facts = RestoreFacts { urls, now: self.shard.now, entropy: &entropy };
-        let (known, mut writes) = (self.rows.get(&carried.id).cloned(), Writes::default());
-        let restored = self.pipeline.restore(carried, known.as_ref(), facts, &mut self.shard.state, &mut writes);
-        if restored != Restored::Restored {
-            assert!(writes.frontier.is_empty() && writes.pipeline.is_empty(), "{restored:?}");
-        }
-        self.shard.draws = draws.get();
-        self.commit(writes);
-        restored
     }
 
     /// Placement has answered an announcement; whether that was news.

@@ -4,18 +4,13 @@ use wayleave_core::frontier::request::{Outcome, Put, PutKind, UrlResult};
 use wayleave_core::frontier::requeue::BulkAction;
 use wayleave_core::frontier::view::{UrlState, UrlView};
 use wayleave_core::ids::{ChunkId, Token};
-use wayleave_core::limits::{CHUNK_ATTEMPTS_MAX, CHUNK_OFFER_MAX};
+use wayleave_core::limits::CHUNK_ATTEMPTS_MAX;
 use wayleave_core::metadata::Metadata;
-use wayleave_core::pipeline::carry::{CarriedChunk, CarriedLink, CarriedLinkState};
-use wayleave_core::pipeline::claim::Writes;
-use wayleave_core::pipeline::end::Facts;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claimed, EndChunk, OperatorAction, Stage};
-use wayleave_core::pipeline::restore::Restored;
 use wayleave_core::pipeline::row::ChunkState;
 use wayleave_core::time::Millis;
 
-use super::carried::moved;
 use super::support::{Works, artifact, claim_of};
 use super::{START, check, crawl, fetched, put, report_all, state_of, urls, with_hosts};
 
@@ -60,11 +55,6 @@ fn lose(works: &mut Works) -> ChunkState {
     state
 }
 
-fn returned(works: &Works, chunk: &Claimed) -> Vec<String> {
-    let links = works.carry(chunk.id).links.into_iter();
-    links.filter(|link| link.state == CarriedLinkState::Returned).map(|link| link.url.to_string()).collect()
-}
-
 /// A missing queue was taken for that of a host that moved, and its URL looked for where it lives: in the new crawl.
 #[test]
 fn a_chunk_that_rested_when_its_crawl_was_deleted_takes_nothing_from_a_new_crawl_of_its_name() {
@@ -79,7 +69,6 @@ fn a_chunk_that_rested_when_its_crawl_was_deleted_takes_nothing_from_a_new_crawl
     assert_eq!(row.departed(None, &works.shard.state, works.shard.now), [], "nothing is queued where it lives now");
     works.retry_in_vain(a.id);
     assert_eq!(state_of(&works, U), UrlState::Fetched);
-    assert_eq!(works.carry(a.id).links, [], "nor does an import queue it");
     check(&works);
 }
 
@@ -106,7 +95,6 @@ fn a_retry_leaves_alone_what_another_chunk_has_fetched_after_an_operator_queued_
         assert_eq!(departed(&works), [(U.to_owned(), false)]);
         works.retry_in_vain(a.id);
         assert_eq!(state_of(&works, U), UrlState::Fetched);
-        assert!(!works.rows[&a.id].sent_back, "nothing was");
         check(&works);
     }
 }
@@ -132,23 +120,6 @@ fn a_retry_leaves_alone_what_a_client_says_to_be_fetched_or_another_chunk_gave_u
     }
 }
 
-/// An import stores failed URLs as fetched ones.
-#[test]
-fn an_imported_chunk_that_was_skipped_can_be_retried() {
-    let mut source = with_hosts(2);
-    let a = crawl(&mut source, 2);
-    assert_eq!(source.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
-    wait(&mut source);
-    let (mut world, carried) = moved(&source, false);
-    let works = &mut world.works;
-    assert_eq!(works.restore(&carried[0]), Restored::Restored);
-    assert_eq!(state_of(works, U), UrlState::Fetched);
-    assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Crawling));
-    wait(works);
-    assert_eq!(urls(&crawl(works, 2)), [U, V]);
-    check(works);
-}
-
 #[test]
 fn a_completion_names_only_links_that_were_reported_as_fetched_and_had_left_by_then() {
     let mut works = with_hosts(3);
@@ -170,61 +141,6 @@ fn a_completion_names_only_links_that_were_reported_as_fetched_and_had_left_by_t
     works.shard.move_hosts(&["h2.example".into()], Some(&"others".into()));
     assert_eq!(complete(&mut works, &again), [], "that of the round before was named then");
     check(&works);
-}
-
-#[test]
-fn an_imported_link_that_has_left_is_no_replacement_after_its_host_has_come() {
-    let mut source = with_hosts(2);
-    let a = crawl(&mut source, 2);
-    let carried = source.carry(a.id);
-    let mut works = Works::new(START);
-    put(&mut works, "h1.example", "1");
-    let links = carried.links.iter().map(|link| CarriedLink {
-        state: if *link.url == *U { CarriedLinkState::Returned } else { link.state },
-        ..link.clone()
-    });
-    let carried = CarriedChunk { links: links.collect(), ..carried };
-    assert_eq!(works.restore(&carried), Restored::Restored);
-    put(&mut works, "h0.example", "1");
-    let chunk = works.claim(&claim_of(Stage::Crawl, "w", 1, 1)).pop().expect("the restored chunk");
-    assert_eq!((chunk.id, urls(&chunk)), (a.id, vec![V.to_owned()]));
-    let answer = works.report(&chunk, vec![UrlResult::new(V, Outcome::Gone)], true).expect("taken");
-    assert_eq!(answer.replacements, [], "a report about it would be answered as one that has left");
-    check(&works);
-}
-
-/// A chunk of both links whose content was lost, and that was crawled again: U left it then.
-fn crawled_again_without_u() -> (Works, Claimed) {
-    let mut works = with_hosts(2);
-    let a = crawl(&mut works, 2);
-    report_all(&mut works, &a);
-    complete(&mut works, &a);
-    assert_eq!(lose(&mut works), ChunkState::Crawling);
-    let a = crawl(&mut works, 2);
-    works.report(&a, vec![fetched(V)], false).expect("taken");
-    complete(&mut works, &a);
-    (works, a)
-}
-
-#[test]
-fn what_left_a_chunk_and_was_finished_since_is_not_carried() {
-    let (mut works, a) = crawled_again_without_u();
-    assert_eq!(returned(&works, &a), [U]);
-    fetch_u_elsewhere(&mut works);
-    assert_eq!(returned(&works, &a), [""; 0], "every import would queue it once more");
-    check(&works);
-}
-
-#[test]
-fn a_retry_that_takes_nothing_does_not_let_an_export_name_what_left() {
-    let mut works = with_hosts(1);
-    let a = crawl(&mut works, 1);
-    works.end(&a, &EndChunk::Fail { reason: "it broke".into(), input_lost: false }).expect("current");
-    works.shard.now = works.shard.now.after(CHUNK_OFFER_MAX);
-    works.sweep();
-    works.retry_in_vain(a.id);
-    assert_eq!((state_of(&works, U), works.rows[&a.id].sent_back), (UrlState::Queued, false));
-    assert_eq!(works.carry(a.id).links, []);
 }
 
 #[test]
@@ -375,20 +291,6 @@ fn a_link_that_lives_elsewhere_is_queued_again_only_if_its_url_has_ended_and_by_
     }
 }
 
-/// An export may have read their URLs as finished before they were queued again where they live.
-#[test]
-fn a_chunk_that_does_without_all_its_links_has_an_export_name_them() {
-    let mut source = with_hosts(1);
-    let a = crawl(&mut source, 1);
-    report_all(&mut source, &a);
-    complete(&mut source, &a);
-    let mut works = Works::new(START);
-    assert_eq!(works.restore(&source.carry(a.id)), Restored::Restored);
-    assert_eq!(lose(&mut works), ChunkState::Skipped, "its host lives in another shard");
-    assert!(works.rows[&a.id].sent_back);
-    assert_eq!(returned(&works, &a), [U]);
-}
-
 #[test]
 fn a_url_that_was_deleted_is_forgotten_by_the_chunk_that_is_crawled_again_but_named_to_its_crawler() {
     let mut works = with_hosts(3);
@@ -403,31 +305,6 @@ fn a_url_that_was_deleted_is_forgotten_by_the_chunk_that_is_crawled_again_but_na
     assert_eq!(works.rows[&a.id].links.len(), 2, "the one to crawl, and the one that was named");
     let told = works.ended(&a, &EndChunk::Complete(Some(artifact(1)))).expect("it is repeated");
     assert_eq!((told.0, told.1.ended), (false, vec![U.into()]));
-    assert_eq!(returned(&works, &a), [""; 0], "an import must not bring it back");
-}
-
-#[test]
-fn a_report_of_what_left_a_chunk_in_an_earlier_round_says_so() {
-    let (mut works, a) = crawled_again_without_u();
-    assert_eq!(lose(&mut works), ChunkState::Crawling);
-    let all = works.claim(&claim_of(Stage::Crawl, "w", 5, 5));
-    let again = all.into_iter().find(|chunk| chunk.id == a.id).expect("it was sent back");
-    assert_eq!(urls(&again), [V]);
-    let answer = works.report(&again, vec![fetched(U)], false).expect("it was a link of it");
-    assert_eq!((answer.left, answer.ended), (1, vec![U.into()]));
-    check(&works);
-}
-
-#[test]
-fn a_chunk_whose_crawl_is_deleted_while_it_is_crawled_names_no_links_to_an_import() {
-    let mut works = with_hosts(1);
-    let a = crawl(&mut works, 1);
-    works.shard.delete_crawl(&"c".into());
-    let (before, mut writes) = (works.rows[&a.id].clone(), Writes::default());
-    let facts = Facts { rows: &[], now: works.shard.now, jitter: 0, entropy: &|| 1, found_elsewhere: false };
-    works.pipeline.crawl_deleted(&before, &facts, &mut works.shard.state, &mut writes);
-    works.commit(writes);
-    assert_eq!(works.carry(a.id).links, []);
 }
 
 /// Its host may be forgotten or have moved, and there may be a new crawl of its name: the rows tell, not a reason, which a

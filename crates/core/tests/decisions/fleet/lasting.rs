@@ -1,9 +1,7 @@
 //! What lasts and what does not: tokens that were not presented yet, addresses that alternate, corpses.
 
-use wayleave_core::fleet::{
-    CarriedMachine, Config, Desired, Judged, Kind, ProbeOutcome, Refusal, Report, Reported, State, Write,
-};
-use wayleave_core::ids::{ShardId, Token};
+use wayleave_core::fleet::{Config, Desired, Judged, Kind, ProbeOutcome, Refusal, Report, Reported, State, Write};
+use wayleave_core::ids::ShardId;
 use wayleave_core::limits::{FAILED_AFTER, MACHINES_MAX};
 use wayleave_core::time::{Millis, Time};
 
@@ -215,38 +213,6 @@ fn a_prober_that_reaches_hardly_anybody_is_not_believed() {
         }
     }
     assert!(!reason(&world, "s0").contains("at once"));
-}
-
-/// Its token is of the store that it comes from, and nobody knows the one that it has here.
-#[test]
-fn a_restored_machine_drops_the_token_of_another_store_and_registers_also_after_it_has_failed() {
-    for late in [false, true] {
-        let mut world = World::new();
-        let first = Report { from: Some([10, 0, 0, 7].into()), ..report(Kind::Crawler) };
-        let carried = CarriedMachine {
-            report: first.clone(),
-            desired: Desired::Online,
-            failures: 0,
-            seen_at: Time(0),
-            registered_at: Time(0),
-        };
-        let mut out = Vec::new();
-        world.state.restore(&"c".into(), &carried, (ShardId(7), 77), world.now, &mut out).unwrap();
-        world.commit(out);
-        if late {
-            world.pass(700_000);
-            world.reload();
-            world.pass(1_000);
-            assert_eq!(world.store["c"].judged, Judged::Failed);
-        }
-        let foreign = Report { token: Some(Token::new(ShardId(3), 3)), ..first.clone() };
-        assert_eq!(world.report("c", &foreign).map(drop), Err(Refusal::Deleted("c".into())), "late: {late}");
-        let answer = world.report("c", &first).unwrap();
-        assert!(answer.registered);
-        let own = Report { token: Some(answer.token), ..first.clone() };
-        assert!(world.report("c", &own).is_ok());
-        assert_eq!(world.report("c", &foreign).map(drop), Err(Refusal::AnothersToken("c".into())), "it is here now");
-    }
 }
 
 /// A machine keeps to the interval that it was told last, whatever the owner that judges it would tell it.

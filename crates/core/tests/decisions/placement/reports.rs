@@ -2,7 +2,7 @@
 
 use wayleave_core::ids::ChunkId;
 use wayleave_core::pipeline::row::Artifact;
-use wayleave_core::placement::{Built, CarriedCopies, CopyReport, Filter, GiveUpReason, PlacementState, Refusal};
+use wayleave_core::placement::{Built, CopyReport, Filter, GiveUpReason, PlacementState, Refusal};
 
 use super::world::{World, artifact};
 
@@ -292,23 +292,4 @@ fn a_report_about_another_index_is_refused() {
     let refused = Refusal::AnotherIndex { chunk: 1, server: "s0".to_owned() };
     assert_eq!(world.state.check_index(chunk, &server, artifact(1, 10).checksum), Err(refused));
     assert_eq!(world.state.check_index(chunk, &server, second.checksum), Ok(()));
-}
-
-/// An import that ends after placement knows a chunk and before its pipeline does, and is repeated later.
-#[test]
-fn a_chunk_that_was_given_up_before_its_pipeline_knew_it_is_placed_when_it_is_restored_again() {
-    let mut world = World::with_servers(1);
-    let carried = CarriedCopies { chunk: ChunkId(1), built: Some((artifact(1, 10), 0)), copies: Vec::new() };
-    world.state.restore(&carried, world.now, &mut world.out).unwrap();
-    for _ in 0..3 {
-        world.commit();
-        world.report(1, "s0", CopyReport::Gone).unwrap();
-    }
-    // The pipeline has no such chunk: there is nothing to be done for it.
-    world.state.returned(&[(ChunkId(1), 0)], &mut world.out);
-    assert_eq!((world.state.chunk_count(), world.state.has_returns()), (0, false));
-    world.state.restore(&carried, world.now, &mut world.out).unwrap();
-    assert_eq!(world.state.chunk_count(), 1);
-    world.settle();
-    assert_eq!(world.state.map().missing_count, 0);
 }

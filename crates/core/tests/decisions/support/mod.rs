@@ -168,15 +168,6 @@ impl Shard {
         urls.iter().map(|(queue, key)| self.row(*queue, key)).collect()
     }
 
-    /// The URLs that are known, with what is known of them.
-    pub fn known(&self, urls: &[(QueueId, UrlKey)]) -> Vec<Option<Known>> {
-        let known = |(queue, key): &(QueueId, UrlKey)| {
-            let row = self.row(*queue, key)?;
-            Some(Known { key: key.clone(), waiting: self.waiting(*queue, key, &row), row })
-        };
-        urls.iter().map(known).collect()
-    }
-
     pub fn put(&mut self, put: Put) -> PutOutcome {
         self.put_all(vec![put]).remove(0)
     }

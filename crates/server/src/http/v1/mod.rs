@@ -3,7 +3,6 @@
 
 mod add_batch;
 mod add_urls;
-mod carry;
 mod chunks;
 mod crawls;
 mod fleet;
@@ -51,7 +50,6 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(stats::get_stats))
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(snapshot::get_snapshot))
-        .merge(carry::routes())
         .merge(chunks::routes())
         .merge(fleet::routes())
         .merge(matches::routes())
