@@ -164,6 +164,12 @@ pub const FORWARDED_PUTS_MAX: usize = 64;
 pub const FORWARDS_MAX: usize = 4_096;
 /// Rows that one slice of a sweep, deletion or purge touches.
 pub const SLICE_ROWS: usize = 1_000;
+/// After how long rows that could not be read are tried again; doubled with each failure,
+pub const DAMAGED_RETRY_MIN: Millis = Millis(30_000);
+/// up to this.
+pub const DAMAGED_RETRY_MAX: Millis = Millis(10 * 60_000);
+/// Expired holds of one shard whose URLs cannot be read and that are remembered; further ones wait for the next opening.
+pub const STRANDED_HOLDS_MAX: usize = 10_000;
 /// Bulk jobs running at once, over all shards.
 pub const JOBS_RUNNING_MAX: usize = 16;
 /// Ended jobs that are remembered.

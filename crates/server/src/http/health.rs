@@ -24,6 +24,9 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 struct Health {
     /// `up` or `ready`.
     status: &'static str,
+    /// What cannot be read, if the store is damaged in some places. All else is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<String>,
 }
 
 /// Liveness: whether the process can continue.
@@ -36,7 +39,7 @@ async fn get_healthz(State(app): State<App>) -> Result<Json<Health>, Refused> {
         StoreHealth::Failed(reason) => {
             Err(Problem::new(Code::NotReady, format!("the store has failed, start the server again: {reason}")).into())
         }
-        StoreHealth::Ok | StoreHealth::Degraded(_) => Ok(Json(Health { status: "up" })),
+        StoreHealth::Ok | StoreHealth::Degraded(_) => Ok(Json(Health { status: "up", damage: None })),
     }
 }
 
@@ -48,7 +51,7 @@ async fn get_readyz(State(app): State<App>) -> Result<Json<Health>, Refused> {
     }
     match app.trouble() {
         Some(reason) => Err(Problem::new(Code::NotReady, reason).into()),
-        None => Ok(Json(Health { status: "ready" })),
+        None => Ok(Json(Health { status: "ready", damage: app.frontier.damage().told() })),
     }
 }
 
@@ -62,6 +65,7 @@ async fn get_metrics(State(app): State<App>) -> impl IntoResponse {
     // The metrics are worth reading without the totals, above all when the totals fail.
     let stats = app.frontier.stats().await.ok();
     let mut page = app.metrics.render(stats.as_ref(), ready);
+    metrics::damage::render(&app.frontier.damage(), &mut page);
     metrics::chunks::render(app.pipeline.counts().await.ok(), &mut page);
     metrics::roles::render(&app.roles, app.roles.totals().await.ok(), &mut page);
     // All shards at once, from memory. A cluster with more pools than a page shows the first ones.

@@ -1,8 +1,11 @@
 //! Deleting queues and crawls, and purging old URLs.
 
+use std::sync::atomic::Ordering;
+
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, Parent, Put, PutOutcome, Release, Reservation};
 use wayleave_core::frontier::view::UrlFilter;
+use wayleave_core::ids::ShardId;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::{Kind, key};
 use wayleave_engine::{Engine, Scan};
@@ -231,4 +234,47 @@ async fn a_shard_that_was_opened_meanwhile_lets_the_release_be_sent_again() {
     assert!(matches!(&told, Err(Refusal::OutcomeUnknown(why)) if why.contains("send the release again")), "{told:?}");
     let page = parent(&world, &visit).await.unwrap();
     assert_eq!(release_with(&world, &visit, link.found(&page)).await, Ok(vec![PutOutcome::Added]));
+}
+
+/// Rows of URLs, queued or not, that are left in the store.
+async fn rows_left(engine: &Faulty) -> usize {
+    let (from, to) = key::range(ShardId(0), Kind::Url, Kind::Due);
+    let found = engine.scan_many(&[Scan { from, to, limit: usize::MAX }]).await.unwrap();
+    found[0].len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn removing_a_long_queue_reads_each_row_once_and_passes_over_no_tombstone_twice() {
+    const URLS: usize = 20_000;
+    let engine = Faulty::new();
+    let frontier = engine.open(1).await;
+    let urls: Vec<String> = (0..URLS).map(|n| format!("http://h.example/{n}")).collect();
+    for part in urls.chunks(1_000) {
+        frontier.put(part.iter().map(|url| disc(url)).collect()).await;
+    }
+    pass(60_000).await;
+    let (rows, passed) = (engine.rows.load(Ordering::Acquire), engine.passed.load(Ordering::Acquire));
+    frontier.delete_queue("DEFAULT".into(), "h.example".into()).await.unwrap();
+    let commits = engine.commits.lock().unwrap().len();
+    pass(60_000).await;
+    let (rows, passed) = (engine.rows.load(Ordering::Acquire) - rows, engine.passed.load(Ordering::Acquire) - passed);
+    assert_eq!(rows, 2 * URLS);
+    assert_eq!(passed, 0);
+    let slices = engine.commits.lock().unwrap().len() - commits;
+    assert!((40..=42).contains(&slices), "{slices} slices of 1,000 rows");
+    assert_eq!(rows_left(&engine).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_queues_are_removed_many_at_a_time() {
+    let engine = Faulty::new();
+    let frontier = engine.open(1).await;
+    frontier.put((0..640).map(|n| disc(&format!("http://h{n}.example/"))).collect()).await;
+    pass(60_000).await;
+    frontier.delete_crawl("DEFAULT".into()).await.unwrap();
+    let commits = engine.commits.lock().unwrap().len();
+    pass(60_000).await;
+    let slices = engine.commits.lock().unwrap().len() - commits;
+    assert!(slices <= 22, "{slices} slices of 32 queues");
+    assert_eq!(rows_left(&engine).await, 0);
 }

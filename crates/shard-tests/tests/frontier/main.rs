@@ -9,6 +9,7 @@ mod carried_bounds;
 mod chunk_corners;
 mod chunks;
 mod claim_waits;
+mod damage;
 mod deletes;
 mod failures;
 mod fairness;

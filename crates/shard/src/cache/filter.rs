@@ -62,7 +62,7 @@ enum FilterStage {
     Learning,
     /// Complete: it contains every URL of the shard.
     Ready,
-    /// Dropped, because it would exceed its budget.
+    /// Dropped, because it would exceed its budget, or because rows cannot be read.
     GivenUp,
 }
 
@@ -90,11 +90,10 @@ impl Filter {
             return;
         }
         if self.layers.last().is_none_or(|layer| layer.room == 0) {
-            let held: usize = self.layers.iter().map(|layer| layer.blocks.len() * 64).sum();
+            let held = self.bytes();
             let urls = FIRST_URLS << self.layers.len().min(20);
             if held + urls * BITS_PER_URL / 8 > self.bytes_max {
-                self.layers = Vec::new();
-                self.stage = FilterStage::GivenUp;
+                self.give_up();
                 return;
             }
             self.layers.push(Layer::new(urls));
@@ -102,6 +101,22 @@ impl Filter {
         if let Some(layer) = self.layers.last_mut() {
             layer.add(fingerprint);
         }
+    }
+
+    /// Drops the filter: from now on every put reads the store.
+    pub fn give_up(&mut self) {
+        self.layers = Vec::new();
+        self.learned = None;
+        self.stage = FilterStage::GivenUp;
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.stage == FilterStage::GivenUp
+    }
+
+    /// The memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.layers.iter().map(|layer| layer.blocks.len() * 64).sum()
     }
 
     pub fn is_learning(&self) -> bool {

@@ -30,8 +30,8 @@ use wayleave_engine::rows::chunk;
 
 use crate::fleet::CONTROL_SHARD;
 use crate::fleet::call::{ControlCall, Taken};
-use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
+use crate::owner::read_facts;
 use crate::pipeline::call::{BuiltIndexes, ChunkCall, NotedIndex};
 use crate::routing::router::{CallResult, Router};
 
@@ -85,8 +85,18 @@ impl Owner {
         let shard = self.shard;
         let rests: &[bool] = if self.pipeline.has_unannounced() { &[false, true] } else { &[false] };
         let keys: Vec<_> = ids.iter().flat_map(|id| rests.iter().map(|rests| chunk::key(shard, *id, *rests))).collect();
-        let rows = self.engine.get_many(&keys).await?;
-        rows.into_iter().flatten().map(|row| chunk::decode(&row).map_err(damaged)).collect()
+        let mut rows = Vec::with_capacity(ids.len());
+        for value in read_facts::get_each(&*self.engine, &keys).await? {
+            let row = value.and_then(|value| {
+                value.map(|row| chunk::decode(&row)).transpose().map_err(|damage| damage.to_string())
+            });
+            match row {
+                Ok(row) => rows.extend(row),
+                // It must not keep the others back; it is announced when it can be read.
+                Err(cause) => self.log_damage(&cause, "a built chunk cannot be read"),
+            }
+        }
+        Ok(rows)
     }
 }
 

@@ -81,7 +81,7 @@ impl Owner {
             let cut: Vec<usize> = row.read_links(&self.state);
             let wanted: Vec<LinkUrl> = cut.iter().filter_map(|at| urls.get(*at).cloned()).collect();
             let mut found = vec![None; urls.len()];
-            for (at, url) in cut.into_iter().zip(read_facts::url_rows(&*self.engine, &wanted).await?) {
+            for (at, url) in cut.into_iter().zip(self.readable_rows(&wanted).await?) {
                 found.iter_mut().skip(at).take(1).for_each(|place| place.clone_from(&url));
             }
             carried.push(row.carry(&found, &self.state));
@@ -92,7 +92,7 @@ impl Owner {
     async fn check_restore(&mut self, chunks: &[CarriedChunk]) -> Result<RestoreChecks, Error> {
         let mut met = Vec::with_capacity(chunks.len());
         for chunk in chunks.iter().take(RESTORE_CHUNKS_MAX) {
-            let row = self.chunk_row(chunk.id).await?;
+            let row = self.chunk_row(chunk.id).await?.map_err(|refusal| Error::Corrupt(refusal.to_string()))?;
             met.push(chunk.met(row.as_ref()).map_or_else(|| Ok(chunk.departed(&self.state)), Err));
         }
         Ok(met)
@@ -117,7 +117,7 @@ impl Owner {
     }
 
     async fn restore_chunk(&mut self, chunk: &CarriedChunk) -> Result<Restored, Error> {
-        let known = self.chunk_row(chunk.id).await?;
+        let known = self.chunk_row(chunk.id).await?.map_err(|refusal| Error::Corrupt(refusal.to_string()))?;
         let urls = self.known_urls(&chunk.urls(&self.state)).await?;
         let (mut writes, entropy) = (Writes::default(), self.config.entropy.clone());
         let facts = RestoreFacts { urls, now: self.now(), entropy: &*entropy };
@@ -128,7 +128,7 @@ impl Owner {
 
     /// The URLs that are known, each with its details, which lie in its due row while it is queued.
     async fn known_urls(&mut self, urls: &[LinkUrl]) -> Result<Vec<Option<Known>>, Error> {
-        let rows = read_facts::url_rows(&*self.engine, urls).await?;
+        let rows = self.readable_rows(urls).await?;
         let due_key = |((queue, key), row): (&LinkUrl, &Option<UrlRow>)| match &row.as_ref()?.status {
             UrlStatus::Queued(position) => Some(due::key(*queue, *position, &key.0)),
             _ => None,
@@ -138,7 +138,7 @@ impl Owner {
         let mut waiting = read_facts::due_rows(&*self.engine, &keys).await?.into_iter();
         let mut known = Vec::with_capacity(urls.len());
         for (((_, key), row), due_key) in urls.iter().zip(rows).zip(due_keys) {
-            let waiting = due_key.and_then(|_| waiting.next().flatten()).map(|row| row.details);
+            let waiting = due_key.and_then(|_| waiting.next().and_then(Result::ok).flatten()).map(|row| row.details);
             known.push(row.map(|row| Known { key: key.clone(), row, waiting }));
         }
         Ok(known)

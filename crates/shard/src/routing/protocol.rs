@@ -36,7 +36,7 @@ impl Service {
     #[must_use]
     pub const fn version(self) -> u32 {
         match self {
-            Self::Frontier => 8,
+            Self::Frontier => 9,
             Self::Registry | Self::Pipeline | Self::Fleet | Self::Matches => 1,
         }
     }
