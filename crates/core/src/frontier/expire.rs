@@ -88,6 +88,7 @@ impl State {
     pub fn next_wake(&self) -> Option<Time> {
         let lease = self.lease_ends.first().map(|(at, _)| *at);
         let hold = (self.next_hold != Time::NEVER).then_some(self.next_hold);
-        [self.schedule.next_due(), lease, hold, self.damage.next_try()].into_iter().flatten().min()
+        let vacant = self.vacant.first().map(|(at, _)| *at).filter(|at| *at != Time::NEVER);
+        [self.schedule.next_due(), lease, hold, self.damage.next_try(), vacant].into_iter().flatten().min()
     }
 }

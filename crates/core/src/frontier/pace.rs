@@ -3,7 +3,7 @@
 
 use super::row::Pace;
 use super::slab::Ix;
-use super::state::{Crawl, Group, Host, State};
+use super::state::{Crawl, Group, Grouping, Host, State};
 use crate::ids::CrawlNo;
 use crate::limits;
 use crate::settings::PaceSettings;
@@ -217,6 +217,12 @@ impl State {
             pace.last_crawl = crawl;
         }
         self.touch_group(group);
+        if let Grouping::One(host) = self.groups[group].grouping
+            && !self.vacant.is_empty()
+            && self.vacant.remove(&(Time::NEVER, self.hosts[host].id))
+        {
+            self.vacant.insert((end, self.hosts[host].id));
+        }
     }
 
     /// Applies a back-off requested by the site. `jitter` is random: up to 10 % is added.

@@ -122,6 +122,8 @@ pub struct State {
     pub(super) schedule: Schedule,
     pub(super) deleted: Deleted,
     pub(super) damage: Damage,
+    /// Hosts whose last queue was deleted during a visit, by when they are looked at; [`Time::NEVER`] while visits go on.
+    pub(super) vacant: BTreeSet<(Time, HostId)>,
     /// Crawls that may have been finished: nothing of them is handed out any more, or they changed otherwise.
     pub(super) settled: Vec<CrawlName>,
     /// Clock resolution: two times are up to this much closer than they appear.

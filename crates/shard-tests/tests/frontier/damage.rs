@@ -208,7 +208,7 @@ async fn a_deleted_queue_that_cannot_be_read_does_not_stop_the_removal_of_others
     let (engine, frontier) = with(&["http://a.example/1", "http://b.example/1"]).await;
     engine.damage(|row| is_url(row, "/1") && url_host(row) == 0).await;
     frontier.delete_crawl("DEFAULT".into()).await.unwrap();
-    pass(10_000).await;
+    pass(100_000).await;
     let commits = engine.commits.lock().unwrap().len();
     pass(60_000).await;
     assert_eq!(engine.commits.lock().unwrap().len(), commits, "nobody spins");

@@ -278,3 +278,49 @@ async fn short_queues_are_removed_many_at_a_time() {
     assert!(slices <= 22, "{slices} slices of 32 queues");
     assert_eq!(rows_left(&engine).await, 0);
 }
+
+/// Rows of one kind in the store.
+async fn rows_of(engine: &Faulty, kind: Kind) -> usize {
+    let (from, to) = key::range(ShardId(0), kind, kind);
+    engine.scan_many(&[Scan { from, to, limit: usize::MAX }]).await.unwrap()[0].len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_deleted_leaves_the_store_though_nothing_else_happens() {
+    let engine = Faulty::new();
+    let config = wayleave_shard::Config { log_bytes_max: 50_000, ..wayleave_shard::Config::new(1) };
+    let runtime = tokio::runtime::Handle::current();
+    let frontier = wayleave_shard::Frontier::open(engine.clone(), config, &runtime).await.unwrap();
+    for part in 0..3 {
+        frontier.put((0..1_000).map(|n| disc(&format!("http://h{part}-{n}.example/"))).collect()).await;
+    }
+    pass(60_000).await;
+    assert!(rows_of(&engine, Kind::Host).await >= 1_000, "they were checkpointed");
+    frontier.delete_crawl("DEFAULT".into()).await.unwrap();
+    pass(120_000).await;
+    for kind in [Kind::Host, Kind::Log, Kind::Crawl, Kind::Url, Kind::Due, Kind::Job] {
+        assert_eq!(rows_of(&engine, kind).await, 0, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_last_queue_is_deleted_during_a_visit_is_forgotten_after_its_delay() {
+    let world = World::new(1).await;
+    world.add(&["http://a.example/1"]).await;
+    world.set_delay("a.example", 20_000).await;
+    let visit = world.next().await.unwrap();
+    assert_eq!(world.frontier.delete_queue("DEFAULT".into(), "a.example".into()).await, Ok(1));
+    pass(5_000).await;
+    world.fetched(&visit).await;
+    pass(10_000).await;
+    assert_eq!(world.frontier.stats().await.unwrap().hosts, 1, "its delay has not passed");
+    pass(12_000).await;
+    assert_eq!(world.frontier.stats().await.unwrap().hosts, 0);
+    world.add(&["http://a.example/1"]).await;
+    let abandoned = world.next().await.unwrap();
+    assert_eq!(world.frontier.delete_queue("DEFAULT".into(), "a.example".into()).await, Ok(1));
+    world.add(&["http://a.example/2"]).await;
+    pass(abandoned.expires_at.0 - world.now().0 + 30_000).await;
+    assert_eq!(world.frontier.stats().await.unwrap().hosts, 1, "it has a queue again");
+    assert!(world.next().await.is_some());
+}

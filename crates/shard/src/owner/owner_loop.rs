@@ -177,7 +177,8 @@ impl Owner {
         let chunks = self.pipeline.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let control = self.control_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let pools = self.pools_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
-        timer.into_iter().chain(learning).chain(pages).chain(chunks).chain(control).chain(pools).min()
+        let log = self.log.due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
+        timer.into_iter().chain(log).chain(learning).chain(pages).chain(chunks).chain(control).chain(pools).min()
     }
 
     /// Publishes whether the shard is open.
@@ -278,7 +279,7 @@ impl Owner {
     /// Background work: checkpointing the log, removing rows of deleted queues, running jobs, rebuilding the filter. `busy` if
     /// calls came in this turn.
     async fn tidy(&mut self, busy: bool) -> Result<(), Error> {
-        let slice = self.log.next_slice(&self.state);
+        let slice = self.log.next_slice(&self.state, self.engine.now());
         if !slice.is_empty() {
             self.commit_rows(slice);
         }

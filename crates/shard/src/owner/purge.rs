@@ -16,11 +16,15 @@ use wayleave_core::limits::SLICE_ROWS;
 use wayleave_engine::rows::{due, job, key, url};
 use wayleave_engine::{Error, Key, Scan};
 
+use crate::cache::filter::Filter;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 
 /// Queues that one slice takes rows of; most are short.
 const SLICE_QUEUES: usize = 32;
+
+/// The filter is built anew after at least this many rows were removed: a small one is not worth it.
+const FILTER_REBUILT_AFTER: u64 = 100_000;
 
 /// Deleted queues whose rows remain to be removed.
 #[derive(Default)]
@@ -28,6 +32,8 @@ pub(crate) struct Purge {
     queues: VecDeque<Deleted>,
     /// While calls keep the owner busy, the next slice waits until then: purging takes half of the time at most.
     rests_until: Option<Instant>,
+    /// Rows removed since memory was given back.
+    removed: u64,
 }
 
 /// A deleted queue, and the ranges of URL and due rows that are left of it.
@@ -47,7 +53,7 @@ impl Deleted {
 
 impl Purge {
     pub fn new(queues: impl IntoIterator<Item = QueueId>) -> Self {
-        Self { queues: queues.into_iter().map(Deleted::new).collect(), rests_until: None }
+        Self { queues: queues.into_iter().map(Deleted::new).collect(), ..Self::default() }
     }
 
     /// Whether there are rows to remove.
@@ -102,16 +108,32 @@ impl Owner {
                 self.purge.queues.push_front(deleted);
                 continue;
             }
+            self.lane_cache.forget(deleted.queue);
             match deleted.damage {
                 None => rows.push(wayleave_engine::Write { key: job::key(self.shard, deleted.queue), value: None }),
                 // Its job stays: the next owner of the shard tries again.
                 Some(cause) => self.log_damage(&cause, "rows of a deleted queue cannot be removed"),
             }
         }
+        self.purge.removed += rows.len() as u64;
         if !rows.is_empty() {
             self.commit_rows(rows);
         }
+        if !self.purge.is_pending() {
+            self.give_memory_back();
+        }
         self.purge.rests_until = Some(Instant::now() + begun.elapsed());
         Ok(())
+    }
+
+    /// Shrinks what grew with the rows that were removed.
+    fn give_memory_back(&mut self) {
+        self.state.shrink();
+        self.lane_cache.shrink();
+        // The filter cannot forget. Once most of its URLs are gone, it is built anew from those that are left.
+        if self.purge.removed > FILTER_REBUILT_AFTER && self.purge.removed > self.state.stats().urls.total() {
+            self.filter = Filter::new(self.config.share(self.config.filter_bytes_max));
+        }
+        self.purge.removed = 0;
     }
 }

@@ -28,6 +28,9 @@ impl Owner {
         if self.state.next_hold() <= now {
             self.sweep_holds(now).await?;
         }
+        if self.state.forget_vacant(now) {
+            self.commit(Vec::new());
+        }
         self.sweep_stranded(now).await
     }
 
