@@ -91,8 +91,10 @@ impl Filter {
         }
         if self.layers.last().is_none_or(|layer| layer.room == 0) {
             let held = self.bytes();
-            let urls = FIRST_URLS << self.layers.len().min(20);
-            if held + urls * BITS_PER_URL / 8 > self.bytes_max {
+            // The last layer takes what is left.
+            let left = self.bytes_max.saturating_sub(held) * 8 / BITS_PER_URL;
+            let urls = (FIRST_URLS << self.layers.len().min(20)).min(left);
+            if urls < FIRST_URLS {
                 self.give_up();
                 return;
             }
@@ -155,6 +157,15 @@ mod tests {
         assert!((0..300_000).all(|n| filter.may_have(fingerprint(n))));
         let wrong = (1_000_000..1_100_000).filter(|n| filter.may_have(fingerprint(*n))).count();
         assert!(wrong < 4_000, "{wrong} of 100,000 new URLs are taken for known ones");
+    }
+
+    #[test]
+    fn it_uses_its_whole_budget_before_it_is_given_up() {
+        let mut filter = Filter::new(1 << 20);
+        filter.finish_learning();
+        (0..650_000).for_each(|n| filter.add(fingerprint(n)));
+        assert!(!filter.is_given_up() && filter.bytes() <= 1 << 20, "{} bytes", filter.bytes());
+        assert!((0..650_000).all(|n| filter.may_have(fingerprint(n))));
     }
 
     #[test]

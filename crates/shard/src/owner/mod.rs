@@ -29,6 +29,7 @@ pub(crate) mod put;
 pub(crate) mod put_replies;
 pub(crate) mod read_facts;
 pub(crate) mod read_only;
+pub(crate) mod retention;
 pub(crate) mod revoke;
 pub(crate) mod run;
 pub(crate) mod sweep;

@@ -38,6 +38,7 @@ use crate::owner::page_grants::PageGrants;
 use crate::owner::pools::Pools;
 use crate::owner::purge::Purge;
 use crate::owner::read_only::ReadOnly;
+use crate::owner::retention::Retention;
 use crate::owner::run::OwnerContext;
 use crate::owner::term::Term;
 use crate::routing::router::Router;
@@ -76,6 +77,8 @@ pub(crate) struct Owner {
     pub purge: Purge,
     /// Chunks at the build stage whose rows could not be read.
     pub damaged_chunks: HashSet<ChunkId>,
+    /// The removal of old chunks.
+    pub retention: Retention,
     /// Whether health reports mention damage of this shard.
     pub damage_published: bool,
     /// Bulk jobs, including those that have ended.
@@ -125,6 +128,7 @@ impl Owner {
             purge: Purge::new(deleted_queues),
             damaged_chunks: HashSet::new(),
             damage_published: true,
+            retention: Retention::new(context.engine.now()),
             bulk_jobs,
             cycle: Cycle::default(),
             term: Arc::new(Term::new(epoch, seq)),
@@ -177,7 +181,8 @@ impl Owner {
         let chunks = self.pipeline.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let control = self.control_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let pools = self.pools_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
-        let log = self.log.due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
+        let log = self.log.due().into_iter().chain([self.retention.due()]);
+        let log = log.map(|at| Duration::from_millis(at.since(self.engine.now()).0)).min();
         timer.into_iter().chain(log).chain(learning).chain(pages).chain(chunks).chain(control).chain(pools).min()
     }
 
@@ -285,6 +290,7 @@ impl Owner {
         }
         self.tick_control();
         self.remove_deleted_rows(busy).await?;
+        self.remove_old_chunks().await?;
         self.run_bulk_job().await?;
         self.tidy_pages().await?;
         self.rebuild_filter().await
