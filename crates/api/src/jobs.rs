@@ -132,7 +132,7 @@ pub struct ReworkUrlsResponse {
 
 impl From<BulkOutcome> for ReworkUrlsResponse {
     fn from(told: BulkOutcome) -> Self {
-        let BulkOutcome { done, reserved, unknown } = told;
+        let BulkOutcome { done, reserved, unknown, unreadable: _ } = told;
         Self { done, reserved, unknown }
     }
 }
@@ -183,6 +183,9 @@ pub struct Job {
     pub reserved: u64,
     /// URLs examined so far.
     pub looked_at: u64,
+    /// Queues and URLs that were passed over because the store is damaged there; absent if none.
+    #[serde(default, skip_serializing_if = "crate::urls::is_zero")]
+    pub unreadable: u64,
     /// When it began: what was stored or visited since then is left alone.
     pub started_at: Timestamp,
     /// When it ended.
@@ -211,13 +214,19 @@ impl From<view::JobView> for Job {
             BulkAction::Delete => (JobKind::Delete, "deleted"),
         };
         let view::JobView { shards, shards_done, looked_at, .. } = view;
-        let done = view.told.done;
+        let (done, unreadable) = (view.told.done, view.told.unreadable);
         let (state, reason) = match view.state {
             CoreState::Waiting | CoreState::Running => {
                 let reason = format!(
                     "{done} URLs were {verb} so far, {looked_at} looked at; {shards_done} of {shards} shards are done"
                 );
                 (JobState::Running, reason)
+            }
+            CoreState::Done if unreadable > 0 => {
+                let reason = format!(
+                    "{done} of {looked_at} URLs were {verb}; {unreadable} queues or URLs were passed over, because the store is damaged there"
+                );
+                (JobState::Done, reason)
             }
             CoreState::Done => (JobState::Done, format!("all is done: {done} of {looked_at} URLs were {verb}")),
             CoreState::Cancelled => (JobState::Cancelled, format!("it was cancelled after {done} URLs were {verb}")),
@@ -230,6 +239,7 @@ impl From<view::JobView> for Job {
             done,
             reserved: view.told.reserved,
             looked_at,
+            unreadable,
             started_at: Timestamp(view.started_at),
             ended_at: view.ended_at.map(Timestamp),
             crawl: view.filter.crawl.map(|crawl| crawl.to_string()),

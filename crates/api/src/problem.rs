@@ -110,6 +110,7 @@ codes! {
     QueueFull, "queue_full", 429, "as many clients wait as the pool allows";
     TooManyHosts, "too_many_hosts", 429, "the server's host limit is reached";
     Corrupt, "corrupt", 500, "the store is damaged";
+    Damaged, "damaged", 500, "rows of this host cannot be read";
     Internal, "internal", 500, "internal server error";
     NotSupported, "not_supported", 501, "the store of this server does not support this";
     Unavailable, "unavailable", 503, "the store cannot be reached";
@@ -117,6 +118,7 @@ codes! {
     NotReady, "not_ready", 503, "the server is not ready";
     MatchFailed, "match_failed", 503, "the client got no worker";
     OutcomeUnknown, "outcome_unknown", 503, "it is not known whether the change was made";
+    StoreFull, "store_full", 507, "the store takes no new URLs";
 }
 
 impl Code {
@@ -137,6 +139,8 @@ impl Code {
             | Self::NotReady
             | Self::MatchFailed
             | Self::OutcomeUnknown => Some(1),
+            // Somebody must make room first.
+            Self::StoreFull => Some(30),
             _ => None,
         }
     }
@@ -229,7 +233,7 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let problem = Self::new(code_of(&refusal), &refusal);
         match refusal {
-            Refusal::UnknownHost(host) => problem.with("host", host),
+            Refusal::UnknownHost(host) | Refusal::Damaged { host, .. } => problem.with("host", host),
             Refusal::UnknownGroup(group) => problem.with("group", group),
             Refusal::UnknownCrawl(crawl) => problem.with("crawl", crawl),
             Refusal::UnknownQueue { host, crawl } => problem.with("host", host).with("crawl", crawl),
@@ -422,6 +426,8 @@ const fn code_of(refusal: &Refusal) -> Code {
         Refusal::Unavailable(_) | Refusal::Elsewhere | Refusal::Moved => Code::Unavailable,
         Refusal::OutcomeUnknown(_) => Code::OutcomeUnknown,
         Refusal::Corrupt(_) => Code::Corrupt,
+        Refusal::Damaged { .. } => Code::Damaged,
+        Refusal::StoreFull(_) => Code::StoreFull,
         Refusal::Internal(_) => Code::Internal,
         Refusal::Chunk(refusal) => code_of_chunks(refusal),
         Refusal::Fleet(refusal) => code_of_fleet(refusal),

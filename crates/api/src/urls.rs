@@ -168,7 +168,7 @@ impl AddResult {
             PutOutcome::Known | PutOutcome::Updated => (AddStatus::Known, None),
             PutOutcome::Requeued => (AddStatus::Requeued, None),
             PutOutcome::Rejected(reason) => (AddStatus::Rejected, Some(reason.into())),
-            PutOutcome::Failed(reason) => (AddStatus::Failed, Some(reason.into())),
+            PutOutcome::Failed(reason) => (AddStatus::Failed, Some(reason.to_string())),
             PutOutcome::Moved => (AddStatus::Failed, Some(Refusal::Moved.to_string())),
         };
         Self { line: None, url: url.map(redact::owned_url), status, reason }
@@ -230,7 +230,7 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-const fn is_zero(number: &u64) -> bool {
+pub(crate) const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 

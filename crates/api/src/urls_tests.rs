@@ -67,7 +67,10 @@ fn outcomes_have_the_words_of_the_contract() {
         (PutOutcome::Added, r#"{"url":"u","status":"added"}"#),
         (PutOutcome::Known, r#"{"url":"u","status":"known"}"#),
         (PutOutcome::Rejected("no".into()), r#"{"url":"u","status":"rejected","reason":"no"}"#),
-        (PutOutcome::Failed("later".into()), r#"{"url":"u","status":"failed","reason":"later"}"#),
+        (
+            PutOutcome::Failed(Box::new(Refusal::OverLimit("later".to_owned()))),
+            r#"{"url":"u","status":"failed","reason":"later"}"#,
+        ),
     ] {
         assert_eq!(serde_json::to_string(&AddResult::new(Some("u".into()), outcome)).unwrap(), want);
     }

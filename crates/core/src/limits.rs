@@ -144,6 +144,18 @@ pub const FORWARDED_PUTS_MAX: usize = 64;
 pub const FORWARDS_MAX: usize = 4_096;
 /// Rows that one slice of a sweep, deletion or purge touches.
 pub const SLICE_ROWS: usize = 1_000;
+/// How long chunks that were skipped or set aside are kept.
+pub const CHUNKS_KEPT: Millis = Millis(30 * 24 * 60 * 60 * 1_000);
+/// How long chunks that ended because their crawl was deleted are kept: long enough for their workers to learn of it.
+pub const DELETED_CHUNKS_KEPT: Millis = Millis(12 * 60 * 60 * 1_000);
+/// How long the rows of deleted hosts and crawls may stay in the store after the log says that they are gone.
+pub const DELETED_LOGGED_MAX: Millis = Millis(60_000);
+/// After how long rows that could not be read are tried again; doubled with each failure,
+pub const DAMAGED_RETRY_MIN: Millis = Millis(30_000);
+/// up to this.
+pub const DAMAGED_RETRY_MAX: Millis = Millis(10 * 60_000);
+/// Expired holds of one shard whose URLs cannot be read and that are remembered; further ones wait for the next opening.
+pub const STRANDED_HOLDS_MAX: usize = 10_000;
 /// Bulk jobs running at once, over all shards.
 pub const JOBS_RUNNING_MAX: usize = 16;
 /// Ended jobs that are remembered.

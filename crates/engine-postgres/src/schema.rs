@@ -105,8 +105,9 @@ pub(crate) async fn find(client: &Client, target: &Target) -> Result<Option<u16>
     let Some(row) = found else { return Ok(None) };
     let numbers = row.try_get::<_, i32>(0).and_then(|version| Ok((version, row.try_get::<_, i32>(1)?)));
     let (version, shards) = numbers.map_err(|error| OpenError::sort(target, &Trouble::Said(error)))?;
-    if version > FORMAT {
-        return Err(OpenError::Newer { place: target.to_string(), found: version, known: FORMAT });
+    let found = u32::try_from(version).unwrap_or_default();
+    if found > VERSION {
+        return Err(OpenError::Newer { place: target.to_string(), found });
     }
     match is_unfinished(client).await {
         Ok(false) => shards_of(target, shards).map(Some),

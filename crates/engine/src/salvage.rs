@@ -12,8 +12,8 @@ use wayleave_core::names::{MachineId, PoolName};
 use wayleave_core::placement::PlacementState;
 
 use crate::rows::{
-    Kind, bulk_job, chunk, cluster, due, hold, hot, job, join, key as keys, lease, log, machine, match_row, node,
-    page_ledger, placement, pool, pool_owner, role, seat, standby, url, worker,
+    Kind, bulk_job, chunk, chunk_links, cluster, due, hold, hot, job, join, key as keys, lease, log, machine,
+    match_row, node, page_ledger, placement, pool, pool_owner, role, seat, standby, url, worker,
 };
 use crate::{Key, Row};
 
@@ -53,6 +53,7 @@ pub fn check(row: &Row) -> Result<(), Damaged> {
         Kind::Worker => drop((worker::parse_key(key)?, worker::decode(value)?)),
         Kind::Match => drop((match_row::parse_key(key)?, match_row::decode(value)?)),
         Kind::PoolOwner => drop(pool_owner::decode(value)?),
+        Kind::ChunkLinks => drop(chunk_links::decode(value)?),
     }
     Ok(())
 }
@@ -76,14 +77,21 @@ pub struct Salvage {
     chunks: HashSet<ChunkId>,
     /// Index servers and their rows.
     servers: BTreeMap<MachineId, RowNo>,
+    /// Readable rows of links, which come after their chunks.
+    link_rows: HashSet<Key>,
+    /// Rows of links that the chunks of the present shard need.
+    wanted_links: HashSet<Key>,
 }
 
 impl Salvage {
-    /// For a store with these readable rows of index servers: they come after the copies that refer to them.
+    /// For a store with these readable rows of index servers and of chunks' links: they come after the rows that refer to
+    /// them.
     #[must_use]
-    pub fn new(servers: &[Row]) -> Self {
+    pub fn new(servers: &[Row], links: Vec<Row>) -> Self {
         let servers = servers.iter().filter_map(|row| placement::decode_server(&row.key, &row.value).ok());
-        Self { servers: servers.map(|(server, row)| (server, row.row)).collect(), ..Self::default() }
+        let servers = servers.map(|(server, row)| (server, row.row)).collect();
+        let link_rows = links.into_iter().filter(|row| check(row).is_ok()).map(|row| row.key).collect();
+        Self { servers, link_rows, ..Self::default() }
     }
 
     /// Takes the next row; `None` if it is left out, with the reason in `left_out`.
@@ -103,6 +111,7 @@ impl Salvage {
         if self.shard != Some(shard) {
             self.shard = Some(shard);
             self.pools.clear();
+            self.wanted_links.clear();
         }
         let no_pool = |pool: &PoolName| format!("pool '{pool}' is lost");
         Ok(match keys::kind(&row.key)? {
@@ -118,6 +127,15 @@ impl Salvage {
                 let (pool, _) = match_row::parse_key(&row.key)?;
                 (!self.pools.contains(&pool)).then(|| no_pool(&pool))
             }
+            Kind::Chunk => {
+                let links = chunk::decode(&row.value)?.link_keys(shard);
+                let whole = links.iter().all(|key| self.link_rows.contains(key));
+                if whole {
+                    self.wanted_links.extend(links);
+                }
+                (!whole).then(|| "some of its links are lost".to_owned())
+            }
+            Kind::ChunkLinks => (!self.wanted_links.contains(&row.key)).then(|| "its chunk is lost".to_owned()),
             Kind::BuiltChunk => {
                 self.chunks.insert(placement::decode_chunk(&row.key, &row.value)?.0);
                 None

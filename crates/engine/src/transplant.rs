@@ -84,7 +84,8 @@ pub fn as_new_store(row: Row) -> Result<Option<Row>, Damaged> {
         | Kind::ReturnedChunk
         | Kind::Worker
         | Kind::Match
-        | Kind::PoolOwner => value,
+        | Kind::PoolOwner
+        | Kind::ChunkLinks => value,
     };
     Ok(Some(Row { key, value }))
 }

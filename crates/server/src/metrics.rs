@@ -1,6 +1,7 @@
 //! The server's metrics and their Prometheus text. Totals of the frontier are queried when they are scraped.
 
 pub mod chunks;
+pub mod damage;
 pub mod pools;
 pub mod roles;
 pub(crate) mod text;

@@ -30,6 +30,7 @@ pub use routing::links::{LinkError, Links};
 pub use routing::protocol::Service;
 pub use routing::router::{CallResult, home};
 pub use shared::broadcast::{Broadcast, Subscriber};
+pub use shared::damage_report::DamageReport;
 pub use shared::deadline::{Deadline, Moment};
 pub use shared::readiness::NodeReadiness;
 pub use spawn::Spawn;

@@ -56,7 +56,7 @@ impl Message {
     pub fn refuse(self, why: &Refusal) {
         match self {
             Self::Put { items, sink } => {
-                let failed = |tag| (tag, PutOutcome::Failed(why.to_string().into()));
+                let failed = |tag| (tag, PutOutcome::Failed(Box::new(why.clone())));
                 _ = sink.send(items.into_iter().map(|(tag, _)| failed(tag)).collect());
             }
             Self::Ask { reply, .. } => _ = reply.send(Err(why.clone())),

@@ -65,7 +65,7 @@ pub async fn putter(world: Rc<World>, name: u64) {
             check_put(&world, &outcome);
             let nothing_done = match &outcome {
                 PutOutcome::Moved => true,
-                PutOutcome::Failed(why) => why.starts_with("unavailable"),
+                PutOutcome::Failed(why) => why.is_unavailable(),
                 _ => false,
             };
             if !nothing_done {
@@ -82,7 +82,7 @@ pub async fn putter(world: Rc<World>, name: u64) {
 /// Without faults a put may only meet a host that is moving.
 fn check_put(world: &World, outcome: &PutOutcome) {
     if let PutOutcome::Failed(why) = outcome {
-        world.check::<()>("a put", &Err(Refusal::Unavailable(why.to_string())));
+        world.check::<()>("a put", &Err((**why).clone()));
     }
 }
 

@@ -146,7 +146,11 @@ fn salvage(
     mut take: impl FnMut(Vec<Row>, &mut Vec<LeftOut>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<Loss>> {
     let mut losses = Losses::default();
-    let mut salvage = Salvage::new(&index_servers(source)?);
+    let mut links = Vec::new();
+    for shard in (0..source.header().shards).map(ShardId) {
+        links.extend(readable(source, shard, Kind::ChunkLinks)?);
+    }
+    let mut salvage = Salvage::new(&readable(source, ShardId(0), Kind::IndexServer)?, links);
     let damaged = hot::damaged_shards(source)?;
     let mut to_rebuild: VecDeque<ShardId> = damaged.iter().copied().collect();
     let (mut from, mut limit) = (Key::new(), PAGE_ROWS);
@@ -193,21 +197,21 @@ fn next_limit(limit: usize, rows: &[Row]) -> usize {
     if bytes > PAGE_BYTES { (limit / 2).max(16) } else { (limit * 2).min(PAGE_ROWS) }
 }
 
-/// The rows of index servers that can be read.
-fn index_servers(source: &mut dyn Source) -> anyhow::Result<Vec<Row>> {
-    let (mut from, to) = keys::range(ShardId(0), Kind::IndexServer, Kind::IndexServer);
-    let mut servers = Vec::new();
+/// The rows of a kind that can be read.
+fn readable(source: &mut dyn Source, shard: ShardId, kind: Kind) -> anyhow::Result<Vec<Row>> {
+    let (mut from, to) = keys::range(shard, kind, kind);
+    let mut found = Vec::new();
     loop {
         match read(source, &from, 100)? {
             Step::Rows(rows) => {
                 from = rows.last().map(|row| after(&row.key)).unwrap_or_default();
-                servers.extend(rows.into_iter().filter(|row| row.key < to));
+                found.extend(rows.into_iter().filter(|row| row.key < to));
             }
             Step::Gap { to: end, .. } => from = end,
-            Step::End => return Ok(servers),
+            Step::End => return Ok(found),
         }
         if from >= to {
-            return Ok(servers);
+            return Ok(found);
         }
     }
 }

@@ -83,9 +83,41 @@ impl State {
         if forgotten && self.groups[group].leases.is_empty() {
             self.drop_host(ix);
         } else {
+            if forgotten {
+                // Its visits go on: it is forgotten when they have ended and the delay after them has passed.
+                self.vacant.insert((Time::NEVER, self.hosts[ix].id));
+            }
             self.reschedule(group, now);
         }
         counts.total()
+    }
+
+    /// Forgets hosts whose last queue was deleted during a visit, once nothing depends on that visit any more. Returns whether
+    /// there was one.
+    pub fn forget_vacant(&mut self, now: Time) -> bool {
+        let hosts = self.hosts.len();
+        while let Some((_, id)) = self.vacant.first().copied().filter(|(at, _)| *at <= now) {
+            self.vacant.pop_first();
+            let Some(ix) = self.hosts.by_id(id) else { continue };
+            let (host, group) = (&self.hosts[ix], self.hosts[ix].group);
+            let alone = matches!(self.groups[group].grouping, Grouping::One(_));
+            if !host.queues.is_empty() || host.queued_at != Time::NEVER || !alone {
+                continue;
+            }
+            let busy = !self.groups[group].leases.is_empty();
+            match if busy { Time::NEVER } else { self.gate(group) } {
+                until if until > now => _ = self.vacant.insert((until, id)),
+                _ => self.drop_host(ix),
+            }
+        }
+        self.hosts.len() < hosts
+    }
+
+    /// Gives memory back that hosts took which are gone.
+    pub fn shrink(&mut self) {
+        self.hosts.shrink();
+        self.groups.shrink();
+        self.schedule.entries.shrink();
     }
 
     /// Removes entries of crawls of which no host of the group has a queue.

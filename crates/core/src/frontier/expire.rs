@@ -2,11 +2,12 @@
 //!
 //! Expired means `deadline <= now`: a sweep never frees a later deadline, and frees every earlier one.
 
+use super::damage::Hold;
 use super::row::{UrlRow, UrlStatus, Write};
 use super::state::State;
 use super::url_key::UrlKey;
 use crate::ids::{QueueId, Token};
-use crate::time::Time;
+use crate::time::{Millis, Time};
 
 impl State {
     /// Expired reservations, oldest first, at most `most`, each with the URL rows to read.
@@ -22,7 +23,7 @@ impl State {
             return;
         }
         let Some((lease, place)) = self.remove_lease(token) else { return };
-        writes.push(Write::Lease(token, None));
+        self.end_lease_row(&lease, now, writes);
         for ((queue, key), row) in lease.urls.iter().zip(rows) {
             let mine = |row: &UrlRow| matches!(&row.status, UrlStatus::Reserved { token: t, .. } if *t == token);
             if let Some(row) = row.filter(mine) {
@@ -52,14 +53,19 @@ impl State {
         self.holds_swept
     }
 
-    /// Ends one expired hold found in the engine. `row` is its URL's row.
+    /// Ends one expired hold found in the engine. `row` is its URL's row. If that cannot be read, the hold is tried again after
+    /// `pause`.
     pub fn expire_hold(
         &mut self,
-        (until, queue, key): (Time, QueueId, UrlKey),
+        hold: Hold,
         row: Option<UrlRow>,
-        now: Time,
+        (pause, now): (Millis, Time),
         writes: &mut Vec<Write>,
     ) {
+        if self.strand_hold(&hold, pause, now) {
+            return;
+        }
+        let (until, queue, key) = hold;
         writes.push(Write::Hold(until, queue, key.clone(), false));
         let held = |row: &UrlRow| matches!(row.status, UrlStatus::Held { until: u, .. } if u == until);
         let Some(row) = row.filter(held) else { return };
@@ -82,6 +88,7 @@ impl State {
     pub fn next_wake(&self) -> Option<Time> {
         let lease = self.lease_ends.first().map(|(at, _)| *at);
         let hold = (self.next_hold != Time::NEVER).then_some(self.next_hold);
-        [self.schedule.next_due(), lease, hold].into_iter().flatten().min()
+        let vacant = self.vacant.first().map(|(at, _)| *at).filter(|at| *at != Time::NEVER);
+        [self.schedule.next_due(), lease, hold, self.damage.next_try(), vacant].into_iter().flatten().min()
     }
 }

@@ -19,7 +19,19 @@ impl State {
             .or_else(|| self.blocked(group, host, now))
             .map(|standing| self.with_visit(group, standing))
             .or_else(|| self.busy(group))
+            .or_else(|| self.set_aside_as_damaged(group, host, now))
             .unwrap_or_else(|| self.with_switch(self.waiting(group, host, now)))
+    }
+
+    /// The standing of a host whose queue could not be read.
+    fn set_aside_as_damaged(&self, group: Ix, host: Option<&Host>, now: Time) -> Option<Standing> {
+        let host = host.or_else(|| self.only_host(group))?;
+        let (cause, until) = self.damage_of(&host.name).filter(|(_, until)| *until > now)?;
+        let reason = format!(
+            "the queue of host '{}' cannot be read, the store is damaged there: {cause}; it is tried again then",
+            host.name
+        );
+        Some(Standing { state: Is::Blocked, reason, ready_at: Some(until) })
     }
 
     /// Mentions that the paced form is switched off, which may be why a host gets no visits.
@@ -205,8 +217,12 @@ impl State {
             }
         }
         let out: u64 = queues().map(|(_, queue)| u64::from(queue.reserved)).sum();
+        let stranded: Vec<String> =
+            hosts.iter().filter_map(|host| self.told_stranded(host.id)).take(REASONS_MAX).collect();
         let reason = if !held_back.is_empty() {
             held_back.join("; ")
+        } else if !stranded.is_empty() {
+            stranded.join("; ")
         } else if out > 0 {
             format!("all its remaining URLs ({out}) are handed out")
         } else if queues().next().is_none() {

@@ -42,6 +42,16 @@ impl Hosts {
         by_id.reserve(more, |ix| hasher.hash_one(hosts[*ix].id));
     }
 
+    /// Gives memory back if most of it is unused.
+    pub fn shrink(&mut self) {
+        self.hosts.shrink();
+        let Self { hosts, by_name, by_id, hasher, .. } = self;
+        if by_name.len() < by_name.capacity() / 4 {
+            by_name.shrink_to_fit(|ix| hasher.hash_one(&*hosts[*ix].name));
+            by_id.shrink_to_fit(|ix| hasher.hash_one(hosts[*ix].id));
+        }
+    }
+
     /// Inserts a host with a unique name and id; returns its index.
     pub fn insert(&mut self, host: Host) -> Ix {
         let (name, id) = (self.hasher.hash_one(&*host.name), self.hasher.hash_one(host.id));

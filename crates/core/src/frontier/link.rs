@@ -169,7 +169,7 @@ impl State {
             return;
         }
         let Some((lease, _)) = self.remove_lease(token) else { return };
-        writes.push(Write::Lease(token, None));
+        self.end_lease_row(&lease, now, writes);
         for (i, ((queue, key), row)) in lease.urls.iter().zip(rows).enumerate() {
             let Some(row) = row.filter(|row| row.is_reserved_by(token)) else { continue };
             self.apply_result(*queue, key, row, results.get(i).copied().flatten(), now, writes);
@@ -201,7 +201,7 @@ impl State {
             return;
         }
         let Some((lease, _)) = self.remove_lease(token) else { return };
-        writes.push(Write::Lease(token, None));
+        self.end_lease_row(&lease, now, writes);
         for ((queue, key), row) in lease.urls.iter().zip(rows) {
             let Some(mut row) = row.filter(|row| row.is_reserved_by(token)) else { continue };
             if let UrlStatus::Reserved { details, .. } = &mut row.status {
@@ -226,8 +226,11 @@ impl State {
         if !self.is_visiting(token) {
             return self.end_link(token, rows, results, now, 0, writes);
         }
+        let Some(lease) = self.leases.get(&token) else { return };
+        // Those that cannot be read stay until the reservation expires.
+        let unreadable = self.stranded_part(&lease.urls);
         let Some(lease) = self.leases.get_mut(&token) else { return };
-        let urls = std::mem::take(&mut lease.urls);
+        let urls = std::mem::replace(&mut lease.urls, unreadable);
         lease.ended_chunk = lease.link.take().map(|link| link.chunk);
         lease.taken_away = 0;
         let until = lease.expires_at;

@@ -95,6 +95,7 @@ impl State {
     /// # Errors
     /// If it lives with a different alias than the mover assumes.
     pub fn may_give(&self, host: &HostName, way: &Way) -> Result<(), Refusal> {
+        self.refuse_stranded(host)?;
         match way {
             Way::Into(alias) if **host == **alias || self.group_by_alias.contains_key(&**host) => {
                 Err(Refusal::NameInUse(host.to_string()))

@@ -3,7 +3,7 @@
 
 use super::row::Pace;
 use super::slab::Ix;
-use super::state::{Crawl, Group, Host, State};
+use super::state::{Crawl, Group, Grouping, Host, State};
 use crate::ids::CrawlNo;
 use crate::limits;
 use crate::settings::PaceSettings;
@@ -121,7 +121,7 @@ impl State {
         if head == Time::NEVER || self.own_room(host, queue) == Some(0) {
             return None;
         }
-        Some((head, queue.reserved))
+        Some((head.max(self.damage.set_aside_until(host.id)), queue.reserved))
     }
 
     /// The page limit of a queue: the smallest of the limits of queue, host and crawl.
@@ -217,6 +217,12 @@ impl State {
             pace.last_crawl = crawl;
         }
         self.touch_group(group);
+        if let Grouping::One(host) = self.groups[group].grouping
+            && !self.vacant.is_empty()
+            && self.vacant.remove(&(Time::NEVER, self.hosts[host].id))
+        {
+            self.vacant.insert((end, self.hosts[host].id));
+        }
     }
 
     /// Applies a back-off requested by the site. `jitter` is random: up to 10 % is added.

@@ -1,6 +1,7 @@
 //! Puts: new URLs are stored, known ones are updated or left alone.
 
 use super::deleted::Verdict;
+use super::refusal::Refusal;
 use super::request::{Put, PutKind, PutOutcome};
 use super::requeue::Wish;
 use super::row::{Details, DueRow, End, QueuePosition, UrlRow, UrlStatus, Write};
@@ -80,7 +81,7 @@ impl State {
                 }
                 Verdict::Lives => put.kind = PutKind::Discovered { at, priority, depth },
                 Verdict::Deleted => return PutOutcome::Rejected(crawl_deleted(&put).into()),
-                Verdict::Unknown => return PutOutcome::Failed(OPENED_SINCE.into()),
+                Verdict::Unknown => return PutOutcome::Failed(Box::new(Refusal::Unavailable(OPENED_SINCE.to_owned()))),
             }
         }
         match put.kind {
@@ -339,7 +340,7 @@ impl State {
 }
 
 /// Rejection of a link whose shard cannot know whether its crawl still exists.
-const OPENED_SINCE: &str = "the shard was opened after the page was looked up; try again";
+const OPENED_SINCE: &str = "the shard was opened after the page was looked up";
 
 fn crawl_deleted(put: &Put) -> String {
     format!(

@@ -78,6 +78,19 @@ pub enum Refusal {
     /// The store is damaged.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
+    /// Rows of a host cannot be read; all others can.
+    #[error(
+        "rows of host '{host}' cannot be read: {cause}; other hosts are not affected. Run `wayleave check` on the stopped store, and `wayleave salvage` or a restore to replace it"
+    )]
+    Damaged {
+        /// The host.
+        host: String,
+        /// What the store said.
+        cause: String,
+    },
+    /// The store takes no new URLs for now; nothing was changed.
+    #[error("the store takes no new URLs at the moment: {0}")]
+    StoreFull(String),
     /// A bug.
     #[error("internal error, please report it: {0}")]
     Internal(String),
@@ -107,7 +120,15 @@ impl Refusal {
     /// Whether it promises that nothing was changed and a retry is safe.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Elsewhere | Self::Moved | Self::Overloaded | Self::ManyListings(_))
+        matches!(
+            self,
+            Self::Unavailable(_)
+                | Self::StoreFull(_)
+                | Self::Elsewhere
+                | Self::Moved
+                | Self::Overloaded
+                | Self::ManyListings(_)
+        )
     }
 
     /// Combines two refusals of one call, from two shards: doubt is never overwritten by a promise.
@@ -115,7 +136,7 @@ impl Refusal {
     pub fn or_worse(self, other: Self) -> Self {
         let weight = |refusal: &Self| match refusal {
             Self::OutcomeUnknown(_) => 3,
-            Self::Corrupt(_) | Self::Internal(_) => 2,
+            Self::Corrupt(_) | Self::Damaged { .. } | Self::Internal(_) => 2,
             Self::Elsewhere => 0,
             _ => 1,
         };

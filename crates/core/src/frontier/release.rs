@@ -55,7 +55,7 @@ impl State {
             }
         }
         let (lease, place) = self.remove_lease(release.token).ok_or(Refusal::NotCurrent)?;
-        writes.push(Write::Lease(lease.token, None));
+        self.end_lease_row(&lease, now, writes);
         for (((queue, key), row), result) in lease.urls.iter().zip(rows).zip(&results) {
             let Some(row) = row.filter(|row| row.is_reserved_by(lease.token)) else { continue };
             self.apply_result(*queue, key, row, *result, now, writes);

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+use super::refusal::Refusal;
 use crate::ids::Token;
 use crate::metadata::Metadata;
 use crate::names::{CrawlName, GroupName, HostName};
@@ -132,7 +133,7 @@ pub enum PutOutcome {
     /// Permanently rejected, and why.
     Rejected(Box<str>),
     /// It could not be stored now; try again.
-    Failed(Box<str>),
+    Failed(Box<Refusal>),
     /// Its host does not live in the shard that was asked; try again.
     Moved,
 }

@@ -48,6 +48,8 @@ pub struct BulkOutcome {
     pub reserved: u64,
     /// Unknown URLs.
     pub unknown: u64,
+    /// Queues and URLs that a job passed over because the store is damaged there.
+    pub unreadable: u64,
 }
 
 impl BulkOutcome {
@@ -56,10 +58,17 @@ impl BulkOutcome {
         self.done += other.done;
         self.reserved += other.reserved;
         self.unknown += other.unknown;
+        self.unreadable += other.unreadable;
     }
 }
 
 impl Put {
+    /// Whether the put stores its URL if that is new.
+    #[must_use]
+    pub const fn may_add(&self) -> bool {
+        !matches!(self.kind, PutKind::Undelivered { .. })
+    }
+
     /// Whether the put may move a queued URL; then [`super::put::Target::waiting`] is needed, because the URL's details
     /// are in its due row.
     #[must_use]

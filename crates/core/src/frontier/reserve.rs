@@ -141,7 +141,8 @@ impl State {
         let idle = self.idle_links.get(&queue.host).into_iter().flatten();
         let tokens = group.into_iter().flat_map(|group| &group.leases).chain(idle);
         let leases = tokens.filter_map(|token| self.leases.get(token));
-        leases.filter(|lease| lease.queue() == Some(queue)).map(LeaseRow::reserved).sum()
+        let live: u64 = leases.filter(|lease| lease.queue() == Some(queue)).map(LeaseRow::reserved).sum();
+        live + self.damage.reserved_of(queue)
     }
 
     /// Records that a URL is no longer part of its reservation.

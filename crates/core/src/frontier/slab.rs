@@ -46,6 +46,13 @@ impl<T> Slab<T> {
         self.iter().map(|(ix, _)| ix).collect()
     }
 
+    /// Gives memory back if most of it is unused: that behind the last item, because indices are kept.
+    pub fn shrink(&mut self) {
+        if self.0.len() < self.0.capacity() / 4 {
+            self.0.shrink_to_fit();
+        }
+    }
+
     /// Number of items.
     pub fn len(&self) -> usize {
         self.0.len()

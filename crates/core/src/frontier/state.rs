@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use hashbrown::HashMap;
 
 use super::changes::{Changed, Touched};
+use super::damage::Damage;
 use super::deleted::Deleted;
 use super::hosts::Hosts;
 use super::listing::LeaseCursor;
@@ -120,6 +121,9 @@ pub struct State {
     pub(super) moved: std::collections::BTreeMap<HostName, Alias>,
     pub(super) schedule: Schedule,
     pub(super) deleted: Deleted,
+    pub(super) damage: Damage,
+    /// Hosts whose last queue was deleted during a visit, by when they are looked at; [`Time::NEVER`] while visits go on.
+    pub(super) vacant: BTreeSet<(Time, HostId)>,
     /// Crawls that may have been finished: nothing of them is handed out any more, or they changed otherwise.
     pub(super) settled: Vec<CrawlName>,
     /// Clock resolution: two times are up to this much closer than they appear.

@@ -36,6 +36,12 @@ impl State {
         Some((self.hosts[host].name.clone(), crawl.name.clone()))
     }
 
+    /// How many URLs a queue has.
+    #[must_use]
+    pub fn queue_len(&self, queue: QueueId) -> u64 {
+        self.find_queue(queue).map_or(0, |(host, at)| self.queue(host, at).counts().total())
+    }
+
     /// The full view of a URL. `queued` are the details of a queued one, from its due row.
     #[must_use]
     pub fn url_view(&self, queue: QueueId, key: &UrlKey, row: UrlRow, queued: Details) -> Option<UrlView> {

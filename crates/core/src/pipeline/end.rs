@@ -274,6 +274,12 @@ impl ChunkState {
 }
 
 impl ChunkRow {
+    /// Whether it ended because its crawl was deleted.
+    #[must_use]
+    pub fn is_of_deleted_crawl(&self) -> bool {
+        self.state == ChunkState::Skipped && self.last_error.as_deref() == Some(CRAWL_DELETED)
+    }
+
     /// The answer to the call that ended a lease: now, or before, if it is repeated. `rows` are those of its links, by
     /// position.
     #[must_use]

@@ -306,7 +306,7 @@ impl Pair {
             self.model.urls.retain(|url| !rests(url));
         }
         self.model.rough |= done > 0;
-        assert_eq!(told, BulkOutcome { done, reserved, unknown: 0 });
+        assert_eq!(told, BulkOutcome { done, reserved, unknown: 0, unreadable: 0 });
     }
 
     /// Equivalent to a release without results.

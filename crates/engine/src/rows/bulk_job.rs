@@ -1,7 +1,7 @@
 //! A job over many URLs, as one shard stores it.
 //! Lifetime: from its start until it has ended in all shards and enough later jobs have ended too.
-//! Key: owning shard · 17 · job id. Value: version, the action and its filter, the progress, how
-//! often it was reopened.
+//! Key: owning shard · 17 · job id. Value: version, the action and its filter, the progress, how often it was reopened, and
+//! what it passed over as unreadable.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::bulk_job::{JobCursor, JobPhase, JobRow, JobState};
@@ -57,6 +57,7 @@ pub fn encode(row: &JobRow) -> Vec<u8> {
     out.number(row.told.unknown);
     out.number(row.looked_at);
     out.number(row.openings);
+    out.number(row.told.unreadable);
     out.into()
 }
 
@@ -90,9 +91,11 @@ pub fn decode(bytes: &[u8]) -> Result<JobRow, Damaged> {
     for _ in 0..input.number()? {
         row.again.push(HostId(input.number()?));
     }
-    row.told = BulkOutcome { done: input.number()?, reserved: input.number()?, unknown: input.number()? };
+    let (done, reserved, unknown) = (input.number()?, input.number()?, input.number()?);
+    row.told = BulkOutcome { done, reserved, unknown, unreadable: 0 };
     row.looked_at = input.number()?;
     row.openings = input.number()?;
+    row.told.unreadable = input.number()?;
     Ok(row)
 }
 
@@ -139,7 +142,7 @@ mod tests {
         (row.ended_at, row.stage, row.again) = (Some(Time(11)), JobPhase::Known, vec![HostId(3), HostId(u64::MAX)]);
         let queue = Some(QueueId { host: HostId(4), no: 2 });
         row.cursor = JobCursor { queue, from: Some(vec![1, 2, 3]), again: true };
-        (row.told, row.looked_at) = (BulkOutcome { done: 1, reserved: 2, unknown: 3 }, 4);
+        (row.told, row.looked_at) = (BulkOutcome { done: 1, reserved: 2, unknown: 3, unreadable: 0 }, 4);
         assert_eq!(decode(&encode(&row)), Ok(row.clone()));
         let plain = JobRow::new(Token([0; 16]), BulkAction::Requeue, UrlFilter::default(), None, Time(0));
         assert_eq!(decode(&encode(&plain)), Ok(plain));

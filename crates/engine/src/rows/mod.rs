@@ -187,45 +187,6 @@ impl Kind {
     ];
 }
 
-impl Kind {
-    /// Every kind; each has its number as its place.
-    pub const ALL: [Self; 33] = [
-        Self::Fence,
-        Self::Shard,
-        Self::Crawl,
-        Self::Alias,
-        Self::Host,
-        Self::Member,
-        Self::Url,
-        Self::Due,
-        Self::Hold,
-        Self::Lease,
-        Self::Log,
-        Self::Job,
-        Self::Role,
-        Self::Standby,
-        Self::Node,
-        Self::Seat,
-        Self::Cluster,
-        Self::BulkJob,
-        Self::PageLedger,
-        Self::Join,
-        Self::Chunk,
-        Self::RestingChunk,
-        Self::Pipeline,
-        Self::Machine,
-        Self::BuiltChunk,
-        Self::Copy,
-        Self::IndexServer,
-        Self::MapLedger,
-        Self::ReturnedChunk,
-        Self::Pool,
-        Self::Worker,
-        Self::Match,
-        Self::PoolOwner,
-    ];
-}
-
 /// Converts a change decided by the core into a write to a row. `shard` is the writing shard.
 #[must_use]
 pub fn encode(shard: ShardId, write: &CoreWrite) -> Write {

@@ -215,7 +215,12 @@ mod tests {
         assert_eq!(ack(&PutOutcome::Updated), Ack::Ok);
         assert_eq!(ack(&PutOutcome::Known), Ack::Skipped);
         assert_eq!(ack(&PutOutcome::Rejected("too deep".into())), Ack::Skipped);
-        assert_eq!(ack(&PutOutcome::Failed("stopping".into())), Ack::Fail);
+        assert_eq!(
+            ack(&PutOutcome::Failed(Box::new(wayleave_core::frontier::refusal::Refusal::Unavailable(
+                "stopping".to_owned()
+            )))),
+            Ack::Fail
+        );
     }
 
     fn view(state: UrlState, due: Option<u64>) -> UrlView {

@@ -201,7 +201,11 @@ mod tests {
         let tags = take(&mut acks, batch("x", &urls));
         assert_eq!(tags.len(), 3, "no key, and a second copy of the same URL");
         let mut tally = PutTally::default();
-        acks.settle(tags[2], &PutOutcome::Failed("later".into()), &mut tally);
+        acks.settle(
+            tags[2],
+            &PutOutcome::Failed(Box::new(wayleave_core::frontier::refusal::Refusal::Unavailable("later".to_owned()))),
+            &mut tally,
+        );
         acks.settle(tags[0], &PutOutcome::Added, &mut tally);
         assert_eq!(acks.next(), None, "one URL is not settled");
         acks.settle(tags[1], &PutOutcome::Known, &mut tally);

@@ -87,7 +87,10 @@ async fn a_failed_item_is_acknowledged_and_the_stream_goes_on() {
     let held = Held::default();
     let (send, receive) = tokio::sync::mpsc::unbounded_channel();
     let mut stream = put_stream(tokio_stream::wrappers::UnboundedReceiverStream::new(receive), &held);
-    for outcome in [PutOutcome::Failed("stopping".into()), PutOutcome::Known] {
+    for outcome in [
+        PutOutcome::Failed(Box::new(wayleave_core::frontier::refusal::Refusal::Unavailable("stopping".to_owned()))),
+        PutOutcome::Known,
+    ] {
         send.send(item("http://a/", "x")).unwrap();
         assert!(stream.next().now_or_never().is_none(), "no ack before the outcome");
         held.settle(&outcome);

@@ -19,13 +19,15 @@ pub fn status(refusal: &Refusal) -> Status {
         | Refusal::Fleet(_)
         | Refusal::Placement(_)
         | Refusal::Match(_) => Code::FailedPrecondition,
-        Refusal::OverLimit(_) | Refusal::HostsFull(_) | Refusal::Overloaded | Refusal::ManyListings(_) => {
-            Code::ResourceExhausted
-        }
+        Refusal::OverLimit(_)
+        | Refusal::HostsFull(_)
+        | Refusal::Overloaded
+        | Refusal::ManyListings(_)
+        | Refusal::StoreFull(_) => Code::ResourceExhausted,
         Refusal::ForeignResult(_) | Refusal::BadCursor => Code::InvalidArgument,
         Refusal::Unavailable(_) | Refusal::Elsewhere | Refusal::Moved => Code::Unavailable,
         Refusal::Internal(_) => Code::Internal,
-        Refusal::Corrupt(_) => Code::DataLoss,
+        Refusal::Corrupt(_) | Refusal::Damaged { .. } => Code::DataLoss,
     };
     Status::new(code, refusal.to_string())
 }

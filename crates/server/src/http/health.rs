@@ -27,6 +27,9 @@ struct Health {
     /// What an operator should look at although requests are served, such as a damaged table.
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
+    /// What cannot be read, if the store is damaged in some places. All else is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<String>,
 }
 
 /// Liveness: whether the process can continue.
@@ -40,7 +43,7 @@ async fn get_healthz(State(app): State<App>) -> Result<Json<Health>, Refused> {
             Err(Problem::new(Code::NotReady, format!("the store has failed, start the server again: {reason}")).into())
         }
         StoreHealth::Ok | StoreHealth::Impaired(_) | StoreHealth::Degraded(_) => {
-            Ok(Json(Health { status: "up", warning: None }))
+            Ok(Json(Health { status: "up", warning: None, damage: None }))
         }
     }
 }
@@ -53,7 +56,10 @@ async fn get_readyz(State(app): State<App>) -> Result<Json<Health>, Refused> {
     }
     match app.trouble() {
         Some(reason) => Err(Problem::new(Code::NotReady, reason).into()),
-        None => Ok(Json(Health { status: "ready", warning: app.health().warning() })),
+        None => {
+            let (warning, damage) = (app.health().warning(), app.frontier.damage().told());
+            Ok(Json(Health { status: "ready", warning, damage }))
+        }
     }
 }
 
@@ -68,6 +74,7 @@ async fn get_metrics(State(app): State<App>) -> impl IntoResponse {
     let stats = app.frontier.stats().await.ok();
     let mut page = app.metrics.render(stats.as_ref(), ready);
     metrics::text::gauges(app.store_gauges(), &mut page);
+    metrics::damage::render(&app.frontier.damage(), &mut page);
     metrics::chunks::render(app.pipeline.counts().await.ok(), &mut page);
     metrics::roles::render(&app.roles, app.roles.totals().await.ok(), &mut page);
     // All shards at once, from memory. A cluster with more pools than a page shows the first ones.

@@ -474,3 +474,24 @@ async fn pages_of_a_limit_are_not_counted_twice_when_content_is_lost() {
     assert!(pipeline.claim(claim(Stage::Crawl, 5, 3), NOW, NOW).await.unwrap().is_empty());
     assert!(world.next().await.is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn skipped_chunks_are_removed_after_a_month_and_those_of_a_deleted_crawl_within_a_day() {
+    const HOUR: u64 = 3_600_000;
+    let (world, pipeline) = world(1, 3).await;
+    let chunks = pipeline.claim(claim(Stage::Crawl, 3, 1), NOW, NOW).await.unwrap();
+    let unknown = |id| Err(Refusal::Chunk(ChunkRefusal::Unknown(id)));
+    crawled(&pipeline, &chunks[0]).await;
+    pipeline.decide(chunks[1].id, OperatorAction::Skip).await.unwrap();
+    pass(29 * 24 * HOUR).await;
+    assert_eq!(pipeline.chunk(chunks[1].id).await.unwrap().state, ChunkState::Skipped);
+    pass(2 * 24 * HOUR).await;
+    assert_eq!(pipeline.chunk(chunks[1].id).await, unknown(chunks[1].id));
+    assert_eq!(pipeline.chunk(chunks[0].id).await.unwrap().state, ChunkState::Crawled, "it is in progress");
+    world.frontier.delete_crawl("DEFAULT".into()).await.unwrap();
+    pass(6 * HOUR).await;
+    assert_eq!(pipeline.chunk(chunks[0].id).await.unwrap().state, ChunkState::Skipped);
+    pass(18 * HOUR).await;
+    assert_eq!(pipeline.chunk(chunks[0].id).await, unknown(chunks[0].id));
+    assert_eq!(world.frontier.stats().await.unwrap().urls.total(), 0);
+}

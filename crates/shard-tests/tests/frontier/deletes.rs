@@ -1,8 +1,11 @@
 //! Deleting queues and crawls, and purging old URLs.
 
+use std::sync::atomic::Ordering;
+
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, Parent, Put, PutOutcome, Release, Reservation};
 use wayleave_core::frontier::view::UrlFilter;
+use wayleave_core::ids::ShardId;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::{Kind, key};
 use wayleave_engine::{Engine, Scan};
@@ -231,4 +234,93 @@ async fn a_shard_that_was_opened_meanwhile_lets_the_release_be_sent_again() {
     assert!(matches!(&told, Err(Refusal::OutcomeUnknown(why)) if why.contains("send the release again")), "{told:?}");
     let page = parent(&world, &visit).await.unwrap();
     assert_eq!(release_with(&world, &visit, link.found(&page)).await, Ok(vec![PutOutcome::Added]));
+}
+
+/// Rows of URLs, queued or not, that are left in the store.
+async fn rows_left(engine: &Faulty) -> usize {
+    let (from, to) = key::range(ShardId(0), Kind::Url, Kind::Due);
+    let found = engine.scan_many(&[Scan { from, to, limit: usize::MAX }]).await.unwrap();
+    found[0].len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn removing_a_long_queue_reads_each_row_once_and_passes_over_no_tombstone_twice() {
+    const URLS: usize = 20_000;
+    let engine = Faulty::new();
+    let frontier = engine.open(1).await;
+    let urls: Vec<String> = (0..URLS).map(|n| format!("http://h.example/{n}")).collect();
+    for part in urls.chunks(1_000) {
+        frontier.put(part.iter().map(|url| disc(url)).collect()).await;
+    }
+    pass(60_000).await;
+    let (rows, passed) = (engine.rows.load(Ordering::Acquire), engine.passed.load(Ordering::Acquire));
+    frontier.delete_queue("DEFAULT".into(), "h.example".into()).await.unwrap();
+    let commits = engine.commits.lock().unwrap().len();
+    pass(60_000).await;
+    let (rows, passed) = (engine.rows.load(Ordering::Acquire) - rows, engine.passed.load(Ordering::Acquire) - passed);
+    assert_eq!(rows, 2 * URLS);
+    assert_eq!(passed, 0);
+    let slices = engine.commits.lock().unwrap().len() - commits;
+    assert!((40..=42).contains(&slices), "{slices} slices of 1,000 rows");
+    assert_eq!(rows_left(&engine).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_queues_are_removed_many_at_a_time() {
+    let engine = Faulty::new();
+    let frontier = engine.open(1).await;
+    frontier.put((0..640).map(|n| disc(&format!("http://h{n}.example/"))).collect()).await;
+    pass(60_000).await;
+    frontier.delete_crawl("DEFAULT".into()).await.unwrap();
+    let commits = engine.commits.lock().unwrap().len();
+    pass(60_000).await;
+    let slices = engine.commits.lock().unwrap().len() - commits;
+    assert!(slices <= 22, "{slices} slices of 32 queues");
+    assert_eq!(rows_left(&engine).await, 0);
+}
+
+/// Rows of one kind in the store.
+async fn rows_of(engine: &Faulty, kind: Kind) -> usize {
+    let (from, to) = key::range(ShardId(0), kind, kind);
+    engine.scan_many(&[Scan { from, to, limit: usize::MAX }]).await.unwrap()[0].len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_deleted_leaves_the_store_though_nothing_else_happens() {
+    let engine = Faulty::new();
+    let config = wayleave_shard::Config { log_bytes_max: 50_000, ..wayleave_shard::Config::new(1) };
+    let runtime = tokio::runtime::Handle::current();
+    let frontier = wayleave_shard::Frontier::open(engine.clone(), config, &runtime).await.unwrap();
+    for part in 0..3 {
+        frontier.put((0..1_000).map(|n| disc(&format!("http://h{part}-{n}.example/"))).collect()).await;
+    }
+    pass(60_000).await;
+    assert!(rows_of(&engine, Kind::Host).await >= 1_000, "they were checkpointed");
+    frontier.delete_crawl("DEFAULT".into()).await.unwrap();
+    pass(120_000).await;
+    for kind in [Kind::Host, Kind::Log, Kind::Crawl, Kind::Url, Kind::Due, Kind::Job] {
+        assert_eq!(rows_of(&engine, kind).await, 0, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_last_queue_is_deleted_during_a_visit_is_forgotten_after_its_delay() {
+    let world = World::new(1).await;
+    world.add(&["http://a.example/1"]).await;
+    world.set_delay("a.example", 20_000).await;
+    let visit = world.next().await.unwrap();
+    assert_eq!(world.frontier.delete_queue("DEFAULT".into(), "a.example".into()).await, Ok(1));
+    pass(5_000).await;
+    world.fetched(&visit).await;
+    pass(10_000).await;
+    assert_eq!(world.frontier.stats().await.unwrap().hosts, 1, "its delay has not passed");
+    pass(12_000).await;
+    assert_eq!(world.frontier.stats().await.unwrap().hosts, 0);
+    world.add(&["http://a.example/1"]).await;
+    let abandoned = world.next().await.unwrap();
+    assert_eq!(world.frontier.delete_queue("DEFAULT".into(), "a.example".into()).await, Ok(1));
+    world.add(&["http://a.example/2"]).await;
+    pass(abandoned.expires_at.0 - world.now().0 + 30_000).await;
+    assert_eq!(world.frontier.stats().await.unwrap().hosts, 1, "it has a queue again");
+    assert!(world.next().await.is_some());
 }

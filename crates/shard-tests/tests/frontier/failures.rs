@@ -21,7 +21,7 @@ async fn a_refused_commit_leaves_nothing_and_the_shard_goes_on() {
     pass(100).await;
     world.engine.fail_next(Error::Unavailable("on purpose".to_owned()));
     let outcomes = world.put(vec![disc(URL)]).await;
-    assert!(matches!(&outcomes[0], PutOutcome::Failed(why) if why.contains("on purpose")), "{outcomes:?}");
+    assert!(matches!(&outcomes[0], PutOutcome::Failed(why) if why.to_string().contains("on purpose")), "{outcomes:?}");
     assert_eq!(world.lookup(URL).await, None);
     assert_eq!(world.put(vec![disc(URL)]).await, [PutOutcome::Added]);
     assert!(world.lookup("http://b.example/").await.is_some(), "what was acknowledged is still there");

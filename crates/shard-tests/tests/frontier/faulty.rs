@@ -1,6 +1,6 @@
 //! A fault-injecting store: fails chosen calls, delays reads, and records which fences commits carry.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -54,11 +54,22 @@ pub struct Faulty {
     pub rows: AtomicUsize,
     /// Bytes of keys and values that commits have written.
     pub bytes: AtomicUsize,
+    /// Keys that were deleted and not written again: an LSM store has a tombstone for each.
+    tombstones: Mutex<BTreeSet<Key>>,
+    /// Tombstones that scans have passed over.
+    pub passed: AtomicUsize,
+    /// Keys whose rows cannot be read, as in a damaged block.
+    damaged: Mutex<BTreeSet<Key>>,
+    /// Why the store wants no new URLs.
+    pub no_growth: Mutex<Option<String>>,
+    /// The writes of every commit requested.
+    pub written: Mutex<Vec<Vec<Key>>>,
     /// The fences of every commit requested.
     pub commits: Mutex<Vec<Vec<Fence>>>,
 }
 
 pub const FULL: &str = "no space left on device";
+pub const DAMAGE: &str = "checksum mismatch in a block";
 
 impl Faulty {
     pub fn new() -> Arc<Self> {
@@ -75,8 +86,32 @@ impl Faulty {
             scans: AtomicUsize::new(0),
             rows: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            tombstones: Mutex::default(),
+            passed: AtomicUsize::new(0),
+            damaged: Mutex::default(),
+            no_growth: Mutex::default(),
+            written: Mutex::default(),
             commits: Mutex::default(),
         })
+    }
+
+    /// Damages the rows of all keys for which this holds. Returns how many there are.
+    pub async fn damage(&self, is_bad: impl Fn(&Row) -> bool) -> usize {
+        let all = Scan { from: Vec::new(), to: vec![0xff; 40], limit: usize::MAX };
+        let rows = self.memory.scan_many(&[all]).await.unwrap().pop().unwrap();
+        let bad: Vec<Key> = rows.into_iter().filter(|row| is_bad(row)).map(|row| row.key).collect();
+        let count = bad.len();
+        self.damaged.lock().unwrap().extend(bad);
+        count
+    }
+
+    /// All rows can be read again.
+    pub fn repair(&self) {
+        self.damaged.lock().unwrap().clear();
+    }
+
+    fn check_damage(&self, key: &Key) -> Result<(), Error> {
+        if self.damaged.lock().unwrap().contains(key) { Err(Error::Corrupt(DAMAGE.to_owned())) } else { Ok(()) }
     }
 
     pub async fn open(self: &Arc<Self>, shards: u16) -> Frontier {
@@ -148,6 +183,7 @@ impl Engine for Faulty {
         async move {
             gate.wait_for(|held| !held).await.map_err(|_| Error::Unavailable("the test is over".to_owned()))?;
             self.check_read()?;
+            keys.iter().try_for_each(|key| self.check_damage(key))?;
             self.memory.get_many(keys).await
         }
         .boxed()
@@ -161,10 +197,20 @@ impl Engine for Faulty {
             gate.wait_for(|held| !held).await.map_err(|_| Error::Unavailable("the test is over".to_owned()))?;
             self.check_read()?;
             let found = self.memory.scan_many(scans).await?;
+            found.iter().flatten().try_for_each(|row| self.check_damage(&row.key))?;
+            for (scan, rows) in scans.iter().zip(&found) {
+                let end = rows.last().filter(|_| rows.len() == scan.limit).map_or(&scan.to, |last| &last.key);
+                let passed = self.tombstones.lock().unwrap().range(scan.from.clone()..end.clone()).count();
+                self.passed.fetch_add(passed, Ordering::AcqRel);
+            }
             self.rows.fetch_add(found.iter().map(Vec::len).sum(), Ordering::AcqRel);
             Ok(found)
         }
         .boxed()
+    }
+
+    fn refuses_growth(&self) -> Option<String> {
+        self.no_growth.lock().unwrap().clone()
     }
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
@@ -173,9 +219,17 @@ impl Engine for Faulty {
 
     fn commit(&self, batch: Batch) -> Commit {
         self.commits.lock().unwrap().push(batch.fences.clone());
+        self.written.lock().unwrap().push(batch.writes.iter().map(|write| write.key.clone()).collect());
         let size = |write: &Write| write.key.len() + write.value.as_ref().map_or(0, Vec::len);
         self.bytes.fetch_add(batch.writes.iter().map(size).sum(), Ordering::Relaxed);
         self.steps.lock().unwrap().push(Step::Commit);
+        for write in &batch.writes {
+            let mut tombstones = self.tombstones.lock().unwrap();
+            match write.value {
+                Some(_) => tombstones.remove(&write.key),
+                None => tombstones.insert(write.key.clone()),
+            };
+        }
         let refused = |why: &str| std::future::ready(Err(Error::Unavailable(why.to_owned()))).boxed();
         if self.is_full() {
             return refused(FULL);

@@ -73,7 +73,7 @@ async fn an_owner_that_panics_leaves_its_callers_an_unknown_outcome_and_its_shar
         trap.after.store(applied, Ordering::Release);
         trap.commits.store(1, Ordering::Release);
         let outcomes = frontier.put(vec![disc(URL)]).await;
-        assert!(matches!(&outcomes[0], PutOutcome::Failed(why) if why.contains("unknown")), "{outcomes:?}");
+        assert!(matches!(&outcomes[0], PutOutcome::Failed(why) if why.to_string().contains("unknown")), "{outcomes:?}");
         pass(1_000).await;
         let again = frontier.put(vec![disc(URL)]).await;
         assert_eq!(again, [if applied { PutOutcome::Known } else { PutOutcome::Added }]);

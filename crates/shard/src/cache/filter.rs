@@ -62,7 +62,7 @@ enum FilterStage {
     Learning,
     /// Complete: it contains every URL of the shard.
     Ready,
-    /// Dropped, because it would exceed its budget.
+    /// Dropped, because it would exceed its budget, or because rows cannot be read.
     GivenUp,
 }
 
@@ -90,11 +90,12 @@ impl Filter {
             return;
         }
         if self.layers.last().is_none_or(|layer| layer.room == 0) {
-            let held: usize = self.layers.iter().map(|layer| layer.blocks.len() * 64).sum();
-            let urls = FIRST_URLS << self.layers.len().min(20);
-            if held + urls * BITS_PER_URL / 8 > self.bytes_max {
-                self.layers = Vec::new();
-                self.stage = FilterStage::GivenUp;
+            let held = self.bytes();
+            // The last layer takes what is left.
+            let left = self.bytes_max.saturating_sub(held) * 8 / BITS_PER_URL;
+            let urls = (FIRST_URLS << self.layers.len().min(20)).min(left);
+            if urls < FIRST_URLS {
+                self.give_up();
                 return;
             }
             self.layers.push(Layer::new(urls));
@@ -102,6 +103,22 @@ impl Filter {
         if let Some(layer) = self.layers.last_mut() {
             layer.add(fingerprint);
         }
+    }
+
+    /// Drops the filter: from now on every put reads the store.
+    pub fn give_up(&mut self) {
+        self.layers = Vec::new();
+        self.learned = None;
+        self.stage = FilterStage::GivenUp;
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.stage == FilterStage::GivenUp
+    }
+
+    /// The memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.layers.iter().map(|layer| layer.blocks.len() * 64).sum()
     }
 
     pub fn is_learning(&self) -> bool {
@@ -140,6 +157,15 @@ mod tests {
         assert!((0..300_000).all(|n| filter.may_have(fingerprint(n))));
         let wrong = (1_000_000..1_100_000).filter(|n| filter.may_have(fingerprint(*n))).count();
         assert!(wrong < 4_000, "{wrong} of 100,000 new URLs are taken for known ones");
+    }
+
+    #[test]
+    fn it_uses_its_whole_budget_before_it_is_given_up() {
+        let mut filter = Filter::new(1 << 20);
+        filter.finish_learning();
+        (0..650_000).for_each(|n| filter.add(fingerprint(n)));
+        assert!(!filter.is_given_up() && filter.bytes() <= 1 << 20, "{} bytes", filter.bytes());
+        assert!((0..650_000).all(|n| filter.may_have(fingerprint(n))));
     }
 
     #[test]

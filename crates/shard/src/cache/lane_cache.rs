@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use wayleave_core::frontier::row::Write;
 use wayleave_core::frontier::visit::{LaneScan, ScannedUrl};
 use wayleave_core::ids::QueueId;
+use wayleave_core::limits::PRIORITY_MAX;
 use wayleave_engine::rows::due;
 use wayleave_engine::{Row, Write as Encoded};
 
@@ -174,6 +175,25 @@ impl LaneCache {
         }
         while self.bytes > self.bytes_max && !self.lanes.is_empty() {
             self.evict();
+        }
+    }
+
+    /// Drops the lanes of a queue that was deleted.
+    pub fn forget(&mut self, queue: QueueId) {
+        if self.lanes.is_empty() {
+            return;
+        }
+        for lane in 0..=PRIORITY_MAX {
+            if let Some(prefix) = self.lanes.remove(&Lane::new(queue, lane)) {
+                self.bytes -= prefix.size();
+            }
+        }
+    }
+
+    /// Gives memory back if most entries are gone.
+    pub fn shrink(&mut self) {
+        if self.lanes.len() < self.lanes.capacity() / 4 {
+            self.lanes.shrink_to_fit();
         }
     }
 

@@ -19,7 +19,8 @@ use crate::handle::listing_permits::ListingPermits;
 use crate::message::Outcomes;
 use crate::owner::owner_threads::OwnerThreads;
 use crate::routing::links::Links;
-use crate::routing::router::{CallResult, Router, never_answered, worse};
+use crate::routing::router::{CallResult, Router, never_answered, stopping, worse};
+use crate::shared::damage_report::DamageReport;
 use crate::shared::readiness::Readiness;
 
 /// The frontier as seen by one process. Safe to share; a clone counts one reference, because servers clone their state
@@ -72,6 +73,10 @@ impl Frontier {
         // A shard that cannot be opened refuses its callers; report the reason why it cannot be opened.
         let why = |refusal| frontier.readiness.trouble().map_or(refusal, Refusal::Unavailable);
         frontier.learn_hints(Duration::ZERO).await.map_err(why)?;
+        let damaged = frontier.all().into_iter().filter(|shard| frontier.readiness.is_damaged(*shard)).count();
+        if damaged > 0 && damaged == usize::from(frontier.shards()) {
+            return Err(why(stopping()));
+        }
         Ok(frontier)
     }
 
@@ -126,7 +131,7 @@ impl Frontier {
         let puts = puts.into_iter().enumerate().map(|(i, put)| (i as u64, put)).collect();
         self.put_into(puts, &sink).await;
         drop(sink);
-        let lost = || PutOutcome::Failed(never_answered().to_string().into());
+        let lost = || PutOutcome::Failed(Box::new(never_answered()));
         let mut outcomes: Vec<PutOutcome> = (0..count).map(|_| lost()).collect();
         while let Some(part) = told.recv().await {
             for (i, outcome) in part {
@@ -177,16 +182,9 @@ impl Frontier {
     pub async fn release(&self, release: Release, found: Vec<Put>) -> CallResult<(Released, Vec<PutOutcome>)> {
         let (token, stored) = (release.token, !found.is_empty());
         let outcomes = if stored { self.put(found).await } else { Vec::new() };
-        let failed = |outcome: &PutOutcome| match outcome {
-            PutOutcome::Failed(why) => Some(why.to_string()),
-            PutOutcome::Moved => Some(Refusal::Moved.to_string()),
-            _ => None,
-        };
-        if let Some(why) = outcomes.iter().find_map(failed) {
-            // Do not complete the page while its links may be lost: it would never be fetched again to find them.
-            let why =
-                format!("a found link could not be stored ({why}); the reservation was kept, send the release again");
-            return Err(Refusal::OutcomeUnknown(why));
+        // Do not complete the page while its links may be lost: it would never be fetched again to find them.
+        if let Some(refusal) = refuse_links(&outcomes, "the reservation was kept, send the release again") {
+            return Err(refusal);
         }
         let released: CallResult<Released> = self.with_token(token, VisitCall::Release(release)).await;
         let kept = "the found links were stored and the reservation was kept; send the release again";
@@ -272,11 +270,23 @@ impl Frontier {
     }
 
     /// Asks every shard which of its hosts have moved; waits up to `patience` for shards that are being handed over.
+    /// A shard that is closed because of damage is left out: it is asked when it opens, and refuses its hosts until then.
     pub(crate) async fn learn_hints(&self, patience: Duration) -> CallResult<()> {
-        let asks = self.all().into_iter().map(|shard| self.router.ask_within(shard, StateQuery::Moved, patience));
-        let told: Vec<Vec<_>> = futures::future::try_join_all(asks).await?;
+        let ask = async |shard: ShardId| -> CallResult<Vec<_>> {
+            match self.router.ask_within(shard, StateQuery::Moved, patience).await {
+                Err(_) if self.readiness.is_damaged(shard) => Ok(Vec::new()),
+                told => told,
+            }
+        };
+        let told: Vec<Vec<_>> = futures::future::try_join_all(self.all().into_iter().map(ask)).await?;
         self.router.set_aliases(told.into_iter().flatten().collect());
         Ok(())
+    }
+
+    /// What is known to be damaged in the shards of this process.
+    #[must_use]
+    pub fn damage(&self) -> DamageReport {
+        self.readiness.damage_report()
     }
 
     /// Switches the paced form on or off for all shards; durable.
@@ -319,4 +329,21 @@ impl Frontier {
     pub async fn stop(&self) {
         futures::future::join_all(self.all().into_iter().map(|shard| self.close_shard(shard))).await;
     }
+}
+
+/// The refusal of a release or report of whose found links some could not be stored. A store that takes no new URLs has stored
+/// none of them: that is said as such, so that the caller knows that it may wait. `kept` says what the caller still has.
+pub(crate) fn refuse_links(outcomes: &[PutOutcome], kept: &str) -> Option<Refusal> {
+    let failed = |outcome: &PutOutcome| match outcome {
+        PutOutcome::Failed(why) => Some((**why).clone()),
+        PutOutcome::Moved => Some(Refusal::Moved),
+        _ => None,
+    };
+    let worst = outcomes.iter().filter_map(failed).reduce(Refusal::or_worse)?;
+    Some(match worst {
+        Refusal::StoreFull(why) if !outcomes.contains(&PutOutcome::Added) => {
+            Refusal::StoreFull(format!("{why}; the found links were not stored, {kept} when there is room"))
+        }
+        worst => Refusal::OutcomeUnknown(format!("a found link could not be stored ({worst}); {kept}")),
+    })
 }

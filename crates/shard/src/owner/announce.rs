@@ -84,8 +84,15 @@ impl Owner {
     async fn placed_rows(&mut self, ids: &[ChunkId]) -> Result<Vec<wayleave_core::pipeline::row::ChunkRow>, Error> {
         let shard = self.shard;
         let keys: Vec<_> = ids.iter().map(|id| chunk::key(shard, *id, false)).collect();
-        let rows = self.engine.get_many(&keys).await?;
-        chunk_rows::read(&*self.engine, shard, rows.into_iter().flatten().collect()).await
+        let mut rows = Vec::with_capacity(ids.len());
+        for row in chunk_rows::read_each(&*self.engine, shard, &keys).await? {
+            match row {
+                Ok(row) => rows.extend(row),
+                // It must not keep the others back; it is announced when it can be read.
+                Err(cause) => self.log_damage(&cause, "a built chunk cannot be read"),
+            }
+        }
+        Ok(rows)
     }
 }
 

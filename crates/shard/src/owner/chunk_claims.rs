@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use wayleave_core::frontier::link::LinkUrl;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{RequestId, Reservation};
 use wayleave_core::frontier::reserve::Grant as VisitGrant;
@@ -16,7 +17,6 @@ use wayleave_engine::Error;
 
 use crate::owner::chunks::Decided;
 use crate::owner::owner_loop::Owner;
-use crate::owner::read_facts;
 
 /// What the links of a chunk are reserved for.
 struct LinkGrant {
@@ -31,11 +31,14 @@ impl Owner {
     pub async fn claim_chunks(&mut self, claim: &Claim) -> (Vec<Claimed>, Option<Error>) {
         let mut claimed = Vec::new();
         while claimed.len() < claim.chunks {
+            let damaged = self.damaged_chunks.len();
             let one = match claim.stage {
                 Stage::Crawl => self.claim_crawl(claim).await,
                 Stage::Build => self.claim_build(claim, claim.chunks - claimed.len()).await,
             };
             match one {
+                // It has met chunks that cannot be read, and passes over them from now on.
+                Ok(more) if more.is_empty() && self.damaged_chunks.len() > damaged => {}
                 Ok(more) if more.is_empty() => break,
                 Ok(more) => claimed.extend(more),
                 Err(error) => return (claimed, Some(error)),
@@ -51,8 +54,22 @@ impl Owner {
     async fn claim_build(&mut self, claim: &Claim, most: usize) -> Result<Vec<Claimed>, Error> {
         let mut claimed = Vec::new();
         let mut writes = Writes::default();
-        for id in self.pipeline.plan_build(claim.crawl.as_ref(), most) {
-            let Some(row) = self.chunk_row(id).await? else { continue };
+        for id in self.pipeline.plan_build(claim.crawl.as_ref(), most + self.damaged_chunks.len()) {
+            if claimed.len() >= most {
+                break;
+            }
+            if self.damaged_chunks.contains(&id) {
+                continue;
+            }
+            let row = match self.chunk_row(id).await? {
+                Ok(Some(row)) => row,
+                Ok(None) => continue,
+                Err(_) => {
+                    // It must not keep back those behind it. The next owner of the shard tries it again.
+                    self.damaged_chunks.insert(id);
+                    continue;
+                }
+            };
             let now = self.now();
             let grant = self.grant(claim, now);
             claimed.extend(self.pipeline.grant_build(&row, (claim, &grant), now, &mut writes.pipeline));
@@ -130,9 +147,8 @@ impl Owner {
             }
         };
         let (chunk, worker, until) = (self.pipeline.peek_id(), claim.worker.clone(), now.after(claim.lease));
-        let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (urls, now)).await?;
-        let planned: Vec<_> = visits.into_iter().zip(fronts).collect();
-        let count = planned.len();
+        let count = visits.len();
+        let planned = self.read_fronts(visits, urls, now).await?;
         Ok((count, self.reserve_visits(planned, (&LinkGrant { chunk, worker, until }, urls), now, writes)))
     }
 
@@ -183,8 +199,9 @@ impl Owner {
             Err(refusal) => return (Ok(Err(refusal.into())), None),
         };
         let named = self.pipeline.named(report.chunk, report.results.iter().map(|result| &*result.url), &self.state);
-        let rows = match self.rows_at(&chunk, &named).await {
-            Ok(rows) => rows,
+        let rows = match self.all_rows_at(&chunk, &named).await {
+            Ok(Ok(rows)) => rows,
+            Ok(Err(refusal)) => return (Ok(Err(refusal)), None),
             Err(error) => return (Err(error), None),
         };
         let (mut writes, jitter) = (Writes::default(), (self.config.entropy)() as u64);
@@ -224,17 +241,16 @@ impl Owner {
         self.rows_at(&chunk, &places).await
     }
 
-    /// The rows of some links, in a list with a place for every link.
+    /// The rows of some links as far as they can be read, in a list with a place for every link.
     pub(super) async fn rows_at(&mut self, chunk: &ChunkRow, places: &[usize]) -> Result<Vec<Option<UrlRow>>, Error> {
-        let urls: Vec<_> = places.iter().filter_map(|at| chunk.links.get(*at)).map(|link| link.url.clone()).collect();
-        let found = read_facts::url_rows(&*self.engine, &urls).await?;
-        let mut rows = vec![None; chunk.links.len()];
-        for (at, row) in places.iter().zip(found) {
-            if let Some(place) = rows.get_mut(*at) {
-                *place = row;
-            }
-        }
-        Ok(rows)
+        let found = self.readable_rows(&urls_at(chunk, places)).await?;
+        Ok(at_places(chunk, places, found))
+    }
+
+    /// The rows of some links, all of which the call needs, in a list with a place for every link.
+    pub(super) async fn all_rows_at(&mut self, chunk: &ChunkRow, places: &[usize]) -> Decided<Vec<Option<UrlRow>>> {
+        let found = self.url_rows(&urls_at(chunk, places)).await?;
+        Ok(found.map(|found| at_places(chunk, places, found)))
     }
 
     /// What a repeated report was answered with before.
@@ -278,10 +294,9 @@ impl Owner {
         let chunk = chunk.clone();
         if let Some(token) = chunk.visit {
             let Some(visit) = self.state.plan_link_more(token, most, now) else { return Ok(Vec::new()) };
-            let visits = [visit];
-            let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (most, now)).await?;
-            let [visit] = visits;
-            let found = fronts.into_iter().next().unwrap_or_default();
+            let Some((visit, found)) = self.read_fronts(vec![visit], most, now).await?.pop() else {
+                return Ok(Vec::new());
+            };
             let most = self.pipeline.fresh_in(chunk.id, &found, now).min(most);
             let taken = self.state.take_link_more(token, (&visit, found), (most, now), &mut writes.frontier);
             let links = (token, taken.0, taken.1);
@@ -290,12 +305,25 @@ impl Owner {
         let grant = LinkGrant { chunk: chunk.id, worker: lease.worker, until: lease.expires_at };
         let want = Want { crawl: Some(crawl), urls: 1, held_below: None, bare_hosts: false };
         let visits = self.state.plan_replacements(chunk.leases(), &want, most + chunk.failed_links(), now);
-        let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (1, now)).await?;
-        let planned = visits.into_iter().zip(fronts).collect();
+        let planned = self.read_fronts(visits, 1, now).await?;
         let planned = self.pipeline.fresh_visits(chunk.id, planned, (most, now), &mut self.state);
         let granted = self.reserve_visits(planned, (&grant, 1), now, &mut writes.frontier);
         Ok(self.pipeline.replace(chunk.id, vacancies, granted, &mut self.state, writes))
     }
+}
+
+fn urls_at(chunk: &ChunkRow, places: &[usize]) -> Vec<LinkUrl> {
+    places.iter().filter_map(|at| chunk.links.get(*at)).map(|link| link.url.clone()).collect()
+}
+
+fn at_places(chunk: &ChunkRow, places: &[usize], found: Vec<Option<UrlRow>>) -> Vec<Option<UrlRow>> {
+    let mut rows = vec![None; chunk.links.len()];
+    for (at, row) in places.iter().zip(found) {
+        if let Some(place) = rows.get_mut(*at) {
+            *place = row;
+        }
+    }
+    rows
 }
 
 /// Claims for a host must reach the shard that it lives in.

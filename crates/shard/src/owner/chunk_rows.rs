@@ -7,6 +7,7 @@ use wayleave_engine::rows::chunk::{self, StoredChunk};
 use wayleave_engine::{Engine, Error, Key};
 
 use crate::owner::open::damaged;
+use crate::owner::read_facts::{self, Fact};
 
 /// Rows of links that are read at once, about.
 const LINK_ROWS: usize = 1_000;
@@ -25,6 +26,23 @@ pub(super) async fn read(engine: &dyn Engine, shard: ShardId, rows: Vec<Vec<u8>>
     }
     complete(engine, (&mut open, &mut keys), &mut whole).await?;
     Ok(whole)
+}
+
+/// The chunks with these keys, in their order, each with the reason if it cannot be read.
+pub(super) async fn read_each(engine: &dyn Engine, shard: ShardId, keys: &[Key]) -> Result<Vec<Fact<ChunkRow>>, Error> {
+    let mut found = Vec::with_capacity(keys.len());
+    for value in read_facts::get_each(engine, keys).await? {
+        found.push(match value {
+            Ok(None) => Ok(None),
+            Ok(Some(row)) => match read(engine, shard, vec![row]).await {
+                Ok(mut rows) => Ok(rows.pop()),
+                Err(Error::Corrupt(cause)) => Err(cause),
+                Err(error) => return Err(error),
+            },
+            Err(cause) => Err(cause),
+        });
+    }
+    Ok(found)
 }
 
 async fn complete(

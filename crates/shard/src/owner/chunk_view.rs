@@ -4,37 +4,53 @@
 //! nothing between its reads. A commit that is in flight may be missing from them, so a status may be one report old.
 
 use wayleave_core::frontier::row::{DueRow, UrlRow, UrlStatus};
-use wayleave_core::ids::ChunkId;
+use wayleave_core::ids::{ChunkId, QueueId};
 use wayleave_core::pipeline::link_view::LinkView;
 use wayleave_core::pipeline::row::{ChunkRow, LinkRow};
 use wayleave_core::pipeline::view::ChunkView;
+use wayleave_engine::Key;
 use wayleave_engine::rows::due;
-use wayleave_engine::{Error, Key};
 
+use crate::owner::chunks::Decided;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
 
 impl Owner {
     /// A chunk with its links; `None` if there is none.
-    pub(super) async fn view_chunk(&mut self, id: ChunkId) -> Result<Option<Box<ChunkView>>, Error> {
-        let Some(row) = self.chunk_row(id).await? else { return Ok(None) };
+    pub(super) async fn view_chunk(&mut self, id: ChunkId) -> Decided<Option<Box<ChunkView>>> {
+        let row = match self.chunk_row(id).await? {
+            Ok(Some(row)) => row,
+            Ok(None) => return Ok(Ok(None)),
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let (shown, links_more) = row.shown_links();
         let links: Vec<&LinkRow> = shown.iter().filter_map(|at| row.links.get(*at)).collect();
-        let link_list = Some(self.view_links(&row, &links).await?);
+        let link_list = match self.view_links(&row, &links).await? {
+            Ok(links) => Some(links),
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let now = self.now();
-        Ok(Some(Box::new(ChunkView { link_list, links_more, ..row.view(&self.state, now) })))
+        Ok(Ok(Some(Box::new(ChunkView { link_list, links_more, ..row.view(&self.state, now) }))))
     }
 
-    async fn view_links(&mut self, chunk: &ChunkRow, links: &[&LinkRow]) -> Result<Vec<LinkView>, Error> {
+    async fn view_links(&mut self, chunk: &ChunkRow, links: &[&LinkRow]) -> Decided<Vec<LinkView>> {
         let urls: Vec<_> = links.iter().map(|link| link.url.clone()).collect();
-        let rows = read_facts::url_rows(&*self.engine, &urls).await?;
+        let rows = match self.url_rows(&urls).await? {
+            Ok(rows) => rows,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let due_key = |(link, row): (&&LinkRow, &Option<UrlRow>)| match row.as_ref().map(|row| &row.status) {
             Some(UrlStatus::Queued(position)) => Some(due::key(link.url.0, *position, &link.url.1.0)),
             _ => None,
         };
         let keys: Vec<Option<Key>> = links.iter().zip(&rows).map(due_key).collect();
-        let wanted: Vec<Key> = keys.iter().flatten().cloned().collect();
-        let mut found = read_facts::due_rows(&*self.engine, &wanted).await?.into_iter();
+        let (queues, wanted): (Vec<QueueId>, Vec<Key>) =
+            links.iter().zip(&keys).filter_map(|(link, key)| Some((link.url.0, key.clone()?))).unzip();
+        let found = read_facts::due_rows(&*self.engine, &wanted).await?;
+        let mut found = match self.all_read(found, |at| queues.get(at).copied()) {
+            Ok(found) => found.into_iter(),
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let queued: Vec<Option<DueRow>> =
             keys.iter().map(|key| key.as_ref().and_then(|_| found.next().flatten())).collect();
         let view = |((link, row), due): ((&&LinkRow, &Option<UrlRow>), &Option<DueRow>)| {
@@ -43,6 +59,6 @@ impl Owner {
             let row = row.as_ref().filter(|_| self.state.has_queue(link.url.0));
             chunk.view_link(link, whole, row, due.as_ref().map(|due| &due.details))
         };
-        Ok(links.iter().zip(&rows).zip(&queued).map(view).collect())
+        Ok(Ok(links.iter().zip(&rows).zip(&queued).map(view).collect()))
     }
 }

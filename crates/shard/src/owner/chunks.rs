@@ -21,7 +21,6 @@ use crate::message::ChunkReply;
 use crate::owner::chunk_rows;
 use crate::owner::cycle::{self, CommitMark};
 use crate::owner::owner_loop::Owner;
-use crate::owner::read_facts;
 use crate::pipeline::call::{ChunkCall, ChunkResponse, Departed, LookedFor};
 use crate::routing::service_call::ServiceCall;
 
@@ -80,15 +79,15 @@ impl Owner {
             }
             ChunkCall::Departed { chunk, token, lease } => {
                 let departed = self.departed_links(chunk, token, lease).await;
-                self.answer_chunk(mark, reply, departed.map(Ok))
+                self.answer_chunk(mark, reply, departed)
             }
             ChunkCall::Get(id) => {
                 let view = self.view_chunk(id).await;
-                self.answer_chunk(mark, reply, view.map(Ok))
+                self.answer_chunk(mark, reply, view)
             }
             ChunkCall::List { filter, after, most } => {
                 let page = self.list_chunks(&filter, after, most).await;
-                self.answer_chunk(mark, reply, page.map(Ok))
+                self.answer_chunk(mark, reply, unless_damaged(page))
             }
             ChunkCall::Counts => self.answer_chunk(mark, reply, Ok(Ok(self.pipeline.counts()))),
             call @ (ChunkCall::Unplaced
@@ -111,7 +110,7 @@ impl Owner {
             }
             ChunkCall::PlacedIndex(id) => {
                 let row = self.chunk_row(id).await;
-                self.answer_chunk(mark, reply, row.map(|row| Ok(row.and_then(|row| row.placed_index()))))
+                self.answer_chunk(mark, reply, row.map(|row| row.map(|row| row.and_then(|row| row.placed_index()))))
             }
             ChunkCall::IndexLost(chunks) => {
                 let noted = self.note_index_lost(&chunks).await;
@@ -147,7 +146,7 @@ impl Owner {
     /// A refused token of a chunk that does not exist is refused for that reason: memory has only chunks in progress.
     async fn name_unknown<T>(&mut self, id: ChunkId, answer: Decided<T>) -> Decided<T> {
         let refused = matches!(&answer, Ok(Err(Refusal::Chunk(ChunkRefusal::NotCurrent { .. }))));
-        if refused && self.chunk_row(id).await?.is_none() {
+        if refused && matches!(self.chunk_row(id).await?, Ok(None)) {
             return Ok(Err(ChunkRefusal::Unknown(id).into()));
         }
         answer
@@ -181,33 +180,46 @@ impl Owner {
         self.commit_all(writes.frontier, rows);
     }
 
-    /// The rows of a chunk's links, by position.
+    /// The rows of a chunk's links, by position. One that cannot be read appears as missing: it must not keep the others from
+    /// being returned, claimed or completed. Its URL stays reserved until it can be read.
     pub(super) async fn link_rows(&mut self, chunk: &ChunkRow) -> Result<Vec<Option<UrlRow>>, Error> {
-        read_facts::url_rows(&*self.engine, &chunk.urls()).await
+        self.readable_rows(&chunk.urls()).await
     }
 
     /// A chunk, from memory or from its row.
-    pub(super) async fn chunk_row(&mut self, id: ChunkId) -> Result<Option<ChunkRow>, Error> {
+    pub(super) async fn chunk_row(&mut self, id: ChunkId) -> Decided<Option<ChunkRow>> {
         if let Some(chunk) = self.pipeline.active(id) {
-            return Ok(Some(chunk.clone()));
+            return Ok(Ok(Some(chunk.clone())));
         }
-        let rows = self.engine.get_many(&[chunk::key(self.shard, id, false), chunk::key(self.shard, id, true)]).await?;
-        let row =
-            chunk_rows::read(&*self.engine, self.shard, rows.into_iter().flatten().take(1).collect()).await?.pop();
+        let keys = [chunk::key(self.shard, id, false), chunk::key(self.shard, id, true)];
+        let mut found = None;
+        for row in chunk_rows::read_each(&*self.engine, self.shard, &keys).await? {
+            match row {
+                Ok(row) => found = found.or(row),
+                Err(cause) => {
+                    let what = format!("chunk {id} cannot be read");
+                    self.log_damage(&cause, &what);
+                    return Ok(Err(Refusal::Corrupt(format!("{what}: {cause}"))));
+                }
+            }
+        }
         // The key has only the counter: a client may ask for an id that no shard of this store has made.
-        Ok(row.filter(|row| row.id == id))
+        Ok(Ok(found.filter(|row| row.id == id)))
     }
 
-    async fn departed_links(&mut self, id: ChunkId, token: Option<Token>, lease: Millis) -> Result<Departed, Error> {
-        let row = self.chunk_row(id).await?;
+    async fn departed_links(&mut self, id: ChunkId, token: Option<Token>, lease: Millis) -> Decided<Departed> {
+        let row = match self.chunk_row(id).await? {
+            Ok(row) => row,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let now = self.now();
-        let Some(row) = row else { return Ok(None) };
+        let Some(row) = row else { return Ok(Ok(None)) };
         let departed = row.departed(token, &self.state, now);
         if let Some(token) = token.filter(|_| !departed.is_empty()) {
             // Only the holder's links are named, so the token is current.
             _ = self.extend_lease((id, token), now.after(lease), now);
         }
-        Ok(Some((row.crawl, departed)))
+        Ok(Ok(Some((row.crawl, departed))))
     }
 
     /// Lets a lease last at least until then.
@@ -251,7 +263,10 @@ impl Owner {
             Err(refusal) => return Ok(Err(refusal.into())),
         };
         let named = self.pipeline.named(id, pages.iter().map(|page| &**page), &self.state);
-        let rows = self.rows_at(&chunk, &named).await?;
+        let rows = match self.all_rows_at(&chunk, &named).await? {
+            Ok(rows) => rows,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let parents = match self.pipeline.parents((id, token), pages, &rows, now, &self.state) {
             Ok(parents) => parents,
             Err(refusal) => return Ok(Err(refusal.into())),
@@ -271,7 +286,10 @@ impl Owner {
     ) -> Decided<LeaseEnded> {
         let now = self.now();
         // A repetition is recognised by the row, wherever the chunk is by now.
-        let known = self.chunk_row(id).await?;
+        let known = match self.chunk_row(id).await? {
+            Ok(known) => known,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let chunk = match self.pipeline.to_end((id, token), end, known.as_ref(), now) {
             Ok(Some(chunk)) => chunk.clone(),
             Ok(None) => {
@@ -306,7 +324,11 @@ impl Owner {
         queued: &[LookedFor],
     ) -> Decided<ChunkState> {
         let now = self.now();
-        let Some(before) = self.chunk_row(id).await? else { return Ok(Err(ChunkRefusal::Unknown(id).into())) };
+        let before = match self.chunk_row(id).await? {
+            Ok(Some(before)) => before,
+            Ok(None) => return Ok(Err(ChunkRefusal::Unknown(id).into())),
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let rows = self.link_rows(&before).await?;
         if decision == OperatorAction::Retry && self.has_unqueued(&before, None, queued) {
             return Ok(Err(Refusal::Moved));
@@ -373,7 +395,7 @@ impl Owner {
         let mut cut = false;
         for at in slice {
             // One that was made since belongs to a new crawl of this name.
-            let row = self.chunk_row(at.1).await?.filter(|row| row.is_deleted(deleted_at));
+            let row = self.chunk_row(at.1).await?.ok().flatten().filter(|row| row.is_deleted(deleted_at));
             links += row.as_ref().map_or(0, |row| row.links.len());
             cut = links > SLICE_ROWS && last.is_some();
             if cut {
@@ -409,6 +431,14 @@ impl Owner {
     pub fn publish_chunks(&mut self) {
         let published = self.pipeline.publish(self.engine.now());
         self.readiness.chunks.tell(self.shard, &published);
+    }
+}
+
+/// The answer to a call that only reads: that rows cannot be read concerns the call alone.
+fn unless_damaged<T>(answer: Result<T, Error>) -> Decided<T> {
+    match answer {
+        Err(Error::Corrupt(cause)) => Ok(Err(Refusal::Corrupt(cause))),
+        answer => answer.map(Ok),
     }
 }
 

@@ -15,7 +15,6 @@ use crate::message::Reply;
 use crate::owner::cycle::CommitMark;
 use crate::owner::decide;
 use crate::owner::owner_loop::Owner;
-use crate::owner::read_facts;
 
 /// The caller, and where the commits made for it begin.
 pub(crate) struct PendingCall {
@@ -59,15 +58,15 @@ impl Owner {
         match query {
             RowQuery::Lookup { crawl, host, url } => {
                 let view = self.lookup(&crawl, &host, &url).await;
-                self.answer(call, view.map(Ok))
+                self.answer(call, view)
             }
             RowQuery::Urls { filter, after, room } => {
                 let page = self.url_page(&filter, after, room).await;
-                self.answer(call, page.map(Ok))
+                self.answer(call, page)
             }
             RowQuery::InHand(host) => {
                 let urls = self.in_hand(&host).await;
-                self.answer(call, urls.map(Ok))
+                self.answer(call, urls)
             }
             RowQuery::Requested { holder, request } => {
                 let found = self.requested(&holder, &request).await;
@@ -122,11 +121,11 @@ impl Owner {
         match change {
             UrlChange::Purge { queue, before, after } => {
                 let purged = self.purge(queue, before, after).await;
-                self.answer(call, purged.map(Ok))
+                self.answer(call, purged)
             }
             UrlChange::ChangeUrls { crawl, host, urls, what } => {
                 let told = self.change_listed_urls((&crawl, &host), &urls, what).await;
-                self.answer(call, told.map(Ok))
+                self.answer(call, told)
             }
             UrlChange::Revoke(which) => {
                 let ended = self.revoke(&which).await;
@@ -134,7 +133,7 @@ impl Owner {
             }
             UrlChange::RevokeHolds { host, after } => {
                 let ended = self.revoke_holds(&host, after).await;
-                self.answer(call, ended.map(Ok))
+                self.answer(call, ended)
             }
         }
     }
@@ -144,6 +143,9 @@ impl Owner {
             VisitCall::Take(Take::HandOut(request)) => {
                 let (urls, trouble) = self.hand_out(&request).await;
                 self.publish_crawl(request.crawl.as_ref());
+                if let Some(refusal) = self.refuse_damaged(request.host.as_deref()).filter(|_| urls.is_empty()) {
+                    return self.answer(call, trouble.map_or(Ok(Err::<(), _>(refusal)), Err));
+                }
                 self.answer_part(call, urls, trouble)
             }
             VisitCall::Take(Take::Reserve(request)) => self.reserve_for(&request, call).await,
@@ -249,14 +251,13 @@ impl Owner {
             if visits.is_empty() {
                 break;
             }
-            let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (request.urls, now)).await;
-            let fronts = match fronts {
-                Ok(fronts) => fronts,
+            let planned = match self.read_fronts(visits, request.urls, now).await {
+                Ok(planned) => planned,
                 Err(error) => return (urls, Some(error)),
             };
             let mut writes = Vec::new();
-            for (visit, found) in visits.iter().zip(fronts) {
-                let out = self.state.hand_out(visit, found, (request.urls, request.hold), now, &mut writes);
+            for (visit, found) in planned {
+                let out = self.state.hand_out(&visit, found, (request.urls, request.hold), now, &mut writes);
                 queues -= usize::from(!out.is_empty());
                 urls.extend(out);
             }
@@ -297,13 +298,12 @@ impl Owner {
             if visits.is_empty() {
                 break;
             }
-            let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (request.urls, now)).await;
-            let fronts = match fronts {
-                Ok(fronts) => fronts,
+            let planned = match self.read_fronts(visits, request.urls, now).await {
+                Ok(planned) => planned,
                 Err(error) => return (granted, Some(error)),
             };
             let mut writes = Vec::new();
-            for (visit, found) in visits.iter().zip(fronts) {
+            for (visit, found) in planned {
                 let grant = Grant {
                     holder: request.holder.clone(),
                     urls: request.urls,
@@ -312,7 +312,7 @@ impl Owner {
                     request: request.request.clone(),
                     chunk: None,
                 };
-                granted.extend(self.state.reserve(visit, found, &grant, now, &mut writes));
+                granted.extend(self.state.reserve(&visit, found, &grant, now, &mut writes));
             }
             self.commit(writes);
         }
@@ -336,7 +336,10 @@ impl Owner {
             Ok(targets) => targets,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let rows = read_facts::url_rows(&*self.engine, &targets).await?;
+        let rows = match self.url_rows(&targets).await? {
+            Ok(rows) => rows,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let mut writes = Vec::new();
         let parents = self.state.parents(token, pages, &rows, now);
         let kept = parents.and_then(|parents| {
@@ -353,7 +356,10 @@ impl Owner {
             Ok(targets) => targets,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let rows = read_facts::url_rows(&*self.engine, &targets).await?;
+        let rows = match self.url_rows(&targets).await? {
+            Ok(rows) => rows,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let mut writes = Vec::new();
         let jitter = (self.config.entropy)() as u64;
         let released = self.state.release(release, rows, now, jitter, &mut writes);

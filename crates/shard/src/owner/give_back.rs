@@ -52,7 +52,8 @@ impl Owner {
     pub async fn note_index_lost(&mut self, chunks: &[Returned]) -> Result<bool, Error> {
         let (now, mut writes, mut news) = (self.now(), Writes::default(), false);
         for (id, index, why) in chunks.iter().take(BUILT_AT_ONCE_MAX) {
-            if let Some(row) = self.chunk_row(*id).await? {
+            // One that cannot be read is told again by placement.
+            if let Some(row) = self.chunk_row(*id).await?.ok().flatten() {
                 news |= self.pipeline.index_lost(&row, (*index, why), now, &mut writes.pipeline);
             }
         }

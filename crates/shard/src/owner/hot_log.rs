@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use wayleave_core::frontier::row::{HostPart, HostRow, HotRow};
 use wayleave_core::frontier::{Changes, State};
 use wayleave_core::ids::{HostId, ShardId};
-use wayleave_core::limits::SLICE_ROWS;
+use wayleave_core::limits::{DELETED_LOGGED_MAX, SLICE_ROWS};
+use wayleave_core::time::Time;
 use wayleave_engine::rows::{hot, log};
 use wayleave_engine::{Key, Value, Write};
 
@@ -23,6 +24,10 @@ pub(crate) struct HotLog {
     hosts: Vec<HostId>,
     /// The newest value of every other row in the log.
     others: BTreeMap<Key, Option<Value>>,
+    /// Whether rows in the log are gone, which are still in the store.
+    has_gone: bool,
+    /// When they must be gone from the store as well.
+    cut_at: Option<Time>,
     writing: Option<WritingOut>,
 }
 
@@ -37,7 +42,17 @@ struct WritingOut {
 impl HotLog {
     /// An empty log.
     pub fn new(shard: ShardId, bytes_max: usize) -> Self {
-        Self { shard, bytes_max, bytes: 0, span: None, hosts: Vec::new(), others: BTreeMap::new(), writing: None }
+        Self {
+            shard,
+            bytes_max,
+            bytes: 0,
+            span: None,
+            hosts: Vec::new(),
+            others: BTreeMap::new(),
+            has_gone: false,
+            cut_at: None,
+            writing: None,
+        }
     }
 
     /// Registers a log row found at open. Its size counts towards the next checkpoint: otherwise the log of a process
@@ -63,6 +78,7 @@ impl HotLog {
     }
 
     fn note(&mut self, write: Write) {
+        self.has_gone |= write.value.is_none();
         self.others.insert(write.key, write.value);
     }
 
@@ -87,9 +103,13 @@ impl HotLog {
         Some(Write { key: log::key(self.shard, seq), value: Some(value) })
     }
 
-    /// The next slice of a checkpoint, if one is due: rows first, then the deletion of the log rows that they replace.
-    pub fn next_slice(&mut self, state: &State) -> Vec<Write> {
-        if self.writing.is_none() && self.bytes >= self.bytes_max {
+    /// The next slice of a checkpoint, if one is due: rows first, then the deletion of the log rows that they replace. What was
+    /// deleted does not wait until the log has grown: it must not stay in the store.
+    pub fn next_slice(&mut self, state: &State, now: Time) -> Vec<Write> {
+        if self.has_gone && self.cut_at.is_none() {
+            self.cut_at = Some(now.after(DELETED_LOGGED_MAX));
+        }
+        if self.writing.is_none() && (self.bytes >= self.bytes_max || self.cut_at.is_some_and(|at| at <= now)) {
             self.begin();
         }
         let Some(writing) = &mut self.writing else { return Vec::new() };
@@ -111,12 +131,17 @@ impl HotLog {
     /// Starts a checkpoint of everything in the log.
     pub fn begin(&mut self) {
         let Some((next, last)) = self.span.take() else { return };
-        self.bytes = 0;
+        (self.bytes, self.has_gone, self.cut_at) = (0, false, None);
         let mut hosts = std::mem::take(&mut self.hosts);
         hosts.sort_unstable();
         hosts.dedup();
         let others = std::mem::take(&mut self.others).into_iter();
         self.writing = Some(WritingOut { hosts: hosts.into_iter(), others, next, last });
+    }
+
+    /// When a checkpoint is due even if the log does not grow.
+    pub fn due(&self) -> Option<Time> {
+        self.cut_at
     }
 
     /// Whether a checkpoint is in progress.
@@ -128,7 +153,6 @@ impl HotLog {
 #[cfg(test)]
 mod tests {
     use wayleave_core::time::Millis;
-    use wayleave_core::time::Time;
     use wayleave_engine::rows::Kind;
 
     use super::*;
@@ -149,12 +173,12 @@ mod tests {
             let changes = change(&mut state, host);
             assert!(log.add(seq, &changes, &state).is_some());
         }
-        let slice = log.next_slice(&state);
+        let slice = log.next_slice(&state, Time(1));
         let kinds: Vec<(u8, bool)> = slice.iter().map(|w| (w.key[2], w.value.is_some())).collect();
         let (shard_row, host) = ((Kind::Shard as u8, true), (Kind::Host as u8, true));
         let cut = (Kind::Log as u8, false);
         assert_eq!(kinds, [shard_row, host, host, cut, cut, cut]);
-        assert!(!log.is_writing() && log.next_slice(&state).is_empty());
+        assert!(!log.is_writing() && log.next_slice(&state, Time(1)).is_empty());
     }
 
     #[test]
@@ -163,11 +187,11 @@ mod tests {
         let mut log = HotLog::new(shard, 1_000);
         log.found(7, 600);
         log.found(8, 300);
-        assert!(log.next_slice(&state).is_empty(), "900 bytes are not enough");
+        assert!(log.next_slice(&state, Time(1)).is_empty(), "900 bytes are not enough");
         let changes = change(&mut state, "a");
         assert!(log.add(9, &changes, &state).is_some());
         log.found(10, 100);
-        let slice = log.next_slice(&state);
+        let slice = log.next_slice(&state, Time(1));
         let cut = slice.iter().filter(|write| write.key[2] == Kind::Log as u8 && write.value.is_none()).count();
         assert_eq!(cut, 4, "the log is written out and cut from its first row on");
     }

@@ -43,6 +43,7 @@ use wayleave_engine::rows::{due, key, url};
 use wayleave_engine::{Error, Key, Scan};
 
 use crate::ask::{JobChange, Response, StateQuery};
+use crate::owner::chunks::Decided;
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
@@ -179,19 +180,26 @@ impl Owner {
             return Ok(());
         }
         let scans: Vec<Scan> = slice.iter().map(|(_, scan)| scan.clone()).collect();
-        let pages = self.engine.scan_many(&scans).await?;
+        let pages = read_facts::scan_each(&*self.engine, &scans).await?;
         let mut found = Vec::new();
-        for ((queue, scan), rows) in slice.into_iter().zip(pages) {
+        let mut told = BulkOutcome::default();
+        for ((queue, scan), (rows, mut damage)) in slice.into_iter().zip(pages) {
             let more = rows.len() == scan.limit;
             job.looked_at += rows.len() as u64;
             let mut last = None;
             for row in rows {
                 let (id, key) = url::parse_key(&row.key).map_err(damaged)?;
                 last = Some(row.key);
-                let row = url::decode(&row.value).map_err(damaged)?;
-                if self.matches(&job.filter, id, &key, &row) {
-                    found.push((id, key, row));
+                match url::decode(&row.value) {
+                    Ok(row) if self.matches(&job.filter, id, &key, &row) => found.push((id, key, row)),
+                    Ok(_) => {}
+                    Err(unread) => damage = Some(unread.to_string()),
                 }
+            }
+            if let Some(cause) = damage {
+                // What cannot be read is passed over: a row, or the rest of the queue.
+                self.damaged(Some(queue), &cause);
+                told.unreadable += 1;
             }
             let from = last.filter(|_| more).map(key_after);
             job.cursor = JobCursor { queue: Some(queue), from, again: job.cursor.again };
@@ -200,15 +208,15 @@ impl Owner {
                 break;
             }
         }
-        let found = self.known(found, job.what).await?;
+        let (found, unreadable) = self.known(found, job.what).await?;
+        told.unreadable += unreadable;
         let now = self.now();
-        let mut told = BulkOutcome::default();
         for (queue, mut urls) in found {
             urls.retain(|known| job.wants(known));
             told.add(&self.state.rework(queue, urls, job.what, now, &mut writes));
         }
         job.told.add(&told);
-        if writes.is_empty() {
+        if writes.is_empty() && told.unreadable == 0 {
             // Nothing changed, so progress is not written: after a restart the same rows are read again.
             self.bulk_jobs.insert(job.id, job);
         } else {
@@ -236,10 +244,18 @@ impl Owner {
             filter.host = Some(host.name.clone());
         }
         let (mut queue, mut slice) = (job.cursor.queue, Vec::new());
+        let mut room = SLICE_ROWS;
         while slice.len() < SLICE_QUEUES {
             match self.state.next_queue(queue, &filter, &mut LISTING_LOOKS.clone()) {
                 Next::Found(next) => {
-                    slice.push(scan(next, None, SLICE_ROWS / SLICE_QUEUES));
+                    // One row more than the queue has, to learn that it is whole. Only queues that fit: what is read of the
+                    // queues behind one that does not would be read again.
+                    let rows = usize::try_from(self.state.queue_len(next)).unwrap_or(SLICE_ROWS).saturating_add(1);
+                    if rows > room && !slice.is_empty() {
+                        break;
+                    }
+                    slice.push(scan(next, None, rows.min(room)));
+                    room = room.saturating_sub(rows);
                     queue = Some(next);
                 }
                 // Hosts without a matching queue; skipping them is cheap.
@@ -250,12 +266,12 @@ impl Owner {
         slice
     }
 
-    /// The URLs of each queue, with the details stored in their due rows.
+    /// The URLs of each queue, with the details stored in their due rows, and how many of these cannot be read.
     async fn known(
         &mut self,
         found: Vec<(QueueId, UrlKey, UrlRow)>,
         what: BulkAction,
-    ) -> Result<Vec<(QueueId, Vec<Known>)>, Error> {
+    ) -> Result<(Vec<(QueueId, Vec<Known>)>, u64), Error> {
         let due_key = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.status {
             UrlStatus::Queued(position) if what == BulkAction::Requeue => Some(due::key(*queue, *position, &key.0)),
             _ => None,
@@ -263,9 +279,17 @@ impl Owner {
         let keys: Vec<Key> = found.iter().filter_map(due_key).collect();
         let mut waiting = read_facts::due_rows(&*self.engine, &keys).await?.into_iter();
         let mut queues: Vec<(QueueId, Vec<Known>)> = Vec::new();
+        let mut unreadable = 0;
         for (queue, key, row) in found {
             let waiting = match (&row.status, what) {
-                (UrlStatus::Queued(_), BulkAction::Requeue) => waiting.next().flatten().map(|row| row.details),
+                (UrlStatus::Queued(_), BulkAction::Requeue) => match waiting.next().unwrap_or(Ok(None)) {
+                    Ok(row) => row.map(|row| row.details),
+                    Err(cause) => {
+                        self.damaged(Some(queue), &cause);
+                        unreadable += 1;
+                        continue;
+                    }
+                },
                 // A deletion needs none of the details.
                 (UrlStatus::Queued(_), BulkAction::Delete) => Some(Details::default()),
                 _ => None,
@@ -276,7 +300,7 @@ impl Owner {
                 None => queues.push((queue, vec![known])),
             }
         }
-        Ok(queues)
+        Ok((queues, unreadable))
     }
 
     /// Requeues or deletes the given URLs of one queue.
@@ -285,16 +309,19 @@ impl Owner {
         (crawl, host): (&CrawlName, &HostName),
         urls: &[Box<str>],
         what: BulkAction,
-    ) -> Result<BulkOutcome, Error> {
+    ) -> Decided<BulkOutcome> {
         let mut told = BulkOutcome { unknown: urls.len() as u64, ..BulkOutcome::default() };
-        let Some(queue) = self.state.queue_id(host, crawl) else { return Ok(told) };
+        let Some(queue) = self.state.queue_id(host, crawl) else { return Ok(Ok(told)) };
         // Each URL once: after its first occurrence is decided, the row that was read is stale.
         let mut once = hashbrown::HashSet::new();
         let named = urls.iter().map(|url| (UrlKey::new(host, url), url));
         let named: Vec<(UrlKey, &Box<str>)> = named.filter(|(key, _)| once.insert(key.clone())).collect();
         told.unknown = named.len() as u64;
         let targets: Vec<(QueueId, UrlKey)> = named.iter().map(|(key, _)| (queue, key.clone())).collect();
-        let rows = read_facts::url_rows(&*self.engine, &targets).await?;
+        let rows = match self.url_rows(&targets).await? {
+            Ok(rows) => rows,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let mut found = Vec::new();
         for ((key, url), row) in named.into_iter().zip(rows) {
             // A truncated key may belong to another URL.
@@ -304,14 +331,18 @@ impl Owner {
             }
         }
         told.unknown -= found.len() as u64;
-        let found = self.known(found, what).await?;
+        let (found, unreadable) = self.known(found, what).await?;
+        if unreadable > 0 {
+            let cause = "queued URLs cannot be read".to_owned();
+            return Ok(Err(Refusal::Damaged { host: host.to_string(), cause }));
+        }
         let now = self.now();
         let mut writes = Vec::new();
         for (queue, urls) in found {
             told.add(&self.state.rework(queue, urls, what, now, &mut writes));
         }
         self.commit(writes);
-        Ok(told)
+        Ok(Ok(told))
     }
 }
 

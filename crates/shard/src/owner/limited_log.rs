@@ -41,6 +41,7 @@ pub(crate) struct StoreLog {
     pub commits: LimitedLog,
     pub reads: LimitedLog,
     pub opens: LimitedLog,
+    pub damage: LimitedLog,
     pub recoveries: LimitedLog,
 }
 

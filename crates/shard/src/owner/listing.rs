@@ -9,9 +9,10 @@ use wayleave_core::limits::{LISTING_LOOKS, SLICE_ROWS};
 use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::time::Time;
 use wayleave_engine::rows::{Kind, due, key, url};
-use wayleave_engine::{Error, Key, Scan};
+use wayleave_engine::{Key, Scan};
 
 use crate::ask::{UrlCursor, UrlPage};
+use crate::owner::chunks::Decided;
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
@@ -39,16 +40,19 @@ impl UrlCursor {
 }
 
 impl Owner {
-    pub async fn lookup(&mut self, crawl: &CrawlName, host: &HostName, text: &str) -> Result<Option<UrlView>, Error> {
-        let Some(queue) = self.state.queue_id(host, crawl) else { return Ok(None) };
+    pub async fn lookup(&mut self, crawl: &CrawlName, host: &HostName, text: &str) -> Decided<Option<UrlView>> {
+        let Some(queue) = self.state.queue_id(host, crawl) else { return Ok(Ok(None)) };
         let target = [(queue, UrlKey::new(host, text))];
-        let row = read_facts::url_rows(&*self.engine, &target).await?.pop().flatten();
+        let row = match self.url_rows(&target).await? {
+            Ok(mut rows) => rows.pop().flatten(),
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let [(queue, key)] = target;
         // A truncated key may belong to another URL.
         let Some(row) = row.filter(|row| row.whole.as_deref().is_none_or(|whole| whole == text)) else {
-            return Ok(None);
+            return Ok(Ok(None));
         };
-        Ok(self.views(vec![(queue, key, row)]).await?.pop())
+        Ok(self.views(vec![(queue, key, row)]).await?.map(|mut views| views.pop()))
     }
 
     /// Reads one slice of rows after a resume key, ordered by host, queue and URL. It may return fewer items than there
@@ -58,38 +62,51 @@ impl Owner {
         filter: &UrlFilter,
         mut after: Option<UrlCursor>,
         mut room: Room,
-    ) -> Result<UrlPage, Error> {
+    ) -> Decided<UrlPage> {
         let (mut urls, mut looks) = (Vec::new(), LISTING_LOOKS);
         loop {
             let range = match self.range_after(filter, after.as_ref(), &mut looks) {
                 Next::Found(range) => range,
-                Next::Later(host) => return Ok((urls, Some(UrlCursor::after_host(host)))),
-                Next::End => return Ok((urls, None)),
+                Next::Later(host) => return Ok(Ok((urls, Some(UrlCursor::after_host(host))))),
+                Next::End => return Ok(Ok((urls, None))),
             };
             let scan = Scan { from: range.from, to: range.to, limit: looks.max(1) };
-            let rows = self.engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();
+            let (rows, damage) = read_facts::scan_to_damage(&*self.engine, &scan).await?;
+            if let Some(cause) = damage.as_ref().filter(|_| rows.is_empty()) {
+                // The rows before it were listed by the slice before; they tell where it is.
+                let reached = after.as_ref().map_or(range.queue, |place| place.queue);
+                return Ok(Err(self.damaged(Some(reached), cause)));
+            }
             looks = looks.saturating_sub(rows.len() + SCAN_LOOKS);
-            let full = rows.len() == scan.limit;
+            // One that stopped before an unreadable row goes on there, and finds it.
+            let full = rows.len() == scan.limit || damage.is_some();
             let (mut last, mut found, mut places) = (None, Vec::new(), Vec::new());
             for row in rows {
                 let (queue, key) = url::parse_key(&row.key).map_err(damaged)?;
-                let value = url::decode(&row.value).map_err(damaged)?;
+                let value = match url::decode(&row.value) {
+                    Ok(value) => value,
+                    Err(damage) => return Ok(Err(self.damaged(Some(queue), &damage.to_string()))),
+                };
                 last = Some(UrlCursor::after_key(queue, row.key));
                 if found.len() < room.items && self.matches(filter, queue, &key, &value) {
                     found.push((queue, key, value));
                     places.extend(last.clone());
                 }
             }
-            for (view, place) in self.views(found).await?.into_iter().zip(places) {
+            let views = match self.views(found).await? {
+                Ok(views) => views,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
+            for (view, place) in views.into_iter().zip(places) {
                 room.take(view.weight());
                 urls.push(view);
                 if room.is_full() {
-                    return Ok((urls, Some(place)));
+                    return Ok(Ok((urls, Some(place))));
                 }
             }
             let next = last.filter(|_| full).unwrap_or_else(|| UrlCursor { queue: range.queue, key: Vec::new() });
             if looks == 0 {
-                return Ok((urls, Some(next)));
+                return Ok(Ok((urls, Some(next))));
             }
             after = Some(next);
         }
@@ -142,37 +159,44 @@ impl Owner {
         if filter.ignore_case { url.to_lowercase().contains(&text.to_lowercase()) } else { url.contains(text) }
     }
 
-    pub async fn views(&mut self, rows: Vec<(QueueId, UrlKey, UrlRow)>) -> Result<Vec<UrlView>, Error> {
+    pub async fn views(&mut self, rows: Vec<(QueueId, UrlKey, UrlRow)>) -> Decided<Vec<UrlView>> {
         let queued = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.status {
             UrlStatus::Queued(position) => Some(due::key(*queue, *position, &key.0)),
             _ => None,
         };
-        let keys: Vec<Key> = rows.iter().filter_map(queued).collect();
-        let mut details = read_facts::due_rows(&*self.engine, &keys).await?.into_iter();
+        let (queues, keys): (Vec<QueueId>, Vec<Key>) =
+            rows.iter().filter_map(|row| Some((row.0, queued(row)?))).unzip();
+        let details = read_facts::due_rows(&*self.engine, &keys).await?;
+        let mut details = match self.all_read(details, |at| queues.get(at).copied()) {
+            Ok(details) => details.into_iter(),
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let view = |(queue, key, row): (QueueId, UrlKey, UrlRow)| {
             let queued = matches!(row.status, UrlStatus::Queued(_)).then(|| details.next().flatten()).flatten();
             self.state.url_view(queue, &key, row, queued.map_or_else(Details::default, |row| row.details))
         };
-        Ok(rows.into_iter().filter_map(view).collect())
+        Ok(Ok(rows.into_iter().filter_map(view).collect()))
     }
 
     /// Removes the URLs in one slice of a queue that were stored before a time.
-    pub async fn purge(
-        &mut self,
-        queue: QueueId,
-        before: Time,
-        after: Option<Key>,
-    ) -> Result<(u64, Option<Key>), Error> {
+    pub async fn purge(&mut self, queue: QueueId, before: Time, after: Option<Key>) -> Decided<(u64, Option<Key>)> {
         let prefix = url::prefix(queue);
         let to = key::after_prefix(&prefix);
         let scan = Scan { from: after.unwrap_or(prefix), to, limit: SLICE_ROWS };
-        let rows = self.engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();
+        let found = read_facts::scan_to_damage(&*self.engine, &scan).await?;
+        let rows = match self.whole(found, queue) {
+            Ok(rows) => rows,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let full = rows.len() == SLICE_ROWS;
         let mut next = None;
         let mut urls = Vec::with_capacity(rows.len());
         for row in rows {
             let (_, key) = url::parse_key(&row.key).map_err(damaged)?;
-            urls.push((key, url::decode(&row.value).map_err(damaged)?));
+            match url::decode(&row.value) {
+                Ok(value) => urls.push((key, value)),
+                Err(damage) => return Ok(Err(self.damaged(Some(queue), &damage.to_string()))),
+            }
             next = Some(row.key);
         }
         let now = self.now();
@@ -183,6 +207,6 @@ impl Owner {
             key.push(0);
             key
         });
-        Ok((count, next))
+        Ok(Ok((count, next)))
     }
 }

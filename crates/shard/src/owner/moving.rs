@@ -83,6 +83,13 @@ impl Owner {
         }
         let holds = match self.begin_give(&hosts).await {
             Ok(holds) => holds,
+            Err(Error::Corrupt(cause)) => {
+                // Nothing has changed, here or in the store.
+                self.log_damage(&cause, "holds cannot be read, so no host with holds can be moved");
+                let host = hosts.first().map(ToString::to_string).unwrap_or_default();
+                _ = reply.send(Err(Refusal::Damaged { host, cause }));
+                return Ok(());
+            }
             Err(error) => {
                 // Nothing was moved, even if the outcome of the empty commit is unknown.
                 _ = reply.send(Err(Refusal::Unavailable(format!("the host was not moved: {error}"))));
@@ -236,7 +243,8 @@ impl Owner {
         if ids.is_empty() {
             return Ok(found);
         }
-        let (mut from, to) = key::range(self.shard, Kind::Hold, Kind::Hold);
+        let (_, to) = key::range(self.shard, Kind::Hold, Kind::Hold);
+        let mut from = hold::from(self.shard, self.state.holds_swept());
         loop {
             let scan = Scan { from, to: to.clone(), limit: SLICE_ROWS };
             let rows = self.engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();

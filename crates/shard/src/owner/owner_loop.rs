@@ -4,17 +4,17 @@
 //! answers wait for their commits while the next turn is decided. After a commit that failed or whose outcome is
 //! unknown the term ends and the state is reloaded: the owner never guesses.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use tokio::sync::oneshot;
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::bulk_job::JobRow;
 use wayleave_core::frontier::row::Write;
-use wayleave_core::ids::{CrawlNo, Epoch, QueueId, ShardId, Token};
+use wayleave_core::ids::{ChunkId, CrawlNo, Epoch, ShardId, Token};
 use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
@@ -36,7 +36,9 @@ use crate::owner::inbox::InboxReceiver;
 use crate::owner::open::Opened;
 use crate::owner::page_grants::PageGrants;
 use crate::owner::pools::Pools;
+use crate::owner::purge::Purge;
 use crate::owner::read_only::ReadOnly;
+use crate::owner::retention::Retention;
 use crate::owner::run::OwnerContext;
 use crate::owner::term::Term;
 use crate::routing::router::Router;
@@ -72,13 +74,21 @@ pub(crate) struct Owner {
     /// Computes the fingerprints for the filter and the known cache.
     pub fingerprinter: Fingerprinter,
     /// Deleted queues whose rows remain to be removed.
-    pub deleted_queues: VecDeque<QueueId>,
+    pub purge: Purge,
+    /// Chunks at the build stage whose rows could not be read.
+    pub damaged_chunks: HashSet<ChunkId>,
+    /// The removal of old chunks.
+    pub retention: Retention,
+    /// Whether health reports mention damage of this shard.
+    pub damage_published: bool,
     /// Bulk jobs, including those that have ended.
     pub bulk_jobs: BTreeMap<Token, JobRow>,
     pub cycle: Cycle,
     pub term: Arc<Term>,
     /// Set while the store refuses changes.
     pub refusing: Option<ReadOnly>,
+    /// The shard was closed because of damage and counts as closed until a turn succeeds.
+    pub is_settling: bool,
     /// Hosts that the process-wide quota counts for this shard.
     pub hosts_counted: u64,
     /// Pages that the process-wide budget counts for this shard.
@@ -115,11 +125,15 @@ impl Owner {
             pools,
             announcer: None,
             give_back_task: None,
-            deleted_queues,
+            purge: Purge::new(deleted_queues),
+            damaged_chunks: HashSet::new(),
+            damage_published: true,
+            retention: Retention::new(context.engine.now()),
             bulk_jobs,
             cycle: Cycle::default(),
             term: Arc::new(Term::new(epoch, seq)),
             refusing: None,
+            is_settling: false,
             hosts_counted: 0,
             pages_taken: HashMap::new(),
             page_grants: context
@@ -155,7 +169,10 @@ impl Owner {
         if let Some(left) = self.probe_in() {
             return Some(left);
         }
-        if !self.deleted_queues.is_empty() || self.log.is_writing() || self.has_running_job() {
+        if self.is_settling {
+            return Some(Duration::ZERO);
+        }
+        if self.purge.is_pending() || self.log.is_writing() || self.has_running_job() {
             return Some(Duration::ZERO);
         }
         let timer = self.state.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
@@ -164,7 +181,9 @@ impl Owner {
         let chunks = self.pipeline.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let control = self.control_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let pools = self.pools_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
-        timer.into_iter().chain(learning).chain(pages).chain(chunks).chain(control).chain(pools).min()
+        let log = self.log.due().into_iter().chain([self.retention.due()]);
+        let log = log.map(|at| Duration::from_millis(at.since(self.engine.now()).0)).min();
+        timer.into_iter().chain(log).chain(learning).chain(pages).chain(chunks).chain(control).chain(pools).min()
     }
 
     /// Publishes whether the shard is open.
@@ -191,13 +210,14 @@ impl Owner {
             }
             return Err(error);
         }
+        let busy = first.is_some();
         let mut puts = crate::owner::put_replies::Puts::default();
         if let Err(error) = self.receive(first, inbox, stop, &mut puts).await {
             puts.refuse(&cycle::refusal(&error));
             self.refuse_pools(&cycle::refusal(&error));
             return Err(error);
         }
-        if self.refusing.is_some() { Ok(()) } else { self.tidy().await }
+        if self.refusing.is_some() { Ok(()) } else { self.tidy(busy).await }
     }
 
     async fn begin_turn(&mut self) -> Result<(), Error> {
@@ -261,14 +281,16 @@ impl Owner {
         self.put_all(std::mem::take(puts)).await
     }
 
-    /// Background work: checkpointing the log, removing rows of deleted queues, running jobs, rebuilding the filter.
-    async fn tidy(&mut self) -> Result<(), Error> {
-        let slice = self.log.next_slice(&self.state);
+    /// Background work: checkpointing the log, removing rows of deleted queues, running jobs, rebuilding the filter. `busy` if
+    /// calls came in this turn.
+    async fn tidy(&mut self, busy: bool) -> Result<(), Error> {
+        let slice = self.log.next_slice(&self.state, self.engine.now());
         if !slice.is_empty() {
             self.commit_rows(slice);
         }
         self.tick_control();
-        self.remove_deleted_rows().await?;
+        self.remove_deleted_rows(busy).await?;
+        self.remove_old_chunks().await?;
         self.run_bulk_job().await?;
         self.tidy_pages().await?;
         self.rebuild_filter().await
@@ -285,6 +307,7 @@ impl Owner {
         self.readiness.wake(self.state.take_newly_ready());
         self.readiness.finishing.notify(&self.state.take_settled());
         self.publish_chunks();
+        self.publish_damage();
         self.announce_chunks();
         self.give_chunks_back();
         self.publish_map();

@@ -2,6 +2,7 @@
 
 use hashbrown::HashSet;
 use wayleave_core::frontier::put::Target;
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, PutKind, PutOutcome};
 use wayleave_core::frontier::row::{UrlRow, UrlStatus};
 use wayleave_core::frontier::url_key::UrlKey;
@@ -12,7 +13,7 @@ use wayleave_engine::{Error, Key};
 use crate::message::Outcomes;
 use crate::owner::owner_loop::Owner;
 use crate::owner::put_replies::{Owed, Puts};
-use crate::owner::read_facts;
+use crate::owner::read_facts::{self, Fact};
 use crate::routing::router::belongs;
 
 /// A put while it is being decided.
@@ -135,17 +136,18 @@ impl Owner {
 
     async fn put_some(&mut self, items: Vec<Item>, outcomes: &mut [Outcomes]) -> Result<(), Error> {
         let mut items = items;
-        let rows = match self.facts_of(&mut items).await {
-            Ok(rows) => rows,
+        let facts = match self.facts_of(&mut items).await {
+            Ok(facts) => facts,
             Err(error) => {
-                let why = crate::owner::cycle::refusal(&error).to_string();
+                let why = crate::owner::cycle::refusal(&error);
                 for item in items {
-                    let failed = PutOutcome::Failed(why.as_str().into());
+                    let failed = PutOutcome::Failed(Box::new(why.clone()));
                     outcomes_of(outcomes, item.caller).push((item.tag, failed));
                 }
                 return Err(error);
             }
         };
+        let (items, rows) = self.decidable(items, facts, outcomes);
         let now = self.now();
         let mut writes = Vec::with_capacity(items.len() * 2);
         let new = items.iter().filter(|item| item.target.queue.is_none()).count();
@@ -183,36 +185,61 @@ impl Owner {
         Ok(())
     }
 
-    /// The rows of the known URLs, in item order. Items that may move a queued URL also get its due row.
-    async fn facts_of(&mut self, items: &mut [Item]) -> Result<Vec<Option<UrlRow>>, Error> {
-        let rows = self.rows_of(items).await?;
-        let due_key = |(item, row): (&Item, &Option<UrlRow>)| match (&row.as_ref()?.status, item.target.queue) {
-            (UrlStatus::Queued(position), Some(queue)) if item.put.may_move() => {
-                Some(due::key(queue, *position, &item.target.key.0))
-            }
-            _ => None,
+    /// Refuses the puts whose rows cannot be read, which may be known or new, and new URLs while the store takes none. Returns the
+    /// others with their rows.
+    fn decidable(
+        &self,
+        items: Vec<Item>,
+        facts: Vec<Fact<UrlRow>>,
+        outcomes: &mut [Outcomes],
+    ) -> (Vec<Item>, Vec<Option<UrlRow>>) {
+        let full = self.engine.refuses_growth();
+        let refuse = |(item, fact): (Item, Fact<UrlRow>)| {
+            let refusal = match (fact, &full) {
+                (Err(cause), _) => self.damaged(item.target.queue, &cause),
+                (Ok(None), Some(why)) if item.put.may_add() => Refusal::StoreFull(why.clone()),
+                (Ok(row), _) => return Some((item, row)),
+            };
+            outcomes_of(outcomes, item.caller).push((item.tag, PutOutcome::Failed(Box::new(refusal))));
+            None
         };
+        items.into_iter().zip(facts).filter_map(refuse).unzip()
+    }
+
+    /// The rows of the known URLs, in item order. Items that may move a queued URL also get its due row.
+    async fn facts_of(&mut self, items: &mut [Item]) -> Result<Vec<Fact<UrlRow>>, Error> {
+        let mut rows = self.rows_of(items).await?;
+        let due_key =
+            |(item, row): (&Item, &Fact<UrlRow>)| match (&row.as_ref().ok()?.as_ref()?.status, item.target.queue) {
+                (UrlStatus::Queued(position), Some(queue)) if item.put.may_move() => {
+                    Some(due::key(queue, *position, &item.target.key.0))
+                }
+                _ => None,
+            };
         let due_keys: Vec<Option<Key>> = items.iter().zip(&rows).map(due_key).collect();
         let keys: Vec<Key> = due_keys.iter().flatten().cloned().collect();
         if !keys.is_empty() {
             let mut waiting = read_facts::due_rows(&*self.engine, &keys).await?.into_iter();
-            for item in items.iter_mut().zip(&due_keys).filter(|(_, key)| key.is_some()).map(|(item, _)| item) {
-                item.target.waiting = waiting.next().flatten().map(|row| row.details);
+            for ((item, row), _) in items.iter_mut().zip(&mut rows).zip(&due_keys).filter(|(_, key)| key.is_some()) {
+                match waiting.next().unwrap_or(Ok(None)) {
+                    Ok(due) => item.target.waiting = due.map(|due| due.details),
+                    Err(cause) => *row = Err(cause),
+                }
             }
         }
         Ok(rows)
     }
 
     /// The rows of the known URLs, in item order.
-    async fn rows_of(&mut self, items: &[Item]) -> Result<Vec<Option<UrlRow>>, Error> {
-        let mut rows = vec![None; items.len()];
+    async fn rows_of(&mut self, items: &[Item]) -> Result<Vec<Fact<UrlRow>>, Error> {
+        let mut rows = vec![Ok(None); items.len()];
         let mut wanted: Vec<(QueueId, UrlKey)> = Vec::new();
         let mut places = Vec::new();
         for ((place, item), row) in items.iter().enumerate().zip(&mut rows) {
             let (Some(queue), key) = (item.target.queue, &item.target.key) else { continue };
             let foreign = queue.host.birth() != self.shard;
             if let Some(recent) = self.held_cache.get(queue, key) {
-                *row = Some(recent.clone());
+                *row = Ok(Some(recent.clone()));
             } else if foreign || item.fingerprint.is_none_or(|fingerprint| self.filter.may_have(fingerprint)) {
                 wanted.push((queue, key.clone()));
                 places.push(place);

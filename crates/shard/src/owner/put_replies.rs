@@ -71,8 +71,7 @@ impl Drop for Owed {
         if self.decided.len() < self.tags.len() {
             let decided: HashSet<u64> = self.decided.drain(..).collect();
             let lost = self.tags.iter().filter(|tag| !decided.contains(*tag));
-            let why = never_answered().to_string();
-            _ = self.sink.send(lost.map(|tag| (*tag, PutOutcome::Failed(why.as_str().into()))).collect());
+            _ = self.sink.send(lost.map(|tag| (*tag, PutOutcome::Failed(Box::new(never_answered())))).collect());
         }
     }
 }
@@ -104,10 +103,9 @@ impl Drop for PendingOutcomes {
 
 /// Rejected items stay rejected; everything else did not become durable.
 fn fail(outcomes: Outcomes, refusal: &Refusal) -> Outcomes {
-    let why = refusal.to_string();
     let failed = |outcome| match outcome {
         PutOutcome::Rejected(_) | PutOutcome::Failed(_) | PutOutcome::Moved => outcome,
-        _ => PutOutcome::Failed(why.as_str().into()),
+        _ => PutOutcome::Failed(Box::new(refusal.clone())),
     };
     outcomes.into_iter().map(|(tag, outcome)| (tag, failed(outcome))).collect()
 }

@@ -6,13 +6,14 @@ use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::UrlView;
 use wayleave_core::ids::{HostId, QueueId};
-use wayleave_core::limits::{HOST_HELD_SHOWN_MAX, SLICE_ROWS};
+use wayleave_core::limits::{DAMAGED_RETRY_MIN, HOST_HELD_SHOWN_MAX, SLICE_ROWS};
 use wayleave_core::names::HostName;
 use wayleave_core::time::Time;
 use wayleave_engine::rows::{Kind, hold, key};
 use wayleave_engine::{Error, Key, Scan};
 
 use crate::ask::Revoke;
+use crate::owner::chunks::Decided;
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
@@ -37,7 +38,7 @@ impl Owner {
         let mut writes = Vec::new();
         let mut ended = 0;
         for (token, urls) in leases {
-            let rows = read_facts::url_rows(&*self.engine, &urls).await?;
+            let rows = self.readable_rows(&urls).await?;
             ended += u64::from(self.state.revoke(token, rows, now, &mut writes));
         }
         self.commit(writes);
@@ -45,24 +46,27 @@ impl Owner {
     }
 
     /// Revokes the holds of a host within one slice of all holds; returns their number and the start of the next slice.
-    pub async fn revoke_holds(&mut self, host: &HostName, after: Option<Key>) -> Result<(u64, Option<Key>), Error> {
-        let Some(id) = self.state.has_holds(host) else { return Ok((0, None)) };
-        let (holds, next) = self.holds_from(id, after).await?;
+    pub async fn revoke_holds(&mut self, host: &HostName, after: Option<Key>) -> Decided<(u64, Option<Key>)> {
+        let Some(id) = self.state.has_holds(host) else { return Ok(Ok((0, None))) };
+        let (holds, next) = match self.holds_from((id, host), after).await? {
+            Ok(found) => found,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let urls: Vec<(QueueId, UrlKey)> = holds.iter().map(|(_, queue, key)| (*queue, key.clone())).collect();
-        let rows = read_facts::url_rows(&*self.engine, &urls).await?;
+        let rows = self.readable_rows(&urls).await?;
         let now = self.now();
         let mut writes = Vec::new();
         let ended = holds.len() as u64;
         for (hold, row) in holds.into_iter().zip(rows) {
-            self.state.expire_hold(hold, row, now, &mut writes);
+            self.state.expire_hold(hold, row, (DAMAGED_RETRY_MIN, now), &mut writes);
         }
         self.commit(writes);
-        Ok((ended, next))
+        Ok(Ok((ended, next)))
     }
 
     /// A sample of the URLs of a host that are handed out.
-    pub async fn in_hand(&mut self, host: &HostName) -> Result<Vec<UrlView>, Error> {
-        let Some(id) = self.state.has_holds(host) else { return Ok(Vec::new()) };
+    pub async fn in_hand(&mut self, host: &HostName) -> Decided<Vec<UrlView>> {
+        let Some(id) = self.state.has_holds(host) else { return Ok(Ok(Vec::new())) };
         let mut urls: Vec<(QueueId, UrlKey)> = self
             .state
             .leases_of_host(host, HOST_HELD_SHOWN_MAX)
@@ -72,7 +76,10 @@ impl Owner {
             .collect();
         let (mut after, mut slices) = (None, 0);
         while urls.len() < HOST_HELD_SHOWN_MAX && slices < SLICES_MAX {
-            let (holds, next) = self.holds_from(id, after.take()).await?;
+            let (holds, next) = match self.holds_from((id, host), after.take()).await? {
+                Ok(found) => found,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
             urls.extend(holds.into_iter().map(|(_, queue, key)| (queue, key)));
             after = next;
             slices += 1;
@@ -83,22 +90,38 @@ impl Owner {
         urls.truncate(HOST_HELD_SHOWN_MAX);
         let mut once = HashSet::new();
         urls.retain(|url| once.insert(url.clone()));
-        let rows = read_facts::url_rows(&*self.engine, &urls).await?;
+        let rows = match self.url_rows(&urls).await? {
+            Ok(rows) => rows,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let known = urls.into_iter().zip(rows).filter_map(|((queue, key), row)| Some((queue, key, row?)));
-        let mut views = self.views(known.collect()).await?;
+        let mut views = match self.views(known.collect()).await? {
+            Ok(views) => views,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         views.retain(|view| view.held_until.is_some());
         views.sort_by_key(|view| view.held_until);
-        Ok(views)
+        Ok(Ok(views))
     }
 
     /// The holds of a host within one slice of the shard's holds, and the start of the next slice. Holds are keyed by
     /// deadline.
-    async fn holds_from(&mut self, host: HostId, after: Option<Key>) -> Result<(Vec<Hold>, Option<Key>), Error> {
-        let (first, to) = key::range(self.shard, Kind::Hold, Kind::Hold);
+    async fn holds_from(
+        &mut self,
+        (host, name): (HostId, &HostName),
+        after: Option<Key>,
+    ) -> Decided<(Vec<Hold>, Option<Key>)> {
+        let (_, to) = key::range(self.shard, Kind::Hold, Kind::Hold);
+        // Earlier ones are gone; in an LSM store their tombstones are not.
+        let first = hold::from(self.shard, self.state.holds_swept());
         // A resume key is only valid for the shard that returned it; the host may have moved since.
         let after = after.filter(|after| *after >= first && *after < to);
         let scan = Scan { from: after.unwrap_or(first), to, limit: SLICE_ROWS };
-        let rows = self.engine.scan_many(std::slice::from_ref(&scan)).await?.pop().unwrap_or_default();
+        let (rows, damage) = read_facts::scan_to_damage(&*self.engine, &scan).await?;
+        if let Some(cause) = damage {
+            self.log_damage(&cause, "holds cannot be read");
+            return Ok(Err(Refusal::Damaged { host: name.to_string(), cause }));
+        }
         let mut holds = Vec::new();
         for row in &rows {
             let hold = hold::parse_key(&row.key).map_err(damaged)?;
@@ -108,7 +131,7 @@ impl Owner {
         }
         let full = rows.len() == SLICE_ROWS;
         let next = rows.into_iter().next_back().filter(|_| full).map(|row| [row.key.as_slice(), &[0]].concat());
-        Ok((holds, next))
+        Ok(Ok((holds, next)))
     }
 }
 

@@ -33,11 +33,12 @@ use crate::shared::readiness::Readiness;
 /// Retry interval for opening a shard, and for probing a store that refuses changes.
 pub(crate) const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// Maximum pause between two panics of an owner. The first pause is [`TRY_AGAIN_AFTER`]; each following one doubles.
-const PANIC_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Maximum pause between two panics of an owner, or between two tries to read damaged rows. The first pause is
+/// [`TRY_AGAIN_AFTER`]; each following one doubles.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// An owner that has served this long has recovered: its next panic counts as the first.
-const PANIC_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+/// An owner that has served this long has recovered: its next failure counts as the first.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// A store that refuses again within this time only accepts changes now and then: delay the next probe.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
@@ -61,20 +62,22 @@ enum End {
     Failed(Option<Resume>),
     /// The owner panicked: own the shard again.
     Panicked(String),
+    /// Rows that the owner cannot do without cannot be read: own the shard again, after a pause.
+    Damaged(String),
 }
 
-/// Tracks repeated panics of an owner.
+/// Exponential back-off of an owner that fails again and again.
 #[derive(Default)]
-struct Panics {
+struct BackOff {
     last: Option<Instant>,
     pause: Duration,
 }
 
-impl Panics {
-    /// The pause after one more panic.
+impl BackOff {
+    /// The pause after one more failure.
     fn pause(&mut self, now: Instant) -> Duration {
-        let recovered = self.last.is_none_or(|last| now - last > self.pause + PANIC_FORGOTTEN_AFTER);
-        self.pause = if recovered { TRY_AGAIN_AFTER } else { (self.pause * 2).min(PANIC_PAUSE_MAX) };
+        let recovered = self.last.is_none_or(|last| now - last > self.pause + FORGOTTEN_AFTER);
+        self.pause = if recovered { TRY_AGAIN_AFTER } else { (self.pause * 2).min(PAUSE_MAX) };
         self.last = Some(now);
         self.pause
     }
@@ -117,7 +120,8 @@ async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Option<onesho
     let mut resume: Option<Resume> = None;
     let mut refused_at: Option<Instant> = None;
     let mut wait = Duration::ZERO;
-    let mut panics = Panics::default();
+    let mut panics = BackOff::default();
+    let mut damages = BackOff::default();
     loop {
         if resume.is_none() {
             // Before the store is asked: from here on no task of this process commits under an older epoch.
@@ -134,13 +138,29 @@ async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Option<onesho
                 words(&*panic)
             }
             Ok(Ok(mut owner)) => {
-                context.readiness.set_trouble(context.shard, None);
+                if context.readiness.is_damaged(context.shard) {
+                    // Not ready before a turn has succeeded: the damage may be met there.
+                    owner.is_settling = true;
+                    if let Some(router) = context.router.upgrade() {
+                        // While it was closed, nobody could ask it which of its hosts live elsewhere.
+                        router.doubt();
+                    }
+                } else {
+                    context.readiness.set_trouble(context.shard, None);
+                }
                 if let Some(resume) = resume.take() {
                     owner.refuse_changes(resume.why, wait);
                 }
                 match serve(owner, inbox).await {
                     End::Stopped(done) => return done,
                     End::Panicked(panic) => panic,
+                    End::Damaged(cause) => {
+                        hold(context, EpochState::Opening);
+                        match pause_for_damage(context, inbox, &cause, damages.pause(Instant::now())).await {
+                            Some(done) => return done,
+                            None => continue,
+                        }
+                    }
                     End::Failed(next) => {
                         let again = refused_at.is_some_and(|at| at.elapsed() < SETTLED_AFTER);
                         wait = if again { TRY_AGAIN_AFTER } else { Duration::ZERO };
@@ -153,6 +173,13 @@ async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Option<onesho
             Ok(Err(Error::Conflict)) => {
                 tracing::info!(shard = context.shard.0, "another node owns the shard");
                 return None;
+            }
+            Ok(Err(Error::Corrupt(cause))) => {
+                resume = None;
+                match pause_for_damage(context, inbox, &cause, damages.pause(Instant::now())).await {
+                    Some(done) => return done,
+                    None => continue,
+                }
             }
             Ok(Err(error)) => {
                 if let Some(left_out) = context.readiness.log.opens.line() {
@@ -182,6 +209,24 @@ async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Option<onesho
             return done;
         }
     }
+}
+
+/// Keeps a shard closed for a while, because rows that it needs cannot be read. Returns what `own` does if it is stopped.
+async fn pause_for_damage(
+    context: &OwnerContext,
+    inbox: &mut InboxReceiver,
+    cause: &str,
+    pause: Duration,
+) -> Option<Option<oneshot::Sender<()>>> {
+    let (shard, pause_ms) = (context.shard.0, pause.as_millis());
+    if let Some(left_out) = context.readiness.log.opens.line() {
+        tracing::error!(shard, cause, pause_ms, left_out, "shard closed: rows that it needs cannot be read; retrying");
+    }
+    let remedy = "run `wayleave check` on the stopped store, and `wayleave salvage` or a restore to replace it";
+    context
+        .readiness
+        .set_damaged(context.shard, format!("shard {shard} is closed, the store is damaged: {cause}; {remedy}"));
+    tokio::time::timeout(pause, refuse_while_closed(inbox, context)).await.ok()
 }
 
 /// Opens a shard for a new owner.
@@ -226,6 +271,7 @@ async fn serve(mut owner: Owner, inbox: &mut InboxReceiver) -> End {
         // Stopped: the in-memory state is no longer needed.
         (Some(done), _) => End::Stopped(Some(done)),
         (None, Some(panic)) => End::Panicked(words(&*panic)),
+        (None, None) if term.damage().is_some() => End::Damaged(term.damage().unwrap_or_default()),
         (None, None) if term.is_failed() => End::Failed(term.resume()),
         (None, None) => End::Stopped(None),
     }
@@ -255,7 +301,12 @@ async fn take_turns(
             }
             () = sleep(idle) => None,
         };
-        if let Err(error) = owner.turn(first, inbox, stop).await {
+        let done = owner.turn(first, inbox, stop).await;
+        if done.is_ok() && owner.is_settling {
+            owner.is_settling = false;
+            owner.readiness.set_trouble(owner.shard, None);
+        }
+        if let Err(error) = done {
             if let Some(left_out) = owner.readiness.log.reads.line() {
                 let shard = owner.shard.0;
                 tracing::warn!(shard, %error, left_out, "cannot read the store; reloading the shard");

@@ -46,6 +46,8 @@ struct Failure {
     refused: Option<String>,
     /// A failure may have left something behind, or may still do so.
     in_doubt: bool,
+    /// Rows could not be read that the owner cannot do without.
+    damage: Option<String>,
 }
 
 /// The position from which an owner continues without owning its shard again.
@@ -87,11 +89,20 @@ impl Term {
         match error {
             Error::Unavailable(why) => _ = failure.refused.get_or_insert_with(|| why.clone()),
             Error::Fenced { epoch, .. } if *epoch == self.epoch.0 && failure.refused.is_some() => {}
+            Error::Corrupt(cause) => {
+                failure.in_doubt = true;
+                failure.damage.get_or_insert_with(|| cause.clone());
+            }
             _ => failure.in_doubt = true,
         }
         drop(failure);
         self.failed.store(true, Ordering::Release);
         self.told.notify_one();
+    }
+
+    /// What could not be read, if that is why the term failed.
+    pub fn damage(&self) -> Option<String> {
+        lock(&self.failure).damage.clone()
     }
 
     /// Where the owner may resume once nothing of the term is in flight; `None` if it must own the shard again.

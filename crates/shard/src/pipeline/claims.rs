@@ -240,7 +240,7 @@ impl Pipeline {
             let here = matches!(self.frontier.router.location(shard), OwnerLocation::Local(_));
             let asked = self.ask::<Vec<Claimed>>(shard, call.clone());
             async move {
-                if here {
+                if here && !self.frontier.readiness.is_damaged(shard) {
                     return asked.await;
                 }
                 match tokio::time::timeout(ASK_BEFORE, asked).await {

@@ -19,6 +19,7 @@ use super::call::{ChunkCall, ChunkPage, ChunkResponse, PipelineCall};
 use crate::fleet::call::ControlCall;
 use crate::fleet::{CONTROL_SHARD, Fleet};
 use crate::handle::frontier::Frontier;
+use crate::handle::frontier::refuse_links;
 use crate::routing::links::{decode, encode};
 use crate::routing::protocol::Service;
 use crate::routing::router::CallResult;
@@ -69,14 +70,8 @@ impl Pipeline {
     pub async fn report(&self, report: ReportLinks, found: Vec<Put>) -> CallResult<(LinksReported, Vec<PutOutcome>)> {
         let stored = !found.is_empty();
         let outcomes = if stored { self.frontier.put(found).await } else { Vec::new() };
-        let failed = |outcome: &PutOutcome| match outcome {
-            PutOutcome::Failed(why) => Some(why.to_string()),
-            PutOutcome::Moved => Some(Refusal::Moved.to_string()),
-            _ => None,
-        };
-        if let Some(why) = outcomes.iter().find_map(failed) {
-            let why = format!("a found link could not be stored ({why}); the chunk was kept, send the report again");
-            return Err(Refusal::OutcomeUnknown(why));
+        if let Some(refusal) = refuse_links(&outcomes, "the chunk was kept, send the report again") {
+            return Err(refusal);
         }
         let reported: CallResult<LinksReported> = self.of_chunk(report.chunk, ChunkCall::Report(report)).await;
         let kept = "the found links were stored and the chunk was kept; send the report again";

@@ -109,7 +109,7 @@ impl Router {
 }
 
 fn fail(parts: Vec<Part>, sink: &Sink, why: &Refusal) {
-    let failed = |tag| (tag, PutOutcome::Failed(why.to_string().into()));
+    let failed = |tag| (tag, PutOutcome::Failed(Box::new(why.clone())));
     let outcomes: Outcomes = parts.into_iter().flat_map(|(_, items)| items).map(|(tag, _)| failed(tag)).collect();
     if !outcomes.is_empty() {
         _ = sink.send(outcomes);

@@ -27,7 +27,6 @@ use wayleave_engine::Error;
 use crate::ask::RowQuery;
 use crate::handle::frontier::Frontier;
 use crate::owner::owner_loop::Owner;
-use crate::owner::read_facts;
 use crate::routing::links::NodeCall;
 use crate::routing::router::{CallResult, OwnerLocation, worse};
 use crate::shared::readiness::{Source, lock};
@@ -170,10 +169,12 @@ impl Frontier {
     async fn granted_in(&self, shards: &[ShardId], ask: RowQuery) -> CallResult<Vec<Reservation>> {
         let asked = shards.iter().map(|shard| self.router.ask::<Vec<Reservation>>(*shard, ask.clone()));
         let (mut found, mut trouble) = (Vec::new(), None);
-        for answer in futures::future::join_all(asked).await {
+        for (shard, answer) in shards.iter().zip(futures::future::join_all(asked).await) {
             match answer {
                 Ok(told) => found.extend(told),
                 Err(refusal @ Refusal::RequestReused(_)) => return Err(refusal),
+                // It is closed, perhaps for good: what it granted ends at its deadline.
+                Err(_) if self.readiness.is_damaged(*shard) => {}
                 Err(refusal) => trouble = Some(worse(trouble, refusal)),
             }
         }
@@ -213,7 +214,10 @@ impl Owner {
         };
         let mut found = Vec::with_capacity(leases.len());
         for (token, urls) in leases {
-            let rows = read_facts::url_rows(&*self.engine, &urls).await?;
+            let rows = match self.url_rows(&urls).await? {
+                Ok(rows) => rows,
+                Err(refusal) => return Ok(Err(refusal)),
+            };
             found.extend(self.state.granted_again(token, rows));
         }
         Ok(Ok(found))

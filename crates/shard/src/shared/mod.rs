@@ -5,6 +5,7 @@ pub(crate) mod broadcast;
 pub(crate) mod crawl_passes;
 pub(crate) mod crawl_readiness;
 pub(crate) mod crawl_totals;
+pub(crate) mod damage_report;
 pub(crate) mod deadline;
 pub(crate) mod host_quota;
 pub(crate) mod owned_epochs;

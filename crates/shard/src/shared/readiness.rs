@@ -20,10 +20,21 @@ use crate::shared::broadcast::{Broadcast, Subscriber};
 use crate::shared::crawl_passes::{CrawlPasses, Pass};
 use crate::shared::crawl_readiness::{CrawlReadiness, NEVER};
 use crate::shared::crawl_totals::{CrawlTotals, ShardTotals, Totals};
+use crate::shared::damage_report::{DamageBoard, DamageReport};
 use crate::shared::deadline::Deadline;
 use crate::shared::host_quota::HostQuota;
 use crate::shared::page_budget::PageBudget;
 use crate::shared::waiters::Waiters;
+
+/// Damaged hosts that a report names.
+const DAMAGED_NAMED: usize = 3;
+
+/// Why a shard cannot be opened, or refuses changes.
+struct Trouble {
+    why: String,
+    /// Rows that it needs cannot be read.
+    damage: bool,
+}
 
 /// What each shard publishes.
 #[derive(Default)]
@@ -35,6 +46,8 @@ pub(crate) struct ShardReadiness {
     /// The passes of its next crawls.
     next: Mutex<Vec<Pass>>,
     pub open: AtomicBool,
+    /// It has no filter of known URLs.
+    pub unfiltered: AtomicBool,
 }
 
 /// Resolution of readiness times for the paced form. Times within one step count as equal, so that callers follow each
@@ -83,7 +96,9 @@ pub(crate) struct Readiness {
     /// Log lines that would otherwise be written once per call.
     pub log: StoreLog,
     /// Why shards of this process cannot be opened, or refuse changes.
-    troubles: Mutex<BTreeMap<ShardId, String>>,
+    troubles: Mutex<BTreeMap<ShardId, Trouble>>,
+    /// What is known to be damaged in open shards.
+    pub damage: DamageBoard,
     /// The readiness of other nodes. A node that cannot be reached has no entry and is not asked.
     peers: Mutex<BTreeMap<NodeId, NodeReadiness>>,
     /// Total number of groups that have become ready here.
@@ -158,6 +173,7 @@ impl Readiness {
             active: AtomicBool::new(true),
             log: StoreLog::default(),
             troubles: Mutex::default(),
+            damage: DamageBoard::default(),
             peers: Mutex::default(),
             woken: AtomicU64::new(0),
             missed: Arc::default(),
@@ -170,19 +186,44 @@ impl Readiness {
     pub fn set_trouble(&self, shard: ShardId, why: Option<String>) {
         let mut troubles = lock(&self.troubles);
         match why {
-            Some(why) => troubles.insert(shard, why),
+            Some(why) => troubles.insert(shard, Trouble { why, damage: false }),
             None => troubles.remove(&shard),
         };
     }
 
-    /// Why a shard cannot be opened.
-    pub fn trouble_of(&self, shard: ShardId) -> Option<String> {
-        lock(&self.troubles).get(&shard).cloned()
+    /// Records that a shard is closed because rows that it needs cannot be read.
+    pub fn set_damaged(&self, shard: ShardId, why: String) {
+        lock(&self.troubles).insert(shard, Trouble { why, damage: true });
     }
 
-    /// Why the frontier is not ready, if a shard cannot be opened.
+    /// Whether a shard is closed because rows that it needs cannot be read.
+    pub fn is_damaged(&self, shard: ShardId) -> bool {
+        lock(&self.troubles).get(&shard).is_some_and(|trouble| trouble.damage)
+    }
+
+    /// Why a shard cannot be opened.
+    pub fn trouble_of(&self, shard: ShardId) -> Option<String> {
+        lock(&self.troubles).get(&shard).map(|trouble| trouble.why.clone())
+    }
+
+    /// Why the frontier is not ready, if shards cannot be opened: the first one's reason, and which others there are.
     pub fn trouble(&self) -> Option<String> {
-        lock(&self.troubles).values().next().cloned()
+        let troubles = lock(&self.troubles);
+        let mut all = troubles.iter();
+        let (_, first) = all.next()?;
+        let others: Vec<String> = all.map(|(shard, _)| shard.0.to_string()).collect();
+        Some(match others.len() {
+            0 => first.why.clone(),
+            _ => format!("{}; also in trouble: shards {}", first.why, others.join(", ")),
+        })
+    }
+
+    /// What is known to be damaged.
+    pub fn damage_report(&self) -> DamageReport {
+        let closed = lock(&self.troubles).values().filter(|trouble| trouble.damage).count() as u64;
+        let unfiltered = self.shards.iter().filter(|shard| shard.unfiltered.load(Ordering::Relaxed)).count() as u64;
+        let report = self.damage.report(DAMAGED_NAMED);
+        DamageReport { shards_closed: closed, shards_unfiltered: unfiltered, ..report }
     }
 
     /// No other node can own this node's shards until then.
@@ -221,9 +262,11 @@ impl Readiness {
         self.chunks.forget(shard);
         if let Some(published) = self.shards.get(usize::from(shard.0)) {
             published.open.store(false, Ordering::Release);
+            published.unfiltered.store(false, Ordering::Relaxed);
             lock(&published.next).clear();
         }
         self.totals.close(shard);
+        self.damage.set(shard, None);
         self.news.notify();
     }
 

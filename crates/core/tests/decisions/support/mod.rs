@@ -17,6 +17,7 @@ use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::frontier::view::UrlView;
 use wayleave_core::frontier::visit::{ScannedUrl, Visit, Want};
 use wayleave_core::ids::{QueueId, ShardId, Token};
+use wayleave_core::limits::DAMAGED_RETRY_MIN;
 use wayleave_core::names::{Alias, CrawlName, HostName};
 use wayleave_core::time::{Millis, Time};
 
@@ -313,7 +314,7 @@ impl Shard {
         let swept = over.iter().map(|(until, ..)| *until).max().unwrap_or(from);
         for hold in over {
             let row = self.row(hold.1, &hold.2);
-            self.state.expire_hold(hold, row, self.now, &mut writes);
+            self.state.expire_hold(hold, row, (DAMAGED_RETRY_MIN, self.now), &mut writes);
         }
         self.state.set_holds_swept(swept, ahead.first().map_or(Time::NEVER, |(until, ..)| *until));
         self.commit(writes);

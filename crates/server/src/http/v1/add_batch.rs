@@ -3,6 +3,7 @@
 
 use wayleave_api::reservations::UrlResult;
 use wayleave_api::urls::{AddCounts, AddResult, UrlToAdd};
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, Put, PutOutcome};
 use wayleave_core::names::CrawlName;
 use wayleave_core::redact;
@@ -101,7 +102,7 @@ impl Pending {
             let result = match entry.refused {
                 Some(reason) => AddResult::new(entry.url, PutOutcome::Rejected(reason.into())),
                 None => {
-                    let lost = || PutOutcome::Failed("no answer from the store; try again".into());
+                    let lost = || PutOutcome::Failed(Box::new(Refusal::OutcomeUnknown("no answer".to_owned())));
                     AddResult::new(entry.url, outcomes.next().unwrap_or_else(lost))
                 }
             };

@@ -12,6 +12,8 @@ use wayleave_api::urls::{
     AddCounts, AddResult, AddUrlsQuery, AddUrlsRequest, AddUrlsResponse, AddUrlsSummary, UrlToAdd, crawl_or_default,
 };
 use wayleave_api::{Code, Problem};
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::PutOutcome;
 use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 
@@ -38,6 +40,9 @@ const PARTS_IN_FLIGHT: usize = 4;
 /// As NDJSON, one URL object per line, any number of them; results are streamed while lines arrive. Read while you
 /// send: of results that stay unread too long only line and status are kept, and in the end only their number.
 /// `results=false` asks for the counts alone. The last line has the counts.
+///
+/// If nothing was stored because the store refused it, the whole request is refused (507 `store_full` if its disk fills up), except
+/// as NDJSON with results: there every line says so.
 #[utoipa::path(
     post, path = "/v1/urls", tag = "urls", params(AddUrlsQuery),
     request_body(content((AddUrlsRequest = "application/json"), (UrlToAdd = "application/x-ndjson"))),
@@ -72,17 +77,32 @@ async fn add_body(app: &App, body: AddUrlsRequest, crawl: &CrawlName, results: b
     for url in body.urls {
         batch.push(None, url, crawl, 0);
     }
-    let added = store(app.clone(), batch).await;
+    let (added, refusal) = store(app.clone(), batch).await;
     let counts = count(&added);
+    refuse_if_nothing_was_stored(&counts, refusal)?;
     Ok(Json(AddUrlsResponse { counts, results: results.then_some(added) }).into_response())
 }
 
-async fn store(app: App, batch: AddBatch) -> Vec<AddResult> {
+/// The results of a batch, and the worst refusal among those that failed.
+async fn store(app: App, batch: AddBatch) -> (Vec<AddResult>, Option<Refusal>) {
     let (puts, pending) = batch.into_parts();
     let outcomes = if puts.is_empty() { Vec::new() } else { app.frontier.put(puts).await };
+    let failed = outcomes.iter().filter_map(|outcome| match outcome {
+        PutOutcome::Failed(refusal) => Some((**refusal).clone()),
+        PutOutcome::Moved => Some(Refusal::Moved),
+        _ => None,
+    });
+    let refusal = failed.reduce(Refusal::or_worse);
     let results = pending.resolve(outcomes);
     app.metrics.urls.add(&count(&results));
-    results
+    (results, refusal)
+}
+
+/// A request of which nothing was stored or known, because the store refused it, is refused as a whole: a client that looks at
+/// the status alone must not take it for done.
+fn refuse_if_nothing_was_stored(counts: &AddCounts, refusal: Option<Refusal>) -> Result<(), Refused> {
+    let none = counts.added == 0 && counts.known == 0 && counts.requeued == 0;
+    refusal.filter(|_| none).map_or(Ok(()), |refusal| Err(refusal.into()))
 }
 
 /// The input stream, split into chunks for the frontier.
@@ -107,7 +127,7 @@ impl Intake {
     }
 
     /// Results chunk by chunk, in the order sent, with a few chunks in flight.
-    fn results(self) -> impl Stream<Item = Result<Vec<AddResult>, Problem>> {
+    fn results(self) -> impl Stream<Item = Result<(Vec<AddResult>, Option<Refusal>), Problem>> {
         let app = self.app.clone();
         futures::stream::unfold(self, |mut intake| async { intake.next_part().await.map(|part| (part, intake)) })
             .map(move |part| {
@@ -188,10 +208,14 @@ impl Intake {
 
 async fn count_only(intake: Intake) -> Result<Response, Refused> {
     let mut total = AddCounts::default();
+    let mut worst = None::<Refusal>;
     let mut results = std::pin::pin!(intake.results());
     while let Some(part) = results.next().await {
-        sum(&mut total, &count(&part?));
+        let (part, refusal) = part?;
+        sum(&mut total, &count(&part));
+        worst = worst.into_iter().chain(refusal).reduce(Refusal::or_worse);
     }
+    refuse_if_nothing_was_stored(&total, worst)?;
     Ok(([(header::CONTENT_TYPE, NDJSON)], summary(total, 0)).into_response())
 }
 
@@ -208,7 +232,7 @@ async fn run_intake(intake: Intake, giver: Giver) {
     let mut results = std::pin::pin!(intake.results());
     while let Some(part) = results.next().await {
         match part {
-            Ok(part) => {
+            Ok((part, _)) => {
                 sum(&mut total, &count(&part));
                 if !giver.give(&part) {
                     return;

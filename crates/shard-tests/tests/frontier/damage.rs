@@ -1,0 +1,343 @@
+//! Rows that cannot be read cost what they hold: calls that need them are refused by name, all else goes on, and nothing is
+//! lost or stored twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::{Outcome, PutOutcome, Release, UrlResult};
+use wayleave_core::frontier::requeue::BulkAction;
+use wayleave_core::frontier::view::{State, UrlFilter, UrlState};
+use wayleave_core::time::Millis;
+use wayleave_engine::Row;
+use wayleave_engine::rows::{Kind, url};
+use wayleave_shard::Frontier;
+
+use crate::faulty::{DAMAGE, Faulty};
+use crate::support::*;
+
+fn is_kind(row: &Row, kind: Kind) -> bool {
+    row.key.get(2) == Some(&(kind as u8))
+}
+
+/// Whether a row is the URL row whose key ends like this.
+fn is_url(row: &Row, end: &str) -> bool {
+    is_kind(row, Kind::Url) && url::parse_key(&row.key).is_ok_and(|(_, key)| key.0.ends_with(end.as_bytes()))
+}
+
+fn is_damaged(refusal: &Refusal, named: &str) -> bool {
+    matches!(refusal, Refusal::Damaged { host, cause } if host == named && cause == DAMAGE)
+}
+
+fn of_host(url: &str) -> wayleave_core::frontier::request::HandOut {
+    wayleave_core::frontier::request::HandOut { host: Some(host_of(url)), crawl: Some("DEFAULT".into()), ..paced(1, 1) }
+}
+
+async fn with(urls: &[&str]) -> (Arc<Faulty>, Frontier) {
+    let engine = Faulty::new();
+    let frontier = engine.open(1).await;
+    let outcomes = frontier.put(urls.iter().map(|url| disc(url)).collect()).await;
+    assert_eq!(outcomes, vec![PutOutcome::Added; urls.len()]);
+    (engine, frontier)
+}
+
+/// The same store in a new process: nothing is cached.
+async fn reopened(engine: &Arc<Faulty>, frontier: Frontier) -> Frontier {
+    frontier.stop().await;
+    engine.open(1).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_whose_row_cannot_be_read_is_refused_by_name_and_the_others_are_decided() {
+    let (engine, frontier) = with(&["http://a.example/1", "http://a.example/2", "http://b.example/1"]).await;
+    assert_eq!(engine.damage(|row| is_url(row, "/1") && url_host(row) == 0).await, 1);
+    let frontier = reopened(&engine, frontier).await;
+    let urls = ["http://a.example/1", "http://a.example/2", "http://b.example/1", "http://c.example/new"];
+    let outcomes = frontier.put(urls.iter().map(|url| disc(url)).collect()).await;
+    assert!(matches!(&outcomes[0], PutOutcome::Failed(why) if is_damaged(why, "a.example")), "{outcomes:?}");
+    assert_eq!(outcomes[1..], [PutOutcome::Known, PutOutcome::Known, PutOutcome::Added]);
+    assert_eq!(engine.owns.load(Ordering::Acquire), 2, "the shard was not reloaded");
+}
+
+/// The number of the host of a URL row: hosts are numbered in the order of their first URL.
+fn url_host(row: &Row) -> u64 {
+    url::parse_key(&row.key).unwrap().0.host.counter() - 1
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_is_not_rebuilt_past_damage_so_a_known_url_is_never_called_new() {
+    let urls: Vec<String> = (0..3_000).map(|n| format!("http://a.example/{n:04}")).collect();
+    let (engine, frontier) = with(&urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    assert_eq!(engine.damage(|row| is_url(row, "/1500")).await, 1);
+    let frontier = reopened(&engine, frontier).await;
+    pass(60_000).await;
+    assert_eq!(frontier.damage().shards_unfiltered, 1);
+    let outcomes = frontier.put(urls.iter().map(|url| disc(url)).collect()).await;
+    let failed: Vec<usize> = (0..urls.len()).filter(|at| outcomes[*at] != PutOutcome::Known).collect();
+    assert_eq!(failed, [1_500], "{:?}", outcomes[1_500]);
+    assert_eq!(frontier.put(vec![disc("http://a.example/new")]).await, [PutOutcome::Added]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_whose_queue_cannot_be_read_is_set_aside_and_the_others_are_visited() {
+    let (engine, frontier) = with(&["http://a.example/1", "http://b.example/1"]).await;
+    let damaged = engine.damage(|row| is_kind(row, Kind::Due) && row.key.ends_with(b"/1")).await;
+    assert_eq!(damaged, 2);
+    let frontier = reopened(&engine, frontier).await;
+    frontier.put(vec![disc("http://c.example/1")]).await;
+    let visits = frontier.reserve(want(9, 1)).await.unwrap();
+    assert_eq!(visits.iter().map(|visit| &*visit.host).collect::<Vec<_>>(), ["c.example"]);
+    let standing = frontier.host("a.example".into()).await.unwrap().standing;
+    assert_eq!(standing.state, State::Blocked);
+    assert!(standing.reason.contains("damaged") && standing.reason.contains(DAMAGE), "{}", standing.reason);
+    let report = frontier.damage();
+    assert_eq!((report.hosts, report.shards_closed), (2, 0));
+    assert!(report.told().unwrap().contains("'a.example'"), "{report:?}");
+    // A call for that host alone is told why it gets nothing.
+    let refused = frontier.hand_out(of_host("http://b.example/1")).await.unwrap_err();
+    assert!(is_damaged(&refused, "b.example"), "{refused}");
+    let scans = engine.scans.load(Ordering::Acquire);
+    for _ in 0..20 {
+        assert!(frontier.reserve(want(9, 1)).await.unwrap().is_empty());
+    }
+    assert_eq!(engine.scans.load(Ordering::Acquire), scans, "it is not tried at once again");
+    engine.repair();
+    pass(31_000).await;
+    assert_eq!(frontier.reserve(want(9, 1)).await.unwrap().len(), 2, "it is tried again later");
+    assert_eq!(frontier.damage().hosts, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_expires_returns_what_can_be_read_and_keeps_the_rest() {
+    let (engine, frontier) = with(&["http://a.example/1", "http://a.example/2"]).await;
+    assert_eq!(frontier.reserve(want(1, 2)).await.unwrap()[0].urls.len(), 2);
+    engine.damage(|row| is_url(row, "/1")).await;
+    pass(70_000).await;
+    let visit = frontier.reserve(want(1, 2)).await.unwrap().pop().expect("its group is free");
+    assert_eq!(texts(&visit.urls), ["http://a.example/2"]);
+    let fetched = Release { token: visit.token, results: vec![fetched("http://a.example/2")], ready_at: None };
+    frontier.release(fetched, Vec::new()).await.unwrap();
+    let view = frontier.host("a.example".into()).await.unwrap();
+    assert_eq!(view.counts.reserved, 1);
+    assert!(view.standing.reason.contains("cannot be returned"), "{}", view.standing.reason);
+    assert_eq!((frontier.damage().hosts, frontier.damage().stranded_urls), (1, 1));
+    // Neither a restart nor more time loses it, and nobody spins meanwhile.
+    let frontier = reopened(&engine, frontier).await;
+    let before = engine.commits.lock().unwrap().len();
+    pass(3_600_000).await;
+    assert!(engine.commits.lock().unwrap().len() < before + 20);
+    assert_eq!(frontier.host("a.example".into()).await.unwrap().counts.reserved, 1);
+    engine.repair();
+    pass(700_000).await;
+    let again = frontier.reserve(want(1, 2)).await.unwrap().pop().expect("it has returned");
+    assert_eq!((texts(&again.urls), again.urls[0].attempts), (vec!["http://a.example/1"], 1));
+    assert_eq!((frontier.damage().hosts, frontier.damage().stranded_urls), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_expires_while_its_url_cannot_be_read_is_kept_until_it_can() {
+    let (engine, frontier) = with(&["http://a.example/1", "http://b.example/1"]).await;
+    assert_eq!(frontier.hand_out(paced(2, 1)).await.unwrap().len(), 2);
+    let frontier = reopened(&engine, frontier).await;
+    engine.damage(|row| is_url(row, "/1") && url_host(row) == 0).await;
+    pass(40_000).await;
+    assert_eq!(texts(&frontier.hand_out(paced(2, 1)).await.unwrap()), ["http://b.example/1"]);
+    assert_eq!(frontier.damage().stranded_urls, 1);
+    engine.repair();
+    pass(60_000).await;
+    let all = frontier.hand_out(paced(2, 1)).await.unwrap();
+    assert!(texts(&all).contains(&"http://a.example/1"), "{all:?}");
+    assert_eq!(frontier.stats().await.unwrap().holds, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_needs_an_unreadable_row_is_refused_by_name_and_changes_nothing() {
+    let (engine, frontier) = with(&["http://a.example/1"]).await;
+    let visit = frontier.reserve(want(1, 1)).await.unwrap().remove(0);
+    engine.damage(|row| is_url(row, "/1")).await;
+    let results = vec![UrlResult::new("http://a.example/1", Outcome::Fetched)];
+    let release = Release { token: visit.token, results, ready_at: None };
+    let refused = frontier.release(release.clone(), Vec::new()).await.unwrap_err();
+    assert!(is_damaged(&refused, "a.example"), "{refused}");
+    engine.repair();
+    frontier.release(release, Vec::new()).await.expect("the reservation was kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revoked_reservation_frees_its_group_and_keeps_what_cannot_be_read() {
+    let (engine, frontier) = with(&["http://a.example/1", "http://a.example/2", "http://b.example/1"]).await;
+    assert_eq!(frontier.reserve(want(2, 2)).await.unwrap().len(), 2);
+    engine.damage(|row| is_url(row, "/2")).await;
+    assert_eq!(frontier.revoke(wayleave_shard::Revoke::Holder("worker".into())).await, Ok((2, 0)));
+    pass(2_000).await;
+    let again: Vec<_> = frontier.reserve(want(2, 2)).await.unwrap().into_iter().flat_map(|visit| visit.urls).collect();
+    assert_eq!(again.len(), 2, "{again:?}");
+    engine.repair();
+    pass(100_000).await;
+    assert_eq!(frontier.stats().await.unwrap().urls.reserved, 0, "all have expired or returned");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lookups_and_listings_name_the_host_and_other_hosts_can_be_listed() {
+    let (engine, frontier) = with(&["http://a.example/1", "http://a.example/2", "http://b.example/1"]).await;
+    engine.damage(|row| is_url(row, "/2")).await;
+    let refused = frontier.lookup("DEFAULT".into(), "a.example".into(), "http://a.example/2").await.unwrap_err();
+    assert!(is_damaged(&refused, "a.example"), "{refused}");
+    let of = |host: &str| UrlFilter { host: Some(host.into()), ..UrlFilter::default() };
+    let refused = frontier.urls(&of("a.example"), None, 100).await.unwrap_err();
+    assert!(is_damaged(&refused, "a.example"), "{refused}");
+    assert_eq!(frontier.urls(&of("b.example"), None, 100).await.unwrap().items.len(), 1);
+    assert_eq!(engine.owns.load(Ordering::Acquire), 1, "the shard was not reloaded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_passes_over_what_cannot_be_read_and_says_so() {
+    let (engine, frontier) = with(&["http://a.example/1", "http://b.example/1", "http://c.example/1"]).await;
+    engine.damage(|row| is_url(row, "/1") && url_host(row) == 1).await;
+    let id = frontier.start_job(BulkAction::Delete, UrlFilter::default(), None).await.unwrap().id;
+    pass(10_000).await;
+    let job = frontier.job(id).await.unwrap().unwrap();
+    assert_eq!((job.told.done, job.told.unreadable), (2, 1));
+    assert_eq!(job.state, wayleave_core::frontier::bulk_job::JobState::Done);
+    assert_eq!(frontier.stats().await.unwrap().urls.total(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_queue_that_cannot_be_read_does_not_stop_the_removal_of_others() {
+    let (engine, frontier) = with(&["http://a.example/1", "http://b.example/1"]).await;
+    engine.damage(|row| is_url(row, "/1") && url_host(row) == 0).await;
+    frontier.delete_crawl("DEFAULT".into()).await.unwrap();
+    pass(100_000).await;
+    let commits = engine.commits.lock().unwrap().len();
+    pass(60_000).await;
+    assert_eq!(engine.commits.lock().unwrap().len(), commits, "nobody spins");
+    assert_eq!(
+        frontier.put(vec![disc("http://b.example/1"), disc("http://a.example/1")]).await,
+        [PutOutcome::Added, PutOutcome::Added]
+    );
+    engine.repair();
+    assert_eq!(engine.damage(|row| is_kind(row, Kind::Job)).await, 1, "the job of the unreadable queue stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_whose_hot_rows_cannot_be_read_is_closed_alone_and_tried_ever_more_rarely() {
+    let engine = Faulty::new();
+    let frontier = engine.open(2).await;
+    let hosts = [host_in(0, 2, 0), host_in(1, 2, 0)];
+    let urls = hosts.each_ref().map(|host| format!("http://{host}/1"));
+    frontier.put(urls.iter().map(|url| disc(url)).collect()).await;
+    frontier.stop().await;
+    assert!(engine.damage(|row| is_kind(row, Kind::Log) && row.key.starts_with(&[0, 1])).await > 0);
+    let owns = engine.owns.load(Ordering::Acquire);
+    let frontier = engine.open(2).await;
+    let mut ready = BTreeSet::new();
+    for _ in 0..120 {
+        pass(1_000).await;
+        ready.insert(frontier.readiness().is_ok());
+        assert!(frontier.readiness().unwrap_err().contains("shard 1"));
+    }
+    assert_eq!(ready, BTreeSet::from([false]), "readiness does not change");
+    assert!(engine.owns.load(Ordering::Acquire) < owns + 15, "0.5 s, doubling to 30 s");
+    assert_eq!(frontier.damage().shards_closed, 1);
+    let outcomes = frontier.put(urls.iter().map(|url| disc(url)).collect()).await;
+    assert_eq!(outcomes[0], PutOutcome::Known);
+    assert!(matches!(&outcomes[1], PutOutcome::Failed(why) if why.is_unavailable()), "{outcomes:?}");
+    assert_eq!(frontier.reserve(want(9, 1)).await.unwrap().len(), 1);
+    assert_eq!(frontier.reserve(want(9, 1).named("r")).await, Ok(vec![]), "no grant of that shard is waited for");
+    engine.repair();
+    pass(31_000).await;
+    assert_eq!(frontier.readiness(), Ok(()));
+    assert_eq!(frontier.put(vec![disc(&urls[1])]).await, [PutOutcome::Known]);
+}
+
+/// Damage comes and goes at random while URLs are put, visited and released and the process restarts. An oracle knows which
+/// URLs were acknowledged: none of them is ever added again.
+#[tokio::test(start_paused = true)]
+async fn no_acknowledged_url_is_ever_added_again_whatever_is_damaged() {
+    for seed in 0..6_u64 {
+        let engine = Faulty::new();
+        let mut frontier = engine.open(1).await;
+        let mut state = seed + 1;
+        let mut below = move |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % n
+        };
+        let mut oracle: BTreeMap<String, ()> = BTreeMap::new();
+        let mut refused = 0;
+        for _ in 0..120 {
+            match below(8) {
+                0 => {
+                    let kinds = [Kind::Url, Kind::Due, Kind::Hold][below(3) as usize];
+                    let n = below(7);
+                    engine.damage(|row| is_kind(row, kinds) && u64::from(*row.key.last().unwrap()) % 7 == n).await;
+                }
+                1 => engine.repair(),
+                2 if below(4) == 0 => {
+                    frontier.stop().await;
+                    frontier = engine.open(1).await;
+                }
+                2 => pass(below(90_000)).await,
+                3 => drop(frontier.hand_out(paced(3, 2)).await),
+                4 => {
+                    for visit in frontier.reserve(want(2, 2)).await.unwrap() {
+                        let results = visit.urls.iter().map(|url| fetched(&url.url)).collect();
+                        let release = Release { token: visit.token, results, ready_at: None };
+                        _ = frontier.release(release, Vec::new()).await;
+                    }
+                }
+                _ => {
+                    let urls: BTreeSet<String> =
+                        (0..10).map(|_| format!("http://h{}.example/{}", below(5), below(40))).collect();
+                    let outcomes = frontier.put(urls.iter().map(|url| disc(url)).collect()).await;
+                    for (url, outcome) in urls.into_iter().zip(outcomes) {
+                        match outcome {
+                            PutOutcome::Added => {
+                                assert_eq!(oracle.insert(url.clone(), ()), None, "{seed}: {url} twice")
+                            }
+                            PutOutcome::Known => {
+                                assert!(oracle.contains_key(&url), "{seed}: {url} is known from nowhere")
+                            }
+                            PutOutcome::Failed(why) => {
+                                assert!(matches!(*why, Refusal::Damaged { .. }), "{seed}: {why}");
+                                refused += 1;
+                            }
+                            other => panic!("{seed}: {other:?}"),
+                        }
+                    }
+                }
+            }
+        }
+        assert!(refused > 0, "{seed}: the damage was met");
+        engine.repair();
+        pass(1_500_000).await;
+        let counts = frontier.stats().await.unwrap().urls;
+        assert_eq!((counts.total(), counts.reserved), (oracle.len() as u64, 0), "{seed}: everything has returned");
+        let urls = frontier.urls(&UrlFilter::default(), None, 1_000).await.unwrap().items;
+        assert_eq!(urls.len(), oracle.len(), "{seed}");
+        assert!(urls.iter().all(|url| url.state != UrlState::Reserved), "{seed}");
+        assert_eq!(frontier.damage().hosts, 0, "{seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_store_wants_no_growth_new_urls_are_refused_and_all_else_goes_on() {
+    let (engine, frontier) = with(&["http://a.example/1", "http://b.example/1"]).await;
+    let visits = frontier.reserve(want(2, 1)).await.unwrap();
+    *engine.no_growth.lock().unwrap() = Some("200 MiB are left".to_owned());
+    let outcomes = frontier.put(vec![disc("http://a.example/1"), disc("http://a.example/2")]).await;
+    assert_eq!(outcomes[0], PutOutcome::Known);
+    let full = Refusal::StoreFull("200 MiB are left".to_owned());
+    assert_eq!(outcomes[1], PutOutcome::Failed(Box::new(full)));
+    frontier.renew(visits[0].token, Millis(60_000)).await.unwrap();
+    let release = |at: usize| {
+        let results = visits[at].urls.iter().map(|url| fetched(&url.url)).collect();
+        Release { token: visits[at].token, results, ready_at: None }
+    };
+    let refused = frontier.release(release(0), vec![disc("http://c.example/found")]).await.unwrap_err();
+    assert!(matches!(&refused, Refusal::StoreFull(why) if why.contains("was kept")), "{refused}");
+    frontier.release(release(1), vec![disc("http://a.example/1")]).await.expect("no new link");
+    *engine.no_growth.lock().unwrap() = None;
+    frontier.release(release(0), vec![disc("http://c.example/found")]).await.expect("the reservation was kept");
+    assert_eq!(frontier.stats().await.unwrap().urls.total(), 3);
+}

@@ -1,0 +1,130 @@
+//! What the owner does about rows that cannot be read: the call that needs one is refused with the name of its host, or
+//! goes on without it; the shard goes on in either case.
+//!
+//! This holds for rows that are read when a call needs them: URLs, queues, holds, chunks at rest. What is read when a
+//! shard is opened closes the shard if it cannot be read, see `run.rs`.
+
+use std::sync::atomic::Ordering;
+
+use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::row::UrlRow;
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::frontier::visit::{PlannedVisit, Visit};
+use wayleave_core::ids::QueueId;
+use wayleave_core::time::Time;
+use wayleave_engine::Error;
+
+use crate::owner::chunks::Decided;
+use crate::owner::owner_loop::Owner;
+use crate::owner::read_facts::{self, Fact, Found};
+
+/// Hosts that are named in health reports.
+const NAMED_HOSTS: usize = 3;
+
+impl Owner {
+    /// The rows of some URLs, for a call that needs all of them.
+    pub async fn url_rows(&mut self, urls: &[(QueueId, UrlKey)]) -> Decided<Vec<Option<UrlRow>>> {
+        let facts = read_facts::url_rows(&*self.engine, urls).await?;
+        self.state.set_unreadable([]);
+        Ok(self.all_read(facts, |at| urls.get(at).map(|(queue, _)| *queue)))
+    }
+
+    /// All rows, or the refusal that names the host of the first that cannot be read.
+    pub fn all_read<T>(
+        &self,
+        facts: Vec<Fact<T>>,
+        queue: impl Fn(usize) -> Option<QueueId>,
+    ) -> Result<Vec<Option<T>>, Refusal> {
+        let read = |(at, fact): (usize, Fact<T>)| fact.map_err(|cause| self.damaged(queue(at), &cause));
+        facts.into_iter().enumerate().map(read).collect()
+    }
+
+    /// The rows of some URLs, for a decision that can go without: one that cannot be read appears as missing, and the core is
+    /// told about it, so that what depends on it is kept.
+    pub async fn readable_rows(&mut self, urls: &[(QueueId, UrlKey)]) -> Result<Vec<Option<UrlRow>>, Error> {
+        let facts = read_facts::url_rows(&*self.engine, urls).await?;
+        let mut unreadable = Vec::new();
+        let mut rows = Vec::with_capacity(facts.len());
+        for ((queue, key), fact) in urls.iter().zip(facts) {
+            rows.push(fact.unwrap_or_else(|cause| {
+                self.damaged(Some(*queue), &cause);
+                unreadable.push((*queue, key.clone()));
+                None
+            }));
+        }
+        self.state.set_unreadable(unreadable);
+        Ok(rows)
+    }
+
+    /// The refusal of a call that needs rows of a queue which cannot be read. It is logged, too.
+    pub fn damaged(&self, queue: Option<QueueId>, cause: &str) -> Refusal {
+        let host = queue.and_then(|queue| self.state.queue_names(queue)).map(|(host, _)| host.to_string());
+        let host = host.unwrap_or_else(|| "(deleted or moved)".to_owned());
+        self.log_damage(cause, &format!("rows of host '{host}' cannot be read"));
+        Refusal::Damaged { host, cause: cause.to_owned() }
+    }
+
+    /// The rows of a scan, or the refusal for the queue that it has reached when it meets one that cannot be read.
+    pub fn whole(&self, (rows, damage): Found, queue: QueueId) -> Result<Vec<wayleave_engine::Row>, Refusal> {
+        damage.map_or(Ok(rows), |cause| Err(self.damaged(Some(queue), &cause)))
+    }
+
+    /// Logs that rows cannot be read.
+    pub fn log_damage(&self, cause: &str, what: &str) {
+        if let Some(left_out) = self.readiness.log.damage.line() {
+            let shard = self.shard.0;
+            tracing::error!(shard, cause, left_out, "the store is damaged: {what}; all else goes on");
+        }
+    }
+
+    /// Reads the queues of planned visits. Hosts whose queues cannot be read are set aside; the other visits are returned.
+    pub async fn read_fronts(
+        &mut self,
+        visits: Vec<Visit>,
+        most: usize,
+        now: Time,
+    ) -> Result<Vec<PlannedVisit>, Error> {
+        let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (most, now)).await?;
+        let mut planned = Vec::with_capacity(visits.len());
+        for (visit, found) in visits.into_iter().zip(fronts) {
+            match found {
+                Ok(found) => {
+                    self.state.note_read(&visit);
+                    planned.push((visit, found));
+                }
+                Err(cause) => {
+                    self.damaged(visit.queue, &cause);
+                    self.state.set_aside(&visit, &cause, now);
+                }
+            }
+        }
+        Ok(planned)
+    }
+
+    /// The refusal of a call for one host that was set aside.
+    pub fn refuse_damaged(&self, host: Option<&str>) -> Option<Refusal> {
+        let (cause, until) = self.state.damage_of(host?)?;
+        let cause = cause.to_owned();
+        (until > self.engine.now()).then(|| Refusal::Damaged { host: host.unwrap_or_default().to_owned(), cause })
+    }
+
+    /// Publishes what is known to be damaged.
+    pub fn publish_damage(&mut self) {
+        if let Some(published) = self.readiness.shards.get(usize::from(self.shard.0)) {
+            published.unfiltered.store(self.filter.is_given_up(), Ordering::Relaxed);
+        }
+        let damaged = self.state.is_damaged();
+        if !damaged && !self.damage_published {
+            return;
+        }
+        self.damage_published = damaged;
+        if !damaged {
+            self.readiness.damage.set(self.shard, None);
+            return;
+        }
+        let (mut hosts, stranded) = self.state.damaged_hosts();
+        let count = hosts.len() as u64;
+        hosts.truncate(NAMED_HOSTS);
+        self.readiness.damage.set(self.shard, Some((count, stranded, hosts)));
+    }
+}

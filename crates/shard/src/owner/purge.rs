@@ -1,0 +1,139 @@
+//! Removes the rows of deleted queues in the background, in slices, so that other calls wait for one slice at most.
+//!
+//! Each slice continues after the last row that the slice before has removed. In an LSM store the rows removed so far
+//! are tombstones, and a slice that began at the queue's prefix would read all of them again. The cursor is in memory
+//! only: after a restart the first slice passes over the tombstones once.
+//!
+//! No row can appear behind the cursor: a queue number is never reused, and nothing is written for a queue that its host
+//! does not have.
+
+use std::collections::VecDeque;
+
+use tokio::time::Instant;
+use wayleave_core::frontier::row::Write;
+use wayleave_core::ids::QueueId;
+use wayleave_core::limits::SLICE_ROWS;
+use wayleave_engine::rows::{due, job, key, url};
+use wayleave_engine::{Error, Key, Scan};
+
+use crate::cache::filter::Filter;
+use crate::owner::owner_loop::Owner;
+use crate::owner::read_facts;
+
+/// Queues that one slice takes rows of; most are short.
+const SLICE_QUEUES: usize = 32;
+
+/// The filter is built anew after at least this many rows were removed: a small one is not worth it.
+const FILTER_REBUILT_AFTER: u64 = 100_000;
+
+/// Deleted queues whose rows remain to be removed.
+#[derive(Default)]
+pub(crate) struct Purge {
+    queues: VecDeque<Deleted>,
+    /// While calls keep the owner busy, the next slice waits until then: purging takes half of the time at most.
+    rests_until: Option<Instant>,
+    /// Rows removed since memory was given back.
+    removed: u64,
+}
+
+/// A deleted queue, and the ranges of URL and due rows that are left of it.
+struct Deleted {
+    queue: QueueId,
+    left: Vec<(Key, Key)>,
+    /// Why some of its rows cannot be read.
+    damage: Option<String>,
+}
+
+impl Deleted {
+    fn new(queue: QueueId) -> Self {
+        let whole = |prefix: Key| (prefix.clone(), key::after_prefix(&prefix));
+        Self { queue, left: vec![whole(url::prefix(queue)), whole(due::prefix(queue))], damage: None }
+    }
+}
+
+impl Purge {
+    pub fn new(queues: impl IntoIterator<Item = QueueId>) -> Self {
+        Self { queues: queues.into_iter().map(Deleted::new).collect(), ..Self::default() }
+    }
+
+    /// Whether there are rows to remove.
+    pub fn is_pending(&self) -> bool {
+        !self.queues.is_empty()
+    }
+
+    fn rests(&self) -> bool {
+        self.rests_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// The queues and scans of the next slice.
+    fn slice(&mut self) -> (Vec<Deleted>, Vec<Scan>) {
+        let queues: Vec<Deleted> = self.queues.drain(..SLICE_QUEUES.min(self.queues.len())).collect();
+        let ranges = queues.iter().flat_map(|deleted| &deleted.left);
+        let limit = SLICE_ROWS / ranges.clone().count().max(1);
+        let scans = ranges.map(|(from, to)| Scan { from: from.clone(), to: to.clone(), limit }).collect();
+        (queues, scans)
+    }
+}
+
+impl Owner {
+    /// Registers deletions that were just decided.
+    pub fn follow_deletions(&mut self, writes: &[Write]) {
+        self.purge.queues.extend(writes.iter().filter_map(|write| match write {
+            Write::Job(queue, true) => Some(Deleted::new(*queue)),
+            _ => None,
+        }));
+    }
+
+    /// Removes one slice of the rows of deleted queues; in a turn with calls only if it is its time.
+    pub async fn remove_deleted_rows(&mut self, busy: bool) -> Result<(), Error> {
+        if !self.purge.is_pending() || (busy && self.purge.rests()) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let (queues, scans) = self.purge.slice();
+        let mut found = read_facts::scan_each(&*self.engine, &scans).await?.into_iter().zip(&scans);
+        let mut rows = Vec::with_capacity(SLICE_ROWS);
+        for mut deleted in queues {
+            let ranges = deleted.left.len();
+            deleted.left.clear();
+            for ((removed, damage), scan) in found.by_ref().take(ranges) {
+                if damage.is_some() {
+                    deleted.damage = damage;
+                } else if let Some(last) = removed.last().filter(|_| removed.len() == scan.limit) {
+                    deleted.left.push((read_facts::key_after(&last.key), scan.to.clone()));
+                }
+                rows.extend(removed.into_iter().map(|row| wayleave_engine::Write { key: row.key, value: None }));
+            }
+            if !deleted.left.is_empty() {
+                self.purge.queues.push_front(deleted);
+                continue;
+            }
+            self.lane_cache.forget(deleted.queue);
+            match deleted.damage {
+                None => rows.push(wayleave_engine::Write { key: job::key(self.shard, deleted.queue), value: None }),
+                // Its job stays: the next owner of the shard tries again.
+                Some(cause) => self.log_damage(&cause, "rows of a deleted queue cannot be removed"),
+            }
+        }
+        self.purge.removed += rows.len() as u64;
+        if !rows.is_empty() {
+            self.commit_rows(rows);
+        }
+        if !self.purge.is_pending() {
+            self.give_memory_back();
+        }
+        self.purge.rests_until = Some(Instant::now() + begun.elapsed());
+        Ok(())
+    }
+
+    /// Shrinks what grew with the rows that were removed.
+    fn give_memory_back(&mut self) {
+        self.state.shrink();
+        self.lane_cache.shrink();
+        // The filter cannot forget. Once most of its URLs are gone, it is built anew from those that are left.
+        if self.purge.removed > FILTER_REBUILT_AFTER && self.purge.removed > self.state.stats().urls.total() {
+            self.filter = Filter::new(self.config.share(self.config.filter_bytes_max));
+        }
+        self.purge.removed = 0;
+    }
+}
