@@ -37,7 +37,7 @@ pub fn check(row: &Row) -> Result<(), Damaged> {
         Kind::Standby => drop((standby::parse_key(key)?, standby::decode(value)?)),
         Kind::Node => drop(node::decode(value)?),
         Kind::Seat => _ = (seat::parse_key(key)?, seat::decode(value)?),
-        Kind::Cluster => drop(cluster::decode(value)?),
+        Kind::Cluster => _ = cluster::decode(value)?,
         Kind::BulkJob => drop(bulk_job::decode(value)?),
         Kind::PageLedger => drop((page_ledger::parse_key(key)?, page_ledger::decode(value)?)),
         Kind::Join => _ = join::decode(value)?,

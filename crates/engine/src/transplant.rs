@@ -7,7 +7,7 @@
 //!
 //! Hosts, aliases and crawls keep their numbers, which are known inside one store only.
 
-use std::collections::VecDeque;
+use std::iter::Peekable;
 
 use wayleave_core::codec::Damaged;
 use wayleave_core::ids::{Epoch, ShardId};
@@ -113,7 +113,7 @@ fn stored(write: Write) -> Option<Row> {
 #[derive(Debug)]
 pub struct Transplant {
     /// Rows that the new store has in any case, in key order.
-    needed: VecDeque<Row>,
+    needed: Peekable<std::vec::IntoIter<Row>>,
     /// Rows up to this one are in the new store already.
     after: Option<Key>,
 }
@@ -127,7 +127,7 @@ impl Transplant {
             .collect();
         needed.push(raised_ledger(LedgerRow::default()));
         needed.sort_by(|a, b| a.key.cmp(&b.key));
-        Self { needed: needed.into(), after }
+        Self { needed: needed.into_iter().peekable(), after }
     }
 
     /// Takes the next row, and passes on what the new store has up to it.
@@ -135,7 +135,7 @@ impl Transplant {
     /// # Errors
     /// If the row must be changed, and does not decode. Nothing of it is passed on.
     pub fn take(&mut self, row: Row, mut to: impl FnMut(Row)) -> Result<(), Damaged> {
-        while let Some(needed) = self.needed.pop_front_if(|needed| needed.key <= row.key) {
+        while let Some(needed) = self.needed.next_if(|needed| needed.key <= row.key) {
             if needed.key < row.key && self.is_new(&needed.key) {
                 to(needed);
             }
@@ -150,7 +150,7 @@ impl Transplant {
     pub fn finish(self, to: impl FnMut(Row)) {
         let Self { needed, after } = self;
         let new = |row: &Row| after.as_ref().is_none_or(|after| row.key > *after);
-        needed.into_iter().filter(new).for_each(to);
+        needed.filter(new).for_each(to);
     }
 
     fn is_new(&self, key: &Key) -> bool {

@@ -1,38 +1,7 @@
 use std::collections::BTreeMap;
 
-use wayleave_engine::snapshot_file::SnapshotHeader;
-
 use super::*;
-
-/// A table whose blocks have a last key each; some cannot be read.
-struct Blocks {
-    rows: BTreeMap<Key, Vec<u8>>,
-    /// First and last key.
-    bad: Vec<(Key, Key)>,
-    header: SnapshotHeader,
-    reads: usize,
-}
-
-impl Source for Blocks {
-    fn header(&self) -> &SnapshotHeader {
-        &self.header
-    }
-
-    fn page(&mut self, from: &[u8], limit: usize) -> Result<Vec<Row>, ReadError> {
-        self.reads += 1;
-        let mut rows = Vec::new();
-        for (key, value) in self.rows.range(from.to_vec()..) {
-            if rows.len() == limit {
-                break;
-            }
-            if self.bad.iter().any(|(first, last)| (first..=last).contains(&key)) {
-                return Err(ReadError::Damaged("a checksum does not match".into()));
-            }
-            rows.push(Row { key: key.clone(), value: value.clone() });
-        }
-        Ok(rows)
-    }
-}
+use crate::copier::blocks::Blocks;
 
 fn key(n: u32) -> Key {
     // Like URL rows: shard, kind, host, queue, and a text of some length.
@@ -45,7 +14,7 @@ fn salvage(bad: &[(usize, usize)]) -> (Vec<Key>, Vec<(Key, Key)>, usize) {
     let rows: BTreeMap<Key, Vec<u8>> = (0..1_000).map(|n| (key(n), vec![1])).collect();
     let keys: Vec<Key> = rows.keys().cloned().collect();
     let bad = bad.iter().map(|(first, last)| (keys[*first].clone(), keys[*last].clone())).collect();
-    let mut source = Blocks { rows, bad, header: SnapshotHeader::default(), reads: 0 };
+    let mut source = Blocks::new(rows, bad);
     let (mut from, mut found, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
     loop {
         match read(&mut source, &from, 64).unwrap() {

@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use wayleave_core::frontier::row::{
-    AliasRow, CrawlRow, End as UrlEnd, HostRow, HotRow, Lane, QueueRow, ShardRow, UrlStatus,
+    AliasRow, CrawlRow, End as UrlEnd, HostRow, HotRow, Lane, QueuePosition, ShardRow, UrlStatus,
 };
+use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::{CrawlNo, GroupId, HostId, ShardId};
 use wayleave_core::names::{Alias, HostName};
 use wayleave_core::settings::CrawlSettings;
@@ -161,6 +162,31 @@ pub fn rebuild(source: &mut dyn Source, shard: ShardId, left_out: &mut Vec<LeftO
     Ok(rows.into_rows(shard))
 }
 
+/// What the rows of a host's URLs say of one of its queues.
+#[derive(Default)]
+struct Counted {
+    /// Lanes by the entries of the queue.
+    by_entries: BTreeMap<u8, Lane>,
+    /// Lanes by the rows of its queued URLs.
+    by_urls: BTreeMap<u8, Lane>,
+    reserved: u32,
+    fetched: u32,
+    gone: u32,
+    failed: u32,
+}
+
+/// Counts a queued URL.
+fn add(lanes: &mut BTreeMap<u8, Lane>, position: QueuePosition, key: &UrlKey) {
+    let QueuePosition { lane, due } = position;
+    let from = (due, key.0.to_vec().into_boxed_slice());
+    let counted = lanes.entry(lane).or_insert_with(|| Lane { lane, count: 0, head: due, from: from.clone() });
+    counted.count = counted.count.saturating_add(1);
+    counted.head = counted.head.min(due);
+    if from < counted.from {
+        counted.from = from;
+    }
+}
+
 /// Counts the queues of a host anew.
 fn recount(
     source: &mut dyn Source,
@@ -170,48 +196,36 @@ fn recount(
 ) -> anyhow::Result<()> {
     let (birth, number) = (host.id.birth(), host.id.counter());
     let range = |kind| (host_key(birth, kind, number), host_key(birth, kind, number + 1));
-    let mut lost = BTreeSet::new();
-    for queue in &mut host.queues {
-        queue.lanes.clear();
-        (queue.reserved, queue.fetched, queue.gone, queue.failed) = (0, 0, 0, 0);
-    }
-    each(source, range(Kind::Due), |row| {
-        let Ok((id, position, key)) = due::parse_key(&row.key) else { return };
-        let Some(queue) = host.queues.iter_mut().find(|queue| queue.no == id.no) else {
-            lost.insert(id.no);
-            return;
-        };
-        match queue.lanes.iter_mut().find(|lane| lane.lane == position.lane) {
-            Some(lane) => lane.count += 1,
-            // Rows arrive in the order of the queue: this is the head of its lane.
-            None => queue.lanes.push(Lane {
-                lane: position.lane,
-                count: 1,
-                head: position.due,
-                from: (position.due, key.0.to_vec().into()),
-            }),
+    let mut queues: BTreeMap<u32, Counted> = BTreeMap::new();
+    let entries_lost = each(source, range(Kind::Due), |row| {
+        if let Ok((id, position, key)) = due::parse_key(&row.key) {
+            add(&mut queues.entry(id.no).or_default().by_entries, position, &key);
         }
     })?;
-    each(source, range(Kind::Url), |row| {
-        let (Ok((id, _)), Ok(found)) = (url::parse_key(&row.key), url::decode(&row.value)) else { return };
-        let Some(queue) = host.queues.iter_mut().find(|queue| queue.no == id.no) else {
-            lost.insert(id.no);
-            return;
-        };
+    let urls_lost = each(source, range(Kind::Url), |row| {
+        let (Ok((id, key)), Ok(found)) = (url::parse_key(&row.key), url::decode(&row.value)) else { return };
+        let counted = queues.entry(id.no).or_default();
         match found.status {
-            UrlStatus::Queued(_) => {}
-            UrlStatus::Held { .. } | UrlStatus::Reserved { .. } => queue.reserved += 1,
-            UrlStatus::Done { end: UrlEnd::Fetched, .. } => queue.fetched += 1,
-            UrlStatus::Done { end: UrlEnd::Gone, .. } => queue.gone += 1,
-            UrlStatus::Done { end: UrlEnd::Failed, .. } => queue.failed += 1,
+            UrlStatus::Queued(position) => add(&mut counted.by_urls, position, &key),
+            UrlStatus::Held { .. } | UrlStatus::Reserved { .. } => counted.reserved += 1,
+            UrlStatus::Done { end: UrlEnd::Fetched, .. } => counted.fetched += 1,
+            UrlStatus::Done { end: UrlEnd::Gone, .. } => counted.gone += 1,
+            UrlStatus::Done { end: UrlEnd::Failed, .. } => counted.failed += 1,
         }
     })?;
-    for QueueRow { pages, fetched, gone, failed, .. } in &mut host.queues {
-        *pages = (*pages).max(*fetched + *gone + *failed);
+    // Entries that cannot be read are rebuilt from the rows of their URLs.
+    let by_urls = entries_lost && !urls_lost;
+    for queue in &mut host.queues {
+        let counted = queues.remove(&queue.no).unwrap_or_default();
+        let lanes = if by_urls { counted.by_urls } else { counted.by_entries };
+        queue.lanes = lanes.into_values().collect();
+        (queue.reserved, queue.fetched) = (counted.reserved, counted.fetched);
+        (queue.gone, queue.failed) = (counted.gone, counted.failed);
+        queue.pages = queue.pages.max(queue.fetched.saturating_add(queue.gone).saturating_add(queue.failed));
     }
-    host.next_queue = host.next_queue.max(lost.last().map_or(0, |no| no + 1));
+    host.next_queue = host.next_queue.max(queues.keys().last().map_or(0, |no| no + 1));
     let key = hot::host_key(shard, host.id);
-    left_out.extend(lost.into_iter().map(|no| LeftOut {
+    left_out.extend(queues.into_keys().map(|no| LeftOut {
         key: key.clone(),
         why: format!("queue {no} of {}, of which it is not known to which crawl it belongs", host.name),
     }));
@@ -254,3 +268,7 @@ pub fn name_orphans(
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "hot_tests.rs"]
+mod tests;

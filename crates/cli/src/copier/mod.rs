@@ -4,6 +4,8 @@
 //! as a whole or not at all. In between, rows change as `wayleave_engine::transplant` says, because the result is another
 //! store, and damage is either an error or a gap that is named. Nothing here knows what a row means.
 
+#[cfg(test)]
+mod blocks;
 mod damage;
 mod hot;
 mod losses;

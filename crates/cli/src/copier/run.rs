@@ -1,6 +1,5 @@
 //! Copying: from a source to a sink, row by row.
 
-use std::collections::VecDeque;
 use std::io::Write;
 
 use anyhow::Context;
@@ -152,7 +151,7 @@ fn salvage(
     }
     let mut salvage = Salvage::new(&readable(source, ShardId(0), Kind::IndexServer)?, links);
     let damaged = hot::damaged_shards(source)?;
-    let mut to_rebuild: VecDeque<ShardId> = damaged.iter().copied().collect();
+    let mut to_rebuild = damaged.iter().copied().peekable();
     let (mut from, mut limit) = (Key::new(), PAGE_ROWS);
     loop {
         let rows = match read(source, &from, limit)? {
@@ -172,8 +171,8 @@ fn salvage(
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
             // Hot rows come first in their shard.
-            let is_next = |shard: &mut ShardId| keys::range(*shard, Kind::Shard, Kind::Member).1 <= row.key;
-            while let Some(shard) = to_rebuild.pop_front_if(is_next) {
+            let is_next = |shard: &ShardId| keys::range(*shard, Kind::Shard, Kind::Member).1 <= row.key;
+            while let Some(shard) = to_rebuild.next_if(is_next) {
                 out.extend(hot::rebuild(source, shard, &mut losses.left_out)?);
             }
             let shard = keys::Parts(&row.key).prefix().map(|(shard, _)| shard);

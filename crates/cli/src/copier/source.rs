@@ -206,7 +206,9 @@ impl<R: Read> Source for FileSource<R> {
 
     fn page(&mut self, from: &[u8], limit: usize) -> Result<Vec<Row>, ReadError> {
         loop {
-            while self.waiting.pop_front_if(|row| row.key.as_slice() < from).is_some() {}
+            while self.waiting.front().is_some_and(|row| row.key.as_slice() < from) {
+                self.waiting.pop_front();
+            }
             if !self.waiting.is_empty() {
                 let count = limit.min(self.waiting.len());
                 return Ok(self.waiting.drain(..count).collect());

@@ -10,7 +10,7 @@ use wayleave_core::limits;
 use wayleave_core::limits::PRIORITY_MAX;
 
 /// Every call of the contract, listed by hand.
-const CALLS: [&str; 72] = [
+const CALLS: [&str; 73] = [
     "DELETE /v1/crawls/{crawl}",
     "DELETE /v1/fleet/{id}",
     "DELETE /v1/groups/{group}",
