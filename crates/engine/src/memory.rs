@@ -4,7 +4,7 @@
 //! Visibility and durability are separate: a stepped engine makes batches durable only on request, and
 //! [`Memory::crash`] keeps what a real crash would keep, a prefix of the batches in commit order.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
@@ -38,6 +38,10 @@ struct State {
     outage: Option<String>,
     refusals: VecDeque<Error>,
     lost_answers: VecDeque<LostAnswer>,
+    /// Rows that cannot be read.
+    damaged: BTreeSet<Key>,
+    /// Why no new URLs are wanted.
+    no_growth: Option<String>,
 }
 
 /// A batch that is visible but not durable, with its undo record.
@@ -125,6 +129,25 @@ impl Memory {
         self.lock().outage = None;
     }
 
+    /// Reads of the rows for which this holds fail as corrupt, until [`Memory::repair`]. Returns how many there are.
+    pub fn damage(&self, is_bad: impl Fn(&Key) -> bool) -> usize {
+        let mut state = self.lock();
+        let bad: Vec<Key> = state.rows.keys().filter(|key| is_bad(key)).cloned().collect();
+        let count = bad.len();
+        state.damaged.extend(bad);
+        count
+    }
+
+    /// All rows can be read again.
+    pub fn repair(&self) {
+        self.lock().damaged.clear();
+    }
+
+    /// Sets why no new URLs are wanted.
+    pub fn refuse_growth(&self, why: Option<&str>) {
+        self.lock().no_growth = why.map(str::to_owned);
+    }
+
     /// The next call, whichever it is, fails with this error and changes nothing. Repeated calls queue up.
     pub fn fail_next(&self, error: Error) {
         self.lock().refusals.push_back(error);
@@ -184,7 +207,9 @@ impl Memory {
     fn try_scan(&self, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error> {
         let mut state = self.lock();
         state.refuse()?;
-        Ok(scans.iter().map(|scan| state.scan(scan)).collect())
+        let found: Vec<Vec<Row>> = scans.iter().map(|scan| state.scan(scan)).collect();
+        found.iter().flatten().try_for_each(|row| state.check_readable(&row.key))?;
+        Ok(found)
     }
 
     fn try_look(&self, scans: &[Scan]) -> Result<Look, Error> {
@@ -198,6 +223,7 @@ impl Memory {
     fn try_get(&self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {
         let mut state = self.lock();
         state.refuse()?;
+        keys.iter().try_for_each(|key| state.check_readable(key))?;
         Ok(keys.iter().map(|key| state.rows.get(key).cloned()).collect())
     }
 }
@@ -208,6 +234,10 @@ impl State {
             return Err(Error::Unavailable(why.clone()));
         }
         self.refusals.pop_front().map_or(Ok(()), Err)
+    }
+
+    fn check_readable(&self, key: &Key) -> Result<(), Error> {
+        if self.damaged.contains(key) { Err(Error::Corrupt("the row is damaged".to_owned())) } else { Ok(()) }
     }
 
     fn check(&self, expects: &[Expect]) -> Result<(), Error> {
@@ -293,6 +323,10 @@ impl Engine for Memory {
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
         std::future::ready(self.try_look(scans)).boxed()
+    }
+
+    fn refuses_growth(&self) -> Option<String> {
+        self.lock().no_growth.clone()
     }
 
     fn commit(&self, batch: Batch) -> Commit {

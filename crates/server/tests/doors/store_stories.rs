@@ -3,14 +3,18 @@
 use std::io::{Error, Write};
 use std::sync::{Arc, Mutex};
 
-use crate::support::Door;
+use crate::support::{Door, frontier_over};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http_body_util::BodyExt;
+use serde_json::json;
 use tower::ServiceExt;
 use wayleave_api::Problem;
+use wayleave_engine::clock::SystemClock;
+use wayleave_engine::memory::Memory;
+use wayleave_engine::rows::Kind;
 use wayleave_server::http::router;
 use wayleave_server::store::WriteSnapshot;
 use wayleave_server::{Config, Health, Store};
@@ -126,4 +130,55 @@ impl Store for Endless {
 #[tokio::test]
 async fn a_server_that_was_told_of_no_store_has_no_snapshots() {
     assert_eq!(Door::new().get("/v1/snapshot").await.problem(), (501, "not_supported".to_owned()));
+}
+
+/// A server whose store can be damaged and filled.
+fn door_over() -> (Door, Arc<Memory>) {
+    let engine = Arc::new(Memory::new(SystemClock::default()));
+    (Door::to(frontier_over(engine.clone())), engine)
+}
+
+#[tokio::test]
+async fn a_put_that_the_store_refuses_is_refused_in_its_status() {
+    let (door, engine) = door_over();
+    door.seed("DEFAULT", &["http://a.example/1"]).await;
+    engine.refuse_growth(Some("100 MiB are left on the disk"));
+    let new = json!({"urls": [{"url": "http://a.example/2"}, {"url": "http://b.example/1"}]});
+    let refused = door.post("/v1/urls", new.clone()).await;
+    assert_eq!(refused.problem(), (507, "store_full".to_owned()));
+    assert!(refused.text.contains("100 MiB are left"), "{}", refused.text);
+    let counted = door.send_as(
+        axum::http::Method::POST,
+        "/v1/urls?results=false",
+        "application/x-ndjson",
+        "{\"url\":\"http://c.example/\"}\n",
+    );
+    assert_eq!(counted.await.problem(), (507, "store_full".to_owned()));
+    let partly = json!({"urls": [{"url": "http://a.example/1"}, {"url": "http://a.example/2"}]});
+    let answer = door.post("/v1/urls", partly).await;
+    assert_eq!(
+        (answer.status, answer.json()["counts"]["known"].as_u64(), answer.json()["counts"]["failed"].as_u64()),
+        (StatusCode::OK, Some(1), Some(1))
+    );
+    engine.refuse_growth(None);
+    assert_eq!(door.post("/v1/urls", new).await.json()["counts"]["added"], 2);
+}
+
+#[tokio::test]
+async fn damage_is_named_where_it_is_met_and_the_server_stays_ready() {
+    let (door, engine) = door_over();
+    door.seed("DEFAULT", &["http://a.example/1", "http://b.example/1"]).await;
+    assert_eq!(engine.damage(|key| key.get(2) == Some(&(Kind::Url as u8))), 2);
+    let answer = door.get("/v1/urls?host=a.example").await;
+    assert_eq!(answer.problem(), (500, "damaged".to_owned()));
+    assert_eq!(answer.json()["host"], "a.example");
+    let taken = door.post("/v1/reservations", json!({"holder": "w", "groups": 2, "lease_ms": 1000})).await;
+    let taken = taken.json();
+    assert_eq!(taken["reservations"].as_array().unwrap().len(), 2, "the queues can be read: {taken}");
+    let token = taken["reservations"][0]["token"].as_str().unwrap().to_owned();
+    engine.damage(|key| key.get(2) == Some(&(Kind::Url as u8)));
+    let refused = door.post(&format!("/v1/reservations/{token}/release"), json!({})).await;
+    assert_eq!(refused.problem(), (500, "damaged".to_owned()), "{}", refused.text);
+    let ready = door.get("/readyz").await;
+    assert_eq!(ready.status, StatusCode::OK, "{}", ready.text);
 }

@@ -8,6 +8,7 @@
 //! does not have.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use wayleave_core::frontier::row::Write;
@@ -23,8 +24,10 @@ use crate::owner::read_facts;
 /// Queues that one slice takes rows of; most are short.
 const SLICE_QUEUES: usize = 32;
 
-/// The filter is built anew after at least this many rows were removed: a small one is not worth it.
-const FILTER_REBUILT_AFTER: u64 = 100_000;
+/// How long a slice should take at most: calls wait for it.
+const SLICE_TIME: Duration = Duration::from_millis(4);
+/// Rows of a slice at least, however long it takes.
+const SLICE_ROWS_MIN: usize = 100;
 
 /// Deleted queues whose rows remain to be removed.
 #[derive(Default)]
@@ -32,8 +35,8 @@ pub(crate) struct Purge {
     queues: VecDeque<Deleted>,
     /// While calls keep the owner busy, the next slice waits until then: purging takes half of the time at most.
     rests_until: Option<Instant>,
-    /// Rows removed since memory was given back.
-    removed: u64,
+    /// Rows of the next slice, if the last one took too long for a whole one.
+    slice_rows: Option<usize>,
 }
 
 /// A deleted queue, and the ranges of URL and due rows that are left of it.
@@ -69,7 +72,7 @@ impl Purge {
     fn slice(&mut self) -> (Vec<Deleted>, Vec<Scan>) {
         let queues: Vec<Deleted> = self.queues.drain(..SLICE_QUEUES.min(self.queues.len())).collect();
         let ranges = queues.iter().flat_map(|deleted| &deleted.left);
-        let limit = SLICE_ROWS / ranges.clone().count().max(1);
+        let limit = (self.slice_rows.unwrap_or(SLICE_ROWS) / ranges.clone().count().max(1)).max(1);
         let scans = ranges.map(|(from, to)| Scan { from: from.clone(), to: to.clone(), limit }).collect();
         (queues, scans)
     }
@@ -115,14 +118,15 @@ impl Owner {
                 Some(cause) => self.log_damage(&cause, "rows of a deleted queue cannot be removed"),
             }
         }
-        self.purge.removed += rows.len() as u64;
         if !rows.is_empty() {
             self.commit_rows(rows);
         }
         if !self.purge.is_pending() {
             self.give_memory_back();
         }
-        self.purge.rests_until = Some(Instant::now() + begun.elapsed());
+        let took = begun.elapsed();
+        self.purge.slice_rows = next_rows(self.purge.slice_rows.unwrap_or(SLICE_ROWS), took);
+        self.purge.rests_until = Some(Instant::now() + took);
         Ok(())
     }
 
@@ -130,10 +134,34 @@ impl Owner {
     fn give_memory_back(&mut self) {
         self.state.shrink();
         self.lane_cache.shrink();
-        // The filter cannot forget. Once most of its URLs are gone, it is built anew from those that are left.
-        if self.purge.removed > FILTER_REBUILT_AFTER && self.purge.removed > self.state.stats().urls.total() {
+        // The filter cannot forget, and to build it anew would read over all the tombstones at once, while calls wait. Only an
+        // empty one needs no reading.
+        if self.state.stats().urls.total() == 0 {
             self.filter = Filter::new(self.config.share(self.config.filter_bytes_max));
+            self.filter.finish_learning();
         }
-        self.purge.removed = 0;
+    }
+}
+
+/// The size of the next slice, after one of this many rows took this long.
+fn next_rows(rows: usize, took: Duration) -> Option<usize> {
+    let fitting = rows as u128 * SLICE_TIME.as_micros() / took.as_micros().max(1);
+    let fitting = usize::try_from(fitting).unwrap_or(SLICE_ROWS);
+    Some(fitting.max(SLICE_ROWS_MIN)).filter(|rows| *rows < SLICE_ROWS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_as_long_as_calls_can_wait_for() {
+        let next = |rows, ms| next_rows(rows, Duration::from_millis(ms));
+        assert_eq!(next(1_000, 0), None);
+        assert_eq!(next(1_000, 4), None);
+        assert_eq!(next(1_000, 16), Some(250));
+        assert_eq!(next(250, 4), Some(250));
+        assert_eq!(next(250, 1), None, "the store is fast again");
+        assert_eq!(next(250, 9_000), Some(100), "it goes on, whatever held it up");
     }
 }

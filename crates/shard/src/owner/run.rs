@@ -115,88 +115,98 @@ fn hold(context: &OwnerContext, hold: EpochState) {
     }
 }
 
+/// What an owner remembers from one term to the next.
+#[derive(Default)]
+struct Terms {
+    resume: Option<Resume>,
+    /// When the store refused changes last, and how long the next probe waits then.
+    refused_at: Option<Instant>,
+    wait: Duration,
+    panics: BackOff,
+    damages: BackOff,
+}
+
+/// What `own` returns when it is stopped.
+type Stopped = Option<oneshot::Sender<()>>;
+
 /// Owns a shard, term after term. Returns the channel to notify when it has stopped.
-async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Option<oneshot::Sender<()>> {
-    let mut resume: Option<Resume> = None;
-    let mut refused_at: Option<Instant> = None;
-    let mut wait = Duration::ZERO;
-    let mut panics = BackOff::default();
-    let mut damages = BackOff::default();
+async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Stopped {
+    let mut terms = Terms::default();
     loop {
-        if resume.is_none() {
+        if terms.resume.is_none() {
             // Before the store is asked: from here on no task of this process commits under an older epoch.
             hold(context, EpochState::Opening);
         }
         let opened = tokio::select! {
             biased;
-            opened = AssertUnwindSafe(begin(context, resume.as_ref())).catch_unwind() => opened,
+            opened = AssertUnwindSafe(begin(context, terms.resume.as_ref())).catch_unwind() => opened,
             done = refuse_while_closed(inbox, context) => return done,
         };
-        let panic = match opened {
-            Err(panic) => {
-                resume = None;
-                words(&*panic)
-            }
-            Ok(Ok(mut owner)) => {
-                if context.readiness.is_damaged(context.shard) {
-                    // Not ready before a turn has succeeded: the damage may be met there.
-                    owner.is_settling = true;
-                    if let Some(router) = context.router.upgrade() {
-                        // While it was closed, nobody could ask it which of its hosts live elsewhere.
-                        router.doubt();
-                    }
-                } else {
-                    context.readiness.set_trouble(context.shard, None);
-                }
-                if let Some(resume) = resume.take() {
-                    owner.refuse_changes(resume.why, wait);
-                }
-                match serve(owner, inbox).await {
-                    End::Stopped(done) => return done,
-                    End::Panicked(panic) => panic,
-                    End::Damaged(cause) => {
-                        hold(context, EpochState::Opening);
-                        match pause_for_damage(context, inbox, &cause, damages.pause(Instant::now())).await {
-                            Some(done) => return done,
-                            None => continue,
-                        }
-                    }
-                    End::Failed(next) => {
-                        let again = refused_at.is_some_and(|at| at.elapsed() < SETTLED_AFTER);
-                        wait = if again { TRY_AGAIN_AFTER } else { Duration::ZERO };
-                        refused_at = Some(Instant::now());
-                        resume = next;
-                        continue;
-                    }
-                }
-            }
+        let end = match opened {
+            Err(panic) => End::Panicked(words(&*panic)),
+            Ok(Ok(owner)) => terms.serve(context, owner, inbox).await,
             Ok(Err(Error::Conflict)) => {
                 tracing::info!(shard = context.shard.0, "another node owns the shard");
                 return None;
             }
-            Ok(Err(Error::Corrupt(cause))) => {
-                resume = None;
-                match pause_for_damage(context, inbox, &cause, damages.pause(Instant::now())).await {
-                    Some(done) => return done,
-                    None => continue,
-                }
-            }
+            Ok(Err(Error::Corrupt(cause))) => End::Damaged(cause),
             Ok(Err(error)) => {
-                if let Some(left_out) = context.readiness.log.opens.line() {
-                    tracing::error!(shard = context.shard.0, %error, left_out, "cannot open shard; retrying");
-                }
-                let why = format!("shard {} cannot be opened: {error}", context.shard.0);
-                context.readiness.set_trouble(context.shard, Some(why));
-                let stopped = tokio::time::timeout(TRY_AGAIN_AFTER, refuse_while_closed(inbox, context)).await;
-                if let Ok(done) = stopped {
+                if let Some(done) = pause_unopened(context, inbox, &error).await {
                     return done;
                 }
                 continue;
             }
         };
+        let stopped = match end {
+            End::Stopped(done) => return done,
+            End::Failed(next) => {
+                terms.on_failure(next);
+                continue;
+            }
+            End::Panicked(panic) => terms.pause_for_panic(context, inbox, &panic).await,
+            End::Damaged(cause) => terms.pause_for_damage(context, inbox, &cause).await,
+        };
+        if let Some(done) = stopped {
+            return done;
+        }
+    }
+}
+
+impl Terms {
+    async fn serve(&mut self, context: &OwnerContext, mut owner: Owner, inbox: &mut InboxReceiver) -> End {
+        if context.readiness.is_damaged(context.shard) {
+            // Not ready before a turn has succeeded: the damage may be met there.
+            owner.is_settling = true;
+            if let Some(router) = context.router.upgrade() {
+                // While it was closed, nobody could ask it which of its hosts live elsewhere.
+                router.doubt();
+            }
+        } else {
+            context.readiness.set_trouble(context.shard, None);
+        }
+        if let Some(resume) = self.resume.take() {
+            owner.refuse_changes(resume.why, self.wait);
+        }
+        serve(owner, inbox).await
+    }
+
+    fn on_failure(&mut self, next: Option<Resume>) {
+        let again = self.refused_at.is_some_and(|at| at.elapsed() < SETTLED_AFTER);
+        self.wait = if again { TRY_AGAIN_AFTER } else { Duration::ZERO };
+        self.refused_at = Some(Instant::now());
+        self.resume = next;
+    }
+
+    async fn pause_for_panic(
+        &mut self,
+        context: &OwnerContext,
+        inbox: &mut InboxReceiver,
+        panic: &str,
+    ) -> Option<Stopped> {
+        self.resume = None;
         // No task of this process commits for the shard under the old epoch until it is owned again.
         hold(context, EpochState::Opening);
-        let pause = panics.pause(Instant::now());
+        let pause = self.panics.pause(Instant::now());
         let (shard, pause_ms) = (context.shard.0, pause.as_millis());
         tracing::error!(
             shard,
@@ -205,28 +215,44 @@ async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Option<onesho
             "the owner of a shard panicked, which is a bug; owning the shard again"
         );
         context.readiness.set_trouble(context.shard, Some(format!("the owner of shard {shard} panicked: {panic}")));
-        if let Ok(done) = tokio::time::timeout(pause, refuse_while_closed(inbox, context)).await {
-            return done;
+        tokio::time::timeout(pause, refuse_while_closed(inbox, context)).await.ok()
+    }
+
+    /// Keeps the shard closed for a while, because rows that it needs cannot be read.
+    async fn pause_for_damage(
+        &mut self,
+        context: &OwnerContext,
+        inbox: &mut InboxReceiver,
+        cause: &str,
+    ) -> Option<Stopped> {
+        self.resume = None;
+        hold(context, EpochState::Opening);
+        let pause = self.damages.pause(Instant::now());
+        let (shard, pause_ms) = (context.shard.0, pause.as_millis());
+        if let Some(left_out) = context.readiness.log.opens.line() {
+            tracing::error!(
+                shard,
+                cause,
+                pause_ms,
+                left_out,
+                "shard closed: rows that it needs cannot be read; retrying"
+            );
         }
+        let remedy = "run `wayleave check` on the stopped store, and `wayleave salvage` or a restore to replace it";
+        let why = format!("shard {shard} is closed, the store is damaged: {cause}; {remedy}");
+        context.readiness.set_damaged(context.shard, why);
+        tokio::time::timeout(pause, refuse_while_closed(inbox, context)).await.ok()
     }
 }
 
-/// Keeps a shard closed for a while, because rows that it needs cannot be read. Returns what `own` does if it is stopped.
-async fn pause_for_damage(
-    context: &OwnerContext,
-    inbox: &mut InboxReceiver,
-    cause: &str,
-    pause: Duration,
-) -> Option<Option<oneshot::Sender<()>>> {
-    let (shard, pause_ms) = (context.shard.0, pause.as_millis());
+/// Keeps a shard closed for a while that could not be opened.
+async fn pause_unopened(context: &OwnerContext, inbox: &mut InboxReceiver, error: &Error) -> Option<Stopped> {
     if let Some(left_out) = context.readiness.log.opens.line() {
-        tracing::error!(shard, cause, pause_ms, left_out, "shard closed: rows that it needs cannot be read; retrying");
+        tracing::error!(shard = context.shard.0, %error, left_out, "cannot open shard; retrying");
     }
-    let remedy = "run `wayleave check` on the stopped store, and `wayleave salvage` or a restore to replace it";
-    context
-        .readiness
-        .set_damaged(context.shard, format!("shard {shard} is closed, the store is damaged: {cause}; {remedy}"));
-    tokio::time::timeout(pause, refuse_while_closed(inbox, context)).await.ok()
+    let why = format!("shard {} cannot be opened: {error}", context.shard.0);
+    context.readiness.set_trouble(context.shard, Some(why));
+    tokio::time::timeout(TRY_AGAIN_AFTER, refuse_while_closed(inbox, context)).await.ok()
 }
 
 /// Opens a shard for a new owner.

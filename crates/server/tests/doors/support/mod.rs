@@ -28,7 +28,11 @@ static OWNERS: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
 /// A separate, empty frontier.
 pub fn frontier() -> Frontier {
-    let engine = Arc::new(Memory::new(SystemClock::default()));
+    frontier_over(Arc::new(Memory::new(SystemClock::default())))
+}
+
+/// A frontier over this store.
+pub fn frontier_over(engine: Arc<Memory>) -> Frontier {
     let opening = || OWNERS.block_on(Frontier::open(engine, wayleave_shard::Config::new(4), OWNERS.handle()));
     // A test's own runtime must not be blocked from within, so a separate thread waits.
     std::thread::scope(|scope| scope.spawn(opening).join().unwrap()).unwrap()
