@@ -73,10 +73,6 @@ pub const CHUNK_LINKS_EVER_MAX: usize = 4_000;
 pub const CHUNK_LINKS_SHOWN: usize = 100;
 /// Characters of a URL in a reason.
 pub const REASON_URL_CHARS: usize = 200;
-/// Numbers of chunks that a copied store skips: the original may have made more since.
-pub const CHUNK_IDS_SKIPPED: u64 = 1_000_000;
-/// Versions of the map that a copied store skips: the original may have published more since.
-pub const MAP_VERSIONS_SKIPPED: u64 = 1_000_000;
 /// Links of one chunk, if the claim does not say.
 pub const CHUNK_LINKS_DEFAULT: usize = 5;
 /// Chunks of one claim.
