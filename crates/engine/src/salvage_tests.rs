@@ -1,9 +1,12 @@
 use wayleave_core::frontier::row::{HostRow, HotRow, Pace};
-use wayleave_core::ids::HostId;
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::ids::{HostId, QueueId};
+use wayleave_core::pipeline::row::{ChunkRow, ChunkState, LinkRow, LinkState, Write as PipelineWrite};
 use wayleave_core::settings::PaceSettings;
-use wayleave_core::time::Millis;
+use wayleave_core::time::{Millis, Time};
 
 use super::*;
+use crate::rows::chunk_links::SLICE_LINKS;
 
 const SHARD: ShardId = ShardId(2);
 
@@ -51,4 +54,53 @@ fn workers_and_matches_of_a_lost_pool_are_left_out() {
     assert_eq!(salvage.refers(&row), Ok(Some("pool 'p' is lost".into())));
     salvage.pools.insert("p".into());
     assert_eq!(salvage.refers(&row), Ok(None));
+}
+
+/// A chunk in progress of three rows.
+fn long_chunk() -> Vec<Row> {
+    let link = LinkRow {
+        lease: None,
+        host: "h1.example".into(),
+        url: (QueueId { host: HostId::new(SHARD, 1), no: 0 }, UrlKey(b"/".to_vec().into())),
+        state: LinkState::Crawling,
+        replaced_by: None,
+    };
+    let row = ChunkRow {
+        id: ChunkId::new(SHARD, 5),
+        crawl: "c".into(),
+        host: None,
+        visit: None,
+        state: ChunkState::Crawling,
+        lease: None,
+        attempts: 0,
+        inputs_lost: 0,
+        created_at: Time(1),
+        since: Time(2),
+        links: vec![link; 2 * SLICE_LINKS + 1],
+        crawled: None,
+        built: None,
+        placed: false,
+        index: 0,
+        indexes_lost: 0,
+        last_error: None,
+        ended: [None; 2],
+    };
+    let changes = row.changes_since(None);
+    let write = PipelineWrite::Chunk { row: Box::new(row), moved: false, changes };
+    chunk::encode_write(SHARD, &write).into_iter().map(stored).collect()
+}
+
+#[test]
+fn a_chunk_that_has_lost_links_is_left_out_with_those_that_it_has() {
+    let all = long_chunk();
+    assert_eq!(all.len(), 3);
+    for lost in 0..4 {
+        let rows: Vec<Row> = all.iter().enumerate().filter(|(at, _)| *at != lost).map(|(_, row)| row.clone()).collect();
+        let is_link = |row: &&Row| keys::kind(&row.key) == Ok(Kind::ChunkLinks);
+        let links = rows.iter().filter(is_link).cloned().collect();
+        let (mut salvage, mut left_out) = (Salvage::new(&[], links), Vec::new());
+        let kept: Vec<Row> = rows.iter().cloned().filter_map(|row| salvage.take(row, &mut left_out)).collect();
+        let whole = if lost == 3 { 3 } else { 0 };
+        assert_eq!((kept.len(), left_out.len()), (whole, rows.len() - whole), "{left_out:?}");
+    }
 }

@@ -86,11 +86,11 @@ fn pools_are_paused() {
 
 #[test]
 fn chunk_ids_and_the_version_of_the_map_go_on_well_above() {
-    let pipeline = PipelineRow { next_chunk: 12, unannounced: true };
+    let pipeline = PipelineRow { next_chunk: 12 };
     let before = stored(chunk::encode_write(SHARD, &PipelineWrite::Pipeline(pipeline)).remove(0)).unwrap();
     let after = moved(before.clone());
     assert_eq!(after.key, before.key);
-    let expected = PipelineRow { next_chunk: 12 + SKIPPED, unannounced: true };
+    let expected = PipelineRow { next_chunk: 12 + SKIPPED };
     assert_eq!(chunk::decode_pipeline(&after.value), Ok(expected));
     let ledger = LedgerRow { version: 7, moves: 3, ..LedgerRow::default() };
     let before = stored(placement::encode_write(CONTROL_SHARD, &PlacementWrite::Ledger(ledger))).unwrap();
