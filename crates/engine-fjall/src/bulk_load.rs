@@ -16,12 +16,14 @@ use wayleave_engine::Row;
 use wayleave_engine::snapshot_file::SnapshotHeader;
 
 use crate::disk::{Disk, OsDisk};
-use crate::engine::{self, Options};
+use crate::engine::Options;
 use crate::fence_row::FenceRow;
 use crate::flusher::{DONE_KEY, Done};
 use crate::folder::{self, Folder};
+use crate::lsm::FjallTables;
 use crate::open_error::OpenError;
 use crate::own_rows::{INCARNATION_KEY, SHARDS_KEY};
+use crate::tables::{MergeKind, Tables};
 
 const PART: &str = "load.part";
 
@@ -159,6 +161,10 @@ fn refuse_used(path: &Path) -> Result<bool, LoadError> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(LoadError::Busy { path: path.into() }),
             locked => locked.map_err(|error| OpenError::io(&part, error))?,
         };
+        if path.join(folder::FORMAT).exists() {
+            // The other load has just finished.
+            return Err(LoadError::NotEmpty { path: path.into(), found: folder::FORMAT.into() });
+        }
         for name in [folder::JOURNAL, folder::DB, PART] {
             match fs::remove_dir_all(path.join(name)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(io(error).into()),
@@ -172,8 +178,11 @@ fn refuse_used(path: &Path) -> Result<bool, LoadError> {
 fn fill(part: &Path, header: &SnapshotHeader, messages: &Receiver<Message>) -> Result<(), OpenError> {
     let options = Options { shards: header.shards, ..Options::default() };
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let made = Folder::open(&disk, part, options.shards, |db| engine::make_tables(db, options.shards))?;
-    let tables = engine::open_tables(&made, &options)?;
+    let broken = |error| OpenError::tables(part, error);
+    let open = |db: &Path| FjallTables::open(db, options.tables()).map_err(broken);
+    // Without the row of the shards, which is among the rows below: a second table would make the first merge rewrite both.
+    let made = Folder::open(&disk, part, options.shards, |db| open(db).map(drop))?;
+    let tables = open(&made.database())?;
     let mut own = own_rows(header).into_iter().peekable();
     let filled = tables.load(|write| {
         for message in messages {
@@ -190,7 +199,10 @@ fn fill(part: &Path, header: &SnapshotHeader, messages: &Receiver<Message>) -> R
         // Given up before its end.
         Ok(())
     });
-    filled.map_err(|error| OpenError::tables(part, error))
+    filled.map_err(broken)?;
+    // Moves the new tables below, where merges need not read them. Without it they would be merged at the next start.
+    _ = tables.merge(MergeKind::Due);
+    Ok(())
 }
 
 /// The rows that this engine keeps for itself, in key order. The copy gets a new incarnation; its time continues from the

@@ -69,7 +69,7 @@ pub fn check(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<CheckRep
 fn check_tables(database: &Path, report: &mut CheckReport, progress: &mut impl FnMut(u64, u64)) {
     let (tables, bad) = match manifest::list(database) {
         Ok(tables) => (tables, None),
-        Err(BadFile { path, what }) => (Vec::new(), Some((path, what))),
+        Err(BadFile { path, what, .. }) => (Vec::new(), Some((path, what))),
     };
     if let Some((path, what)) = bad {
         return report.add(path, Err(what));

@@ -22,6 +22,11 @@ impl DamageLog {
         new
     }
 
+    /// Forgets a file that was found sound.
+    pub(crate) fn remove(&self, path: &Path) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+    }
+
     /// Forgets files that are not among those of the store any more.
     pub(crate) fn keep(&self, is_current: impl Fn(&Path) -> bool) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|path, _| is_current(path));

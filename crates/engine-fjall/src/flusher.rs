@@ -21,7 +21,7 @@ use crate::fence_row::FenceRow;
 use crate::journal;
 use crate::memtable::Memtable;
 use crate::store::{Flush, Store};
-use crate::tables::Tables;
+use crate::tables::{Tables, YOUNG_TABLES_LIMIT};
 use crate::trouble;
 
 /// The row that records the last journal file whose rows are all in tables, and the time of the last commit in it. It
@@ -215,16 +215,18 @@ fn ask_for_merge<T: Tables>(store: &Store<T>) {
     store.merging_changed.notify_all();
 }
 
-/// Waits while there are too many L0 tables, unless merging pauses: then the store goes on with more of them.
+/// Waits while there are too many L0 tables. While merging pauses, or everything is merged, the store goes on with more of them.
 fn wait_for_merges<T: Tables>(store: &Store<T>) -> Result<(), String> {
     if store.tables.young() <= YOUNG_TABLES_MAX {
         return Ok(());
     }
     ask_for_merge(store);
-    // The merge thread notifies after each of its rounds, and so does whatever fails the store.
+    // The merge thread notifies after each merge, and so does whatever fails the store.
     let must_wait = |flush: &mut Flush<T::Snapshot>| {
-        let paused = store.merging.lock().unwrap_or_else(PoisonError::into_inner).paused.is_some();
-        !flush.closing && !paused && store.tables.young() > YOUNG_TABLES_MAX && store.syncer.check().is_ok()
+        let merging = store.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = if merging.paused.is_some() || merging.all { YOUNG_TABLES_LIMIT } else { YOUNG_TABLES_MAX };
+        drop(merging);
+        !flush.closing && store.tables.young() > most && store.syncer.check().is_ok()
     };
     let flush = store.flush.lock().unwrap_or_else(PoisonError::into_inner);
     drop(store.flush_changed.wait_while(flush, must_wait).unwrap_or_else(PoisonError::into_inner));

@@ -242,12 +242,11 @@ fn refuses_direct(error: &Error) -> bool {
 /// # Errors
 /// If the disk fails.
 pub(crate) fn remove_until(disk: &dyn Disk, folder: &Path, done: u64) -> Result<()> {
-    for name in disk.list(folder)? {
-        if number(&name).is_some_and(|number| number <= done) {
-            disk.remove(&folder.join(name))?;
-        }
-    }
-    Ok(())
+    // In order: a kill in between leaves no gap in what is left.
+    numbers(disk, folder)?
+        .into_iter()
+        .filter(|number| *number <= done)
+        .try_for_each(|number| disk.remove(&path(folder, number)))
 }
 
 /// The numbers of all files, in order.

@@ -15,8 +15,11 @@ use lsm_tree::config::{
 use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, Guard, SequenceNumberCounter};
 use wayleave_engine::{Error, Value};
 
+use crate::manifest;
 use crate::memtable::Memtable;
-use crate::tables::{MergeFailure, MergeKind, Sizes, Snapshot, TableRow, Tables, YOUNG_TABLES_DUE};
+use crate::tables::{
+    MergeFailure, MergeKind, Sizes, Snapshot, TableRow, Tables, YOUNG_TABLES_DUE, YOUNG_TABLES_LIMIT, YOUNG_TABLES_MANY,
+};
 use crate::trouble;
 
 /// The folder of the table files inside the database's.
@@ -109,10 +112,21 @@ impl FjallTables {
     }
 
     /// Removes what an unfinished merge has written: tables numbered from `first` on that belong to no version.
-    fn remove_unfinished(&self, first: u64) {
+    ///
+    /// # Errors
+    /// If the manifest on disk is another one than that in memory: it may have been replaced just before an error, and then names
+    /// what the merge has written.
+    fn remove_unfinished(&self, first: u64) -> Result<(), MergeFailure> {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let version = self.tree.current_version();
-        let Ok(entries) = std::fs::read_dir(self.folder.join(TABLES)) else { return };
+        let unsure =
+            |what: &str| MergeFailure::Unsure(format!("a merge failed while the manifest was written ({what})"));
+        match manifest::newest(&self.folder) {
+            Ok(number) if number == version.id() => {}
+            Ok(_) => return Err(unsure("it is newer on disk")),
+            Err(bad) => return Err(unsure(&bad.what)),
+        }
+        let Ok(entries) = std::fs::read_dir(self.folder.join(TABLES)) else { return Ok(()) };
         for path in entries.flatten().map(|entry| entry.path()) {
             let number = path.file_name().and_then(|name| name.to_str()?.parse::<u64>().ok());
             let is_used = |number| version.iter_tables().any(|table| table.id() == number);
@@ -121,6 +135,7 @@ impl FjallTables {
                 _ = std::fs::remove_file(&path);
             }
         }
+        Ok(())
     }
 }
 
@@ -151,6 +166,20 @@ fn settings(config: Config) -> Config {
             bloom(BloomConstructionPolicy::FalsePositiveRate(0.0001)),
             bloom(BloomConstructionPolicy::BitsPerKey(10.0)),
         ]))
+}
+
+/// The most bytes that the next merge of L0 can write, by the sizes of all levels: it takes all of L0 and what that overlaps in the
+/// first level below, which is nearly all of it. Where every level is over its target, a new one begins above them.
+fn next_merge_bytes(levels: &[u64]) -> u64 {
+    let young = levels.first().copied().unwrap_or(0);
+    let below = || levels.iter().copied().enumerate().skip(1).filter(|(_, size)| *size > 0);
+    let Some((first, size)) = below().next() else { return young };
+    let target = |level: usize| {
+        let deeper = u32::try_from(level - first).unwrap_or(u32::MAX);
+        (TABLE_BYTES * u64::from(YOUNG_TABLES_DUE)).saturating_mul(10u64.saturating_pow(deeper))
+    };
+    let begins_above = first > 1 && below().all(|(level, size)| size > target(level));
+    if begins_above { young } else { young + size }
 }
 
 /// The time since an instant, in nanoseconds since 1970, by the wall clock.
@@ -226,6 +255,9 @@ impl Tables for FjallTables {
 
     fn add(&self, rows: &[Arc<Memtable>]) -> Result<(), String> {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.young() >= YOUNG_TABLES_LIMIT + YOUNG_TABLES_MANY {
+            return Err("too many tables wait to be merged: see the log for what holds merging up, then restart".into());
+        }
         let add = || {
             let mut table = self.tree.ingestion()?;
             for rows in rows {
@@ -247,11 +279,8 @@ impl Tables for FjallTables {
 
     fn sizes(&self) -> Sizes {
         let version = self.tree.current_version();
-        let mut sizes = Sizes::default();
-        // A merge of L0 takes all of it and what it overlaps in the first level below, which is nearly all of that.
-        let mut levels = version.iter_levels().map(|level| level.size());
-        let young = levels.next().unwrap_or(0);
-        sizes.next_merge = young + levels.find(|size| *size > 0).unwrap_or(0);
+        let levels: Vec<u64> = version.iter_levels().map(|level| level.size()).collect();
+        let mut sizes = Sizes { next_merge: next_merge_bytes(&levels), ..Sizes::default() };
         for table in version.iter_tables() {
             sizes.all += table.metadata.file_size;
             sizes.items += table.metadata.item_count;
@@ -271,10 +300,10 @@ impl Tables for FjallTables {
             MergeKind::All if self.tree.table_count() == 0 => Ok(()),
             MergeKind::All => self.tree.major_compact(TABLE_BYTES, oldest),
         };
-        merged.map_err(|error| {
-            self.remove_unfinished(first);
-            failure(&error)
-        })?;
+        if let Err(error) = merged {
+            self.remove_unfinished(first)?;
+            return Err(failure(&error));
+        }
         self.tidy();
         // Another version may also be that of a flush: then the next call finds nothing to do.
         Ok(kind == MergeKind::Due && self.tree.current_version().id() != before)

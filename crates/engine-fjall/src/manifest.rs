@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::lsm::TABLES;
+use crate::trouble;
 
 pub(crate) const CURRENT: &str = "current";
 
@@ -33,6 +34,14 @@ pub(crate) struct ListedTable {
 pub(crate) struct BadFile {
     pub(crate) path: PathBuf,
     pub(crate) what: String,
+    /// Whether what was stored is gone; otherwise it only cannot be read at the moment.
+    pub(crate) is_damage: bool,
+}
+
+impl BadFile {
+    fn damaged(path: &Path, what: &str) -> Self {
+        Self { path: path.into(), what: what.into(), is_damage: true }
+    }
 }
 
 /// Reads and checks the manifest in a folder; returns the tables that it names. The tables' content is not read, but
@@ -53,17 +62,11 @@ pub(crate) fn read(folder: &Path) -> Result<Vec<ListedTable>, BadFile> {
 /// # Errors
 /// The first file that is missing or damaged.
 pub(crate) fn list(folder: &Path) -> Result<Vec<ListedTable>, BadFile> {
-    let current = folder.join(CURRENT);
-    let bad = |path: &Path, what: &str| BadFile { path: path.into(), what: what.into() };
-    let bytes = read_small(&current)?;
-    let (number, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| bad(&current, "it is too short"))?;
-    let (checksum, kind) = rest.split_first_chunk::<16>().ok_or_else(|| bad(&current, "it is too short"))?;
-    if kind != [0] {
-        return Err(bad(&current, "it does not end as it should"));
-    }
-    let version = folder.join(format!("v{}", u64::from_le_bytes(*number)));
+    let bad = |path: &Path, what: &str| BadFile::damaged(path, what);
+    let (number, checksum) = read_current(folder)?;
+    let version = folder.join(format!("v{number}"));
     let bytes = read_small(&version)?;
-    if xxhash_rust::xxh3::xxh3_128(&bytes) != u128::from_le_bytes(*checksum) {
+    if xxhash_rust::xxh3::xxh3_128(&bytes) != checksum {
         return Err(bad(&version, "its checksum is not the one that the file current names"));
     }
     let tables = parse(&version, &bytes).ok_or_else(|| bad(&version, "its list of tables cannot be read"))?;
@@ -71,12 +74,32 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<ListedTable>, BadFile> {
     Ok(tables.into_iter().map(|(number, checksum)| ListedTable { path: path(number), checksum }).collect())
 }
 
+/// The number of the newest version, according to `current`.
+///
+/// # Errors
+/// If the file is missing or damaged.
+pub(crate) fn newest(folder: &Path) -> Result<u64, BadFile> {
+    read_current(folder).map(|(number, _)| number)
+}
+
+fn read_current(folder: &Path) -> Result<(u64, u128), BadFile> {
+    let current = folder.join(CURRENT);
+    let bytes = read_small(&current)?;
+    let parts =
+        bytes.split_first_chunk::<8>().and_then(|(number, rest)| Some((number, rest.split_first_chunk::<16>()?)));
+    match parts {
+        Some((number, (checksum, [0]))) => Ok((u64::from_le_bytes(*number), u128::from_le_bytes(*checksum))),
+        Some(_) => Err(BadFile::damaged(&current, "it does not end as it should")),
+        None => Err(BadFile::damaged(&current, "it is too short")),
+    }
+}
+
 fn unreadable(path: &Path, error: &std::io::Error) -> BadFile {
     let what = match error.kind() {
         ErrorKind::NotFound => "it is missing".to_owned(),
         _ => format!("it cannot be read: {error}"),
     };
-    BadFile { path: path.into(), what }
+    BadFile { path: path.into(), what, is_damage: trouble::is_damage_io(error) }
 }
 
 fn read_small(path: &Path) -> Result<Vec<u8>, BadFile> {
@@ -135,5 +158,5 @@ pub(crate) fn verify(path: &Path, checksum: u128, mut pause: impl FnMut(u64) -> 
     if hash.digest128() == checksum {
         return Ok(());
     }
-    Err(BadFile { path: path.into(), what: "its checksum does not match".into() })
+    Err(BadFile::damaged(path, "its checksum does not match"))
 }

@@ -33,6 +33,8 @@ pub(crate) struct Merging {
     pub(crate) asked: bool,
     /// Why merging pauses: no room, damage, or a failed disk.
     pub(crate) paused: Option<String>,
+    /// Whether everything is being merged, which may take long.
+    pub(crate) all: bool,
 }
 
 /// The space that merges must leave free.
@@ -124,6 +126,7 @@ impl Rounds {
         if self.paused_until.is_some_and(|(until, _)| now < until) {
             return;
         }
+        let begun = Instant::now();
         loop {
             let sizes = store.tables.sizes();
             let kind = self.next(sizes, store, now);
@@ -143,7 +146,10 @@ impl Rounds {
                 }
                 continue;
             }
-            match store.tables.merge(kind) {
+            set_all(store, kind == MergeKind::All);
+            let merged = store.tables.merge(kind);
+            set_all(store, false);
+            match merged {
                 Ok(true) => store.tell_flush(),
                 Ok(false) => {
                     resume(store);
@@ -155,10 +161,15 @@ impl Rounds {
                     // Open snapshots may have kept some.
                     self.on_clean(kind, store.tables.sizes());
                 }
-                Err(MergeFailure::Stopped) => return,
+                Err(MergeFailure::Stopped) if is_closing(store) => return,
+                Err(MergeFailure::Stopped) if kind == MergeKind::All => {
+                    // It gave way to new tables; if it was for want of room, the watchdog stops the next one too.
+                    self.on_clean(kind, sizes);
+                    store.tables.stop_merging(false);
+                }
                 Err(failure) => {
                     self.on_clean(kind, sizes);
-                    return self.on_failure(store, failure, now);
+                    return self.on_failure(store, failure, now + begun.elapsed());
                 }
             }
         }
@@ -188,8 +199,12 @@ impl Rounds {
         let span = (before * 2).clamp(PAUSE_MIN, PAUSE_MAX);
         self.paused_until = Some((now + span, span));
         let why = match failure {
-            MergeFailure::Stopped => return,
-            MergeFailure::Full => "the disk is full".to_owned(),
+            MergeFailure::Stopped | MergeFailure::Full => "the disk is full".to_owned(),
+            MergeFailure::Unsure(why) => {
+                store.syncer.fail(format!("{why}: restart"));
+                store.tell_flush();
+                why
+            }
             MergeFailure::Damaged(why) => {
                 format!("a table is damaged ({why}): `wayleave check` names it, `wayleave salvage` saves the rest")
             }
@@ -199,15 +214,24 @@ impl Rounds {
     }
 }
 
-/// What is left of all tables once tombstones and the rows that they delete are gone, estimated.
+/// The most that is left of all tables once tombstones are gone. They may delete nothing: a row that was put and deleted between
+/// two flushes leaves its tombstone alone.
 fn remaining_bytes(sizes: Sizes) -> u64 {
-    let kept = sizes.items.saturating_sub(sizes.tombstones.saturating_mul(2));
+    let kept = sizes.items.saturating_sub(sizes.tombstones);
     let share = u128::from(sizes.all) * u128::from(kept) / u128::from(sizes.items.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 const fn mib(bytes: u64) -> u64 {
     bytes >> 20
+}
+
+fn set_all<T: Tables>(store: &Store<T>, all: bool) {
+    store.merging.lock().unwrap_or_else(PoisonError::into_inner).all = all;
+}
+
+fn is_closing<T: Tables>(store: &Store<T>) -> bool {
+    store.merging.lock().unwrap_or_else(PoisonError::into_inner).closing
 }
 
 fn pause<T: Tables>(store: &Store<T>, why: String) {

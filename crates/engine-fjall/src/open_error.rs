@@ -33,8 +33,8 @@ pub enum OpenError {
     },
     /// The folder is a data folder but its content is invalid.
     #[error(
-        "data folder {} is damaged ({what}): nothing was changed. Restore it from a backup, or save what can be read with \
-         `wayleave salvage`",
+        "data folder {} is damaged ({what}): nothing was changed. `wayleave check` lists every damaged file; restore it from \
+         a backup",
         path.display()
     )]
     Damaged {

@@ -119,6 +119,14 @@ impl Replay<'_> {
             let damaged = self.damage(number, &mut content)?;
             let repaired = damaged.is_some();
             if let Some(what) = damaged {
+                if self.repair && self.has_lost_its_head(&mut content)? {
+                    tracing::warn!(
+                        journal.number = number,
+                        "the head of a journal file is damaged and is written again; no batch is lost"
+                    );
+                    journal::write_head(&*self.disk.open(&self.path(number), false)?, number)?;
+                    continue;
+                }
                 if self.repair && self.has_lost_its_mark(number, &mut content)? {
                     tracing::warn!(
                         journal.file = %self.path(number).display(), journal.offset = content.end,
@@ -229,6 +237,11 @@ impl Replay<'_> {
             return Ok(Some("it ends here, and the next file has begun".into()));
         }
         Ok(None)
+    }
+
+    /// Whether the head cannot be read, and the first write behind it can. Nothing was replayed yet.
+    fn has_lost_its_head(&self, content: &mut Content) -> Result<bool> {
+        Ok(content.end == 0 && matches!(content.file.record(HEAD_BYTES)?, Some((Ok(Record::Write(_)), _))))
     }
 
     /// Whether the only thing that cannot be read is the continuation mark. The next file has begun, so the mark was

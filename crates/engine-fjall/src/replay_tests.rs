@@ -214,6 +214,18 @@ fn a_damaged_end_mark_is_repaired_and_no_later_file_is_dropped() {
 }
 
 #[test]
+fn a_damaged_head_is_repaired_and_no_batch_is_dropped() {
+    for number in [1, 2] {
+        let above = written();
+        flip(&above, number, 100);
+        assert_eq!(damage(&above, 0).offset, 0);
+        let (tail, found) = try_read(&above, 0, true);
+        assert_eq!((tail.unwrap().number, found), (2, vec![1, 2, 3]));
+        assert_eq!(read(&above, 0), [1, 2, 3]);
+    }
+}
+
+#[test]
 fn a_second_repair_overwrites_nothing_that_the_first_put_aside() {
     let above = written();
     let kept = |name: &str| fs::read(above.path().join("journal").join(name));

@@ -64,7 +64,12 @@ pub(crate) fn pass(store: &Weak<Store<FjallTables>>, damage: &DamageLog, mut wai
             goes_on = waits(bytes);
             goes_on
         });
-        if let Err(bad) = checked {
+        if checked.is_ok() && goes_on {
+            damage.remove(&file.path);
+        }
+        if let Err(bad) = checked
+            && bad.is_damage
+        {
             // A merge may have removed the table meanwhile.
             let tables = store.upgrade().map(|store| store.tables.files()).unwrap_or_default();
             let current = tables.iter().any(|table| table.path == file.path);

@@ -124,10 +124,10 @@ impl<T: Tables> Store<T> {
         at: Time,
     ) -> Result<Commit, Error> {
         self.syncer.check()?;
-        if let Some(why) = &*self.refuses.lock().unwrap_or_else(PoisonError::into_inner) {
-            return Err(Error::Unavailable(why.clone()));
-        }
+        self.check_refusal()?;
         self.wait_for_room();
+        // What was true before the wait may not be any more.
+        self.check_refusal()?;
         self.warm(expects)?;
         let shards = shards_of(fences, expects, writes, std::iter::empty());
         let places = self.partitions.at(&shards);
@@ -145,6 +145,11 @@ impl<T: Tables> Store<T> {
         let durable = self.syncer.append(&record)?;
         self.apply(&mut guards, &fence_states, writes, at, record.len());
         Ok(durable)
+    }
+
+    fn check_refusal(&self) -> Result<(), Error> {
+        let refuses = self.refuses.lock().unwrap_or_else(PoisonError::into_inner);
+        refuses.as_ref().map_or(Ok(()), |why| Err(Error::Unavailable(why.clone())))
     }
 
     fn apply(
@@ -205,7 +210,8 @@ impl<T: Tables> Store<T> {
         }
         let mut flush = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
         flush.stalled_since.get_or_insert_with(Instant::now);
-        let wait = |flush: &mut Flush<T::Snapshot>| full() && !flush.closing && self.syncer.check().is_ok();
+        let goes_on = || self.syncer.check().and_then(|()| self.check_refusal()).is_ok();
+        let wait = |flush: &mut Flush<T::Snapshot>| full() && !flush.closing && goes_on();
         let waited = self.flush_changed.wait_while(flush, wait);
         waited.unwrap_or_else(PoisonError::into_inner).stalled_since = None;
     }

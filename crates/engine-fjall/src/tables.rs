@@ -13,6 +13,12 @@ use crate::memtable::Memtable;
 /// The number of L0 tables from which on they are merged.
 pub(crate) const YOUNG_TABLES_DUE: u8 = 8;
 
+/// Above this number of L0 tables callers should add nothing, and a merge of everything gives way.
+pub(crate) const YOUNG_TABLES_MANY: usize = 64;
+/// From this number of L0 tables on every batch is refused. The tree counts them in one byte, so 256 would make the manifest
+/// unreadable.
+pub(crate) const YOUNG_TABLES_LIMIT: usize = 160;
+
 /// A row of a table.
 pub(crate) type TableRow = (Key, Value);
 
@@ -36,6 +42,8 @@ pub(crate) enum MergeFailure {
     Damaged(String),
     /// Anything else.
     Failed(String),
+    /// The manifest on disk is not the one in memory: only a restart makes sure which tables are in use.
+    Unsure(String),
 }
 
 /// What merges may have to do, by the actual sizes of tables.

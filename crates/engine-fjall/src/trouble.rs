@@ -26,7 +26,11 @@ pub(crate) fn describe_io(error: &std::io::Error) -> String {
 
 /// Whether a failed read means that what was stored is gone, not that the machine cannot read at the moment.
 pub(crate) fn is_damage(error: &lsm_tree::Error) -> bool {
-    let lsm_tree::Error::Io(io) = error else { return true };
+    if let lsm_tree::Error::Io(io) = error { is_damage_io(io) } else { true }
+}
+
+/// The same for an I/O error.
+pub(crate) fn is_damage_io(io: &std::io::Error) -> bool {
     let bad_sector = io.raw_os_error() == Some(Errno::IO.raw_os_error());
     // In a file that is too short, offsets are beyond its end or before its beginning.
     let short = [ErrorKind::UnexpectedEof, ErrorKind::InvalidInput, ErrorKind::InvalidData, ErrorKind::NotFound];

@@ -16,7 +16,7 @@ use wayleave_engine::{Error, Health};
 use crate::damage::DamageLog;
 use crate::disk::Disk;
 use crate::store::Store;
-use crate::tables::Tables;
+use crate::tables::{Tables, YOUNG_TABLES_LIMIT, YOUNG_TABLES_MANY};
 
 /// The polling interval.
 const LOOK: Duration = Duration::from_millis(250);
@@ -26,8 +26,6 @@ const SLOW: Duration = Duration::from_secs(5);
 const DEAD: Duration = Duration::from_secs(60);
 /// The minimum floor: more than can be written between two polls.
 const FLOOR_BYTES_MIN: u64 = 64 << 20;
-/// With this many L0 tables reads are so slow that callers should add nothing.
-const YOUNG_TABLES_TOO_MANY: usize = 256;
 
 /// The free space that only flushes may use: for the journal and the tables of two memtables.
 pub(crate) const fn floor_bytes(memtable_bytes: usize) -> u64 {
@@ -66,7 +64,7 @@ fn judge_growth(signs: &Signs, floor: u64, refusing: bool) -> Option<String> {
             mib(wanted)
         ));
     }
-    let why = signs.paused.as_ref().filter(|_| signs.young > YOUNG_TABLES_TOO_MANY)?;
+    let why = signs.paused.as_ref().filter(|_| signs.young > YOUNG_TABLES_MANY)?;
     Some(format!("{} tables wait to be merged, and merging pauses ({why}); nothing was added", signs.young))
 }
 
@@ -102,6 +100,9 @@ fn judge(signs: &Signs, reserve: u64, refusing: bool) -> Verdict {
             mib(free),
             mib(wanted)
         ));
+    }
+    if let Some(why) = signs.paused.as_ref().filter(|_| signs.young >= YOUNG_TABLES_LIMIT) {
+        return Verdict::Refuse(format!("{} tables wait to be merged, and merging pauses: {why}", signs.young));
     }
     if let Some(span) = signs.syncing.filter(|span| *span >= SLOW) {
         return Verdict::Slow(format!("the disk has not answered for {} s: check it", seconds(span)));
@@ -195,12 +196,17 @@ pub(crate) fn look<T: Tables>(store: &Store<T>, watched: &Watched, before: &Heal
     }
     *growth = refused;
     drop(growth);
-    // Whatever fills the disk: a merge that runs must not take the space that flushes need.
-    store.tables.stop_merging(signs.free_bytes.is_some_and(|free| free < watched.floor_bytes / 2));
+    // Whatever fills the disk: a merge that runs must not take the space that flushes need. A merge of everything must not
+    // keep those back that new tables need.
+    let all = store.merging.lock().unwrap_or_else(PoisonError::into_inner).all;
+    let full = signs.free_bytes.is_some_and(|free| free < watched.floor_bytes / 2);
+    store.tables.stop_merging(full || all && signs.young > YOUNG_TABLES_MANY);
     let refusing = store.refuses.lock().unwrap_or_else(PoisonError::into_inner).is_some();
     let verdict = judge(&signs, watched.floor_bytes, refusing);
     let refuses = if let Verdict::Refuse(why) = &verdict { Some(why.clone()) } else { None };
     *store.refuses.lock().unwrap_or_else(PoisonError::into_inner) = refuses;
+    // Commits that wait for room are refused too.
+    store.tell_flush();
     let now = match verdict {
         Verdict::Well => Health::Ok,
         Verdict::Impaired(why) => Health::Impaired(why),
@@ -276,8 +282,9 @@ mod tests {
         assert!(refused.contains("699 MiB free, merging needs up to 700"), "{refused}");
         assert!(judge_growth(&signs(724, 600), RESERVE, true).is_some(), "a little more must be free");
         assert_eq!(judge_growth(&signs(725, 600), RESERVE, true), None);
-        let tables = Signs { young: 300, paused: Some("why".into()), ..Signs::default() };
-        assert!(judge_growth(&tables, RESERVE, false).unwrap().starts_with("300 tables wait"));
+        let tables = Signs { young: 100, paused: Some("why".into()), ..Signs::default() };
+        assert!(judge_growth(&tables, RESERVE, false).unwrap().starts_with("100 tables wait"));
+        check(Signs { young: YOUNG_TABLES_LIMIT, ..tables }, false, "refuse: 160 tables wait to be merged");
     }
 
     #[test]

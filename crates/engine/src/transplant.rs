@@ -92,7 +92,7 @@ pub fn as_new_store(row: Row) -> Result<Option<Row>, Damaged> {
 
 fn raised_pipeline(key: &[u8], row: PipelineRow) -> Result<Row, Damaged> {
     let (shard, _) = keys::Parts(key).prefix()?;
-    let row = PipelineRow { next_chunk: row.next_chunk.saturating_add(SKIPPED), ..row };
+    let row = PipelineRow { next_chunk: row.next_chunk.saturating_add(SKIPPED) };
     let written = chunk::encode_write(shard, &PipelineWrite::Pipeline(row)).pop();
     written.and_then(stored).ok_or(Damaged("a pipeline has no row"))
 }
@@ -116,6 +116,9 @@ pub struct Transplant {
     needed: Peekable<std::vec::IntoIter<Row>>,
     /// Rows up to this one are in the new store already.
     after: Option<Key>,
+    /// The shard of the last chunk, and the number after the largest of its chunks: they come before the row that counts them, which
+    /// may be lost.
+    chunks: (ShardId, u64),
 }
 
 impl Transplant {
@@ -127,7 +130,7 @@ impl Transplant {
             .collect();
         needed.push(raised_ledger(LedgerRow::default()));
         needed.sort_by(|a, b| a.key.cmp(&b.key));
-        Self { needed: needed.into_iter().peekable(), after }
+        Self { needed: needed.into_iter().peekable(), after, chunks: (ShardId(0), 0) }
     }
 
     /// Takes the next row, and passes on what the new store has up to it.
@@ -135,9 +138,10 @@ impl Transplant {
     /// # Errors
     /// If the row must be changed, and does not decode. Nothing of it is passed on.
     pub fn take(&mut self, row: Row, mut to: impl FnMut(Row)) -> Result<(), Damaged> {
+        self.count_chunk(&row.key);
         while let Some(needed) = self.needed.next_if(|needed| needed.key <= row.key) {
             if needed.key < row.key && self.is_new(&needed.key) {
-                to(needed);
+                to(self.above_chunks(needed));
             }
         }
         if let Some(row) = as_new_store(row)?.filter(|row| self.is_new(&row.key)) {
@@ -147,10 +151,32 @@ impl Transplant {
     }
 
     /// Passes on what the new store has after the last row.
-    pub fn finish(self, to: impl FnMut(Row)) {
-        let Self { needed, after } = self;
-        let new = |row: &Row| after.as_ref().is_none_or(|after| row.key > *after);
-        needed.filter(new).for_each(to);
+    pub fn finish(mut self, mut to: impl FnMut(Row)) {
+        while let Some(row) = self.needed.next() {
+            if self.is_new(&row.key) {
+                to(self.above_chunks(row));
+            }
+        }
+    }
+
+    fn count_chunk(&mut self, key: &[u8]) {
+        let mut parts = keys::Parts(key);
+        let Ok((shard, kind)) = parts.prefix() else { return };
+        if ![Kind::Chunk as u8, Kind::RestingChunk as u8].contains(&kind) {
+            return;
+        }
+        let next = parts.number::<6>().map_or(0, |number| number.saturating_add(1));
+        self.chunks = (shard, if self.chunks.0 == shard { self.chunks.1.max(next) } else { next });
+    }
+
+    /// A row that counts chunks, above those that its shard has: a store that was copied before has them far above the first ones.
+    fn above_chunks(&self, row: Row) -> Row {
+        let is_of = keys::Parts(&row.key).prefix() == Ok((self.chunks.0, Kind::Pipeline as u8));
+        let Some(counted) = chunk::decode_pipeline(&row.value).ok().filter(|_| is_of) else { return row };
+        if counted.next_chunk > self.chunks.1 {
+            return row;
+        }
+        raised_pipeline(&row.key, PipelineRow { next_chunk: self.chunks.1 }).unwrap_or(row)
     }
 
     fn is_new(&self, key: &Key) -> bool {

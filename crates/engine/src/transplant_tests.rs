@@ -135,3 +135,18 @@ fn numbers_that_were_not_counted_yet_are_raised_too_and_rows_stay_in_order() {
         assert_eq!(transplant(&source, Some(last.key.clone())), all[at + 1..], "after {at}");
     }
 }
+
+/// A regression: a store that was copied before has chunks far above the first ones, and new ones would have replaced them.
+#[test]
+fn chunks_are_counted_above_those_that_there_are_if_the_row_that_counts_them_is_lost() {
+    let id = wayleave_core::ids::ChunkId::new(SHARD, 2 * SKIPPED);
+    let key = chunk::key(SHARD, id, true);
+    let mut transplant = Transplant::new(4, None);
+    let mut rows = Vec::new();
+    transplant.take(Row { key, value: vec![1] }, |row| rows.push(row)).unwrap();
+    transplant.finish(|row| rows.push(row));
+    let counted = rows.iter().find(|row| row.key == chunk::pipeline_key(SHARD)).unwrap();
+    assert!(chunk::decode_pipeline(&counted.value).unwrap().next_chunk > 2 * SKIPPED);
+    let other = rows.iter().find(|row| row.key == chunk::pipeline_key(ShardId(0))).unwrap();
+    assert!(chunk::decode_pipeline(&other.value).unwrap().next_chunk < 2 * SKIPPED);
+}

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use wayleave_engine::clock::Clock;
+use wayleave_engine::rows::Kind;
 use wayleave_engine_fjall::simulated::{Fault, Reading, SimDisk, SimTables, Simulated};
 
 use crate::chance::Chance;
@@ -96,8 +97,9 @@ pub async fn disk(world: Rc<World>, name: u64) {
         pass(if calm { 1 } else { 1 + chance.below(20) }).await;
         let engine = embedded.engine();
         for _ in 0..if calm { 1 } else { chance.below(6) } {
-            match chance.below(8) {
+            match chance.below(9) {
                 0 => _ = engine.step_flush(),
+                8 => engine.merge(),
                 1..4 => _ = engine.begin_write(),
                 _ => engine.end_write(chance.below(engine.writes() as u64) as usize),
             }
@@ -113,13 +115,14 @@ pub async fn disk(world: Rc<World>, name: u64) {
 pub async fn gremlin(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     let Some(embedded) = &world.embedded else { return };
+    let mut damaged = false;
     while !world.calm.get() {
         pass(chance.below(2_000)).await;
         if embedded.has_failed() {
             world.end_embedded(End::Kill).await;
             continue;
         }
-        match chance.below(10) {
+        match chance.below(11) {
             0 => world.end_embedded(End::PowerCut).await,
             1 => world.end_embedded(End::Kill).await,
             2 => world.end_embedded(End::Stop).await,
@@ -138,12 +141,26 @@ pub async fn gremlin(world: Rc<World>, name: u64) {
                 world.tell("fault", &format!("clock {step:+}"));
                 world.clock.step(step);
             }
+            8 => {
+                // Rows that are loaded at open would close their shard; these cost what they hold.
+                let stays_on_disk =
+                    |key: &[u8]| [Kind::Url, Kind::Due].iter().any(|kind| key.get(2) == Some(&(*kind as u8)));
+                if embedded.tables.damage(|bound| chance.below(bound), stays_on_disk).is_some() {
+                    world.tell("fault", "a block that cannot be read");
+                    damaged = true;
+                }
+            }
+            9 => {
+                world.tell("fault", "a merge that finds no room");
+                embedded.tables.fill_up_next_merge();
+            }
             _ => {}
         }
     }
     embedded.disk.heal();
     embedded.tables.heal();
-    if embedded.has_failed() {
+    // Once the blocks can be read again, a restart looks at once for what was put off.
+    if embedded.has_failed() || damaged {
         world.end_embedded(End::Kill).await;
     }
 }

@@ -10,10 +10,10 @@ use wayleave_core::frontier::row::{
     AliasRow, CrawlRow, End as UrlEnd, HostRow, HotRow, Lane, QueuePosition, ShardRow, UrlStatus,
 };
 use wayleave_core::frontier::url_key::UrlKey;
-use wayleave_core::ids::{CrawlNo, GroupId, HostId, ShardId};
+use wayleave_core::ids::{CrawlNo, GroupId, HostId, QueueId, ShardId};
 use wayleave_core::names::{Alias, HostName};
 use wayleave_core::settings::CrawlSettings;
-use wayleave_engine::rows::{Kind, due, hot, key as keys, log, url};
+use wayleave_engine::rows::{Kind, due, hot, job, key as keys, log, url};
 use wayleave_engine::salvage::{LeftOut, check};
 use wayleave_engine::{Key, Row};
 
@@ -143,7 +143,12 @@ pub fn rebuild(source: &mut dyn Source, shard: ShardId, left_out: &mut Vec<LeftO
         next_crawl: row.next_crawl.saturating_add(1 << 16),
         ..row
     }));
+    let deleted = deleted_queues(source, shard)?;
     for host in rows.hosts.values_mut() {
+        // What says that they were deleted may be lost, and their URLs are still being removed.
+        host.queues.retain(|queue| !deleted.contains(&QueueId { host: host.id, no: queue.no }));
+        let above = deleted.iter().filter(|queue| queue.host == host.id).map(|queue| queue.no + 1).max();
+        host.next_queue = host.next_queue.max(above.unwrap_or(0));
         recount(source, host, shard, left_out)?;
     }
     let wanted: BTreeSet<CrawlNo> =
@@ -160,6 +165,13 @@ pub fn rebuild(source: &mut dyn Source, shard: ShardId, left_out: &mut Vec<LeftO
         });
     }
     Ok(rows.into_rows(shard))
+}
+
+/// The queues of a shard whose rows remain to be removed.
+fn deleted_queues(source: &mut dyn Source, shard: ShardId) -> anyhow::Result<BTreeSet<QueueId>> {
+    let mut deleted = BTreeSet::new();
+    each(source, keys::range(shard, Kind::Job, Kind::Job), |row| deleted.extend(job::parse_key(&row.key)))?;
+    Ok(deleted)
 }
 
 /// What the rows of a host's URLs say of one of its queues.

@@ -129,7 +129,7 @@ mod tests {
             assert!(matches!(parse(text, None), Line::Bad(_)), "{text}");
         }
         assert_eq!(parse("http://a/", Some("c")), Line::Item(Box::new(bare("http://a/", Some("c")))));
-        assert_eq!(parse(r#"{"end":{"crawls":0,"groups":0,"hosts":0,"urls":2}}"#, None), {
+        assert_eq!(parse(r#"{"end":{"crawls":0,"groups":0,"hosts":0,"roles":0,"pools":0,"urls":2}}"#, None), {
             let totals = Totals { urls: 2, ..Totals::default() };
             Line::Record(Record::End(End { totals, left_out: Vec::new() }))
         });

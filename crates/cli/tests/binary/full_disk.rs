@@ -77,7 +77,7 @@ fn a_full_disk_is_told_to_clients_and_nothing_acknowledged_is_lost() {
     // The client whose batch failed gets the reason, and so does the next one.
     let next = put(&server, stored).unwrap_err();
     for told in [&refused, &next] {
-        assert!(told.contains("no space left") && told.contains("free some space"), "{told}\n{}", server.log());
+        assert!(told.contains("filling up") && told.contains("free some space"), "{told}\n{}", server.log());
     }
     let queued = |server: &Server| server.stats()["urls"]["queued"].as_u64().unwrap();
     assert_eq!(server.ended(), None, "{}", server.log());
@@ -90,7 +90,7 @@ fn a_full_disk_is_told_to_clients_and_nothing_acknowledged_is_lost() {
         tries += 1;
     }
     assert!(tries > 30, "{tries} tries are few");
-    let lines = server.log().lines().filter(|line| line.contains("no space left")).count();
+    let lines = server.log().lines().filter(|line| line.contains("filling up")).count();
     assert!(lines <= 6, "{lines} lines for {tries} tries: {}", server.log());
     assert_eq!(server.ended(), None, "{}", server.log());
     assert_eq!(queued(&server), before, "what was refused left nothing behind");

@@ -27,6 +27,9 @@ impl State {
             return Err(Refusal::NameInUse(name.to_string()));
         }
         let ix = self.ensure_host(name);
+        // A host with settings is kept, though its last queue was deleted.
+        let id = self.hosts[ix].id;
+        self.vacant.retain(|(_, vacant)| *vacant != id);
         let host = &mut self.hosts[ix];
         host.settings = changed(host.settings.as_deref(), changes, replace);
         let group = host.group;

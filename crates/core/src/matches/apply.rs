@@ -1,6 +1,6 @@
 //! One input, one decision: what time has brought, the input itself, then everything that follows from both.
 
-use super::decision::{Answer, Decision, WorkerAsk};
+use super::decision::{Answer, Decision, Effect, WorkerAsk};
 use super::input::{Asker, Input, Verdict};
 use super::randomness::Randomness;
 use super::refusal::Refusal;
@@ -54,7 +54,10 @@ impl State {
             self.scale(&mut random);
         }
         self.matches_due(&mut random);
-        if !self.is_held() {
+        if self.is_held() {
+            // The matches may be those of the original, whose clients confirm them there.
+            self.effects.retain(|effect| !matches!(effect, Effect::Reserve(_) | Effect::Release(_)));
+        } else {
             self.send_orders();
         }
         self.close_if_empty();

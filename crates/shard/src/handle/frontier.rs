@@ -339,9 +339,11 @@ pub(crate) fn refuse_links(outcomes: &[PutOutcome], kept: &str) -> Option<Refusa
         PutOutcome::Moved => Some(Refusal::Moved),
         _ => None,
     };
+    let changed =
+        |outcome: &PutOutcome| matches!(outcome, PutOutcome::Added | PutOutcome::Updated | PutOutcome::Requeued);
     let worst = outcomes.iter().filter_map(failed).reduce(Refusal::or_worse)?;
     Some(match worst {
-        Refusal::StoreFull(why) if !outcomes.contains(&PutOutcome::Added) => {
+        Refusal::StoreFull(why) if !outcomes.iter().any(changed) => {
             Refusal::StoreFull(format!("{why}; the found links were not stored, {kept} when there is room"))
         }
         worst => Refusal::OutcomeUnknown(format!("a found link could not be stored ({worst}); {kept}")),

@@ -31,6 +31,7 @@ use wayleave_engine::rows::chunk;
 use crate::fleet::CONTROL_SHARD;
 use crate::fleet::call::{ControlCall, Taken};
 use crate::owner::chunk_rows;
+use crate::owner::chunks::Decided;
 use crate::owner::owner_loop::Owner;
 use crate::pipeline::call::{BuiltIndexes, ChunkCall, NotedIndex};
 use crate::routing::router::{CallResult, Router};
@@ -58,10 +59,14 @@ impl Owner {
     }
 
     /// Built chunks that placement may not know yet.
-    pub async fn unplaced_chunks(&mut self) -> Result<BuiltIndexes, Error> {
+    pub async fn unplaced_chunks(&mut self) -> Decided<BuiltIndexes> {
         let ids = self.pipeline.unplaced(BUILT_AT_ONCE_MAX);
         let rows = self.placed_rows(&ids).await?;
-        Ok(rows.into_iter().filter_map(|row| Some((row.id, row.built?, row.index))).collect())
+        if rows.is_empty() && !ids.is_empty() {
+            // An empty answer would be asked for again at once.
+            return Ok(Err(Refusal::Corrupt("built chunks cannot be read, so they are not placed".to_owned())));
+        }
+        Ok(Ok(rows.into_iter().filter_map(|row| Some((row.id, row.built?, row.index))).collect()))
     }
 
     /// Notes what placement has answered. What it says of an index that was given up meanwhile is out of date.

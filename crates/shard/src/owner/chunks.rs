@@ -102,7 +102,7 @@ impl Owner {
         match call {
             ChunkCall::Unplaced => {
                 let built = self.unplaced_chunks().await;
-                self.answer_chunk(mark, reply, built.map(Ok))
+                self.answer_chunk(mark, reply, built)
             }
             ChunkCall::Placed(chunks) => {
                 let noted = self.note_placed(&chunks).await;
@@ -114,7 +114,7 @@ impl Owner {
             }
             ChunkCall::IndexLost(chunks) => {
                 let noted = self.note_index_lost(&chunks).await;
-                self.answer_chunk(mark, reply, noted.map(Ok))
+                self.answer_chunk(mark, reply, noted)
             }
             _ => self.answer_chunk(mark, reply, Ok(Err::<(), _>(Refusal::Internal("no such call".to_owned())))),
         }

@@ -18,10 +18,10 @@ use wayleave_core::ids::{ChunkId, ShardId};
 use wayleave_core::limits::BUILT_AT_ONCE_MAX;
 use wayleave_core::pipeline::claim::Writes;
 use wayleave_core::placement::Returned;
-use wayleave_engine::Error;
 
 use crate::fleet::CONTROL_SHARD;
 use crate::fleet::call::ControlCall;
+use crate::owner::chunks::Decided;
 use crate::owner::owner_loop::Owner;
 use crate::pipeline::call::ChunkCall;
 use crate::routing::router::{CallResult, Router};
@@ -49,16 +49,18 @@ impl Owner {
     }
 
     /// Sends chunks back whose indexes are given up, or skips them; whether any of that is news.
-    pub async fn note_index_lost(&mut self, chunks: &[Returned]) -> Result<bool, Error> {
-        let (now, mut writes, mut news) = (self.now(), Writes::default(), false);
+    pub async fn note_index_lost(&mut self, chunks: &[Returned]) -> Decided<bool> {
+        let (now, mut writes, mut news, mut unreadable) = (self.now(), Writes::default(), false, None);
         for (id, index, why) in chunks.iter().take(BUILT_AT_ONCE_MAX) {
-            // One that cannot be read is told again by placement.
-            if let Some(row) = self.chunk_row(*id).await?.ok().flatten() {
-                news |= self.pipeline.index_lost(&row, (*index, why), now, &mut writes.pipeline);
+            match self.chunk_row(*id).await? {
+                Ok(Some(row)) => news |= self.pipeline.index_lost(&row, (*index, why), now, &mut writes.pipeline),
+                Ok(None) => {}
+                Err(refusal) => unreadable = Some(refusal),
             }
         }
         self.commit_chunks(writes);
-        Ok(news)
+        // A refusal has placement tell all of them again: the others notice that they know it already.
+        Ok(unreadable.map_or(Ok(news), Err))
     }
 }
 

@@ -194,6 +194,9 @@ impl Owner {
         outcomes: &mut [Outcomes],
     ) -> (Vec<Item>, Vec<Option<UrlRow>>) {
         let full = self.engine.refuses_growth();
+        if full.is_none() && facts.iter().all(Result::is_ok) {
+            return (items, facts.into_iter().map(Result::unwrap_or_default).collect());
+        }
         let refuse = |(item, fact): (Item, Fact<UrlRow>)| {
             let refusal = match (fact, &full) {
                 (Err(cause), _) => self.damaged(item.target.queue, &cause),

@@ -3,7 +3,7 @@
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::QueueId;
 use wayleave_core::limits::{DAMAGED_RETRY_MIN, SLICE_ROWS};
-use wayleave_core::time::Time;
+use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::{Kind, hold, key, url};
 use wayleave_engine::{Error, Scan};
 
@@ -62,12 +62,15 @@ impl Owner {
         let holds: Result<Vec<_>, _> = rows.iter().map(|row| hold::parse_key(&row.key)).collect();
         let holds = holds.map_err(damaged)?;
         let over = holds.iter().take(SLICE_ROWS).take_while(|(until, _, _)| *until <= now).count();
+        let mut behind = None;
         let next = match (holds.get(over), damage) {
             (Some((until, _, _)), _) => *until,
             (None, None) => Time::NEVER,
             (None, Some(cause)) => {
                 self.log_damage(&cause, "expired holds cannot be found");
-                now.after(DAMAGED_RETRY_MIN)
+                let from = holds.last().map_or(self.state.holds_swept(), |(until, _, _)| *until);
+                behind = self.behind_damaged_holds(from, now).await?;
+                behind.unwrap_or_else(|| now.after(DAMAGED_RETRY_MIN))
             }
         };
         let urls: Vec<(QueueId, UrlKey)> =
@@ -78,9 +81,40 @@ impl Owner {
         for (hold, row) in holds.into_iter().zip(rows) {
             self.state.expire_hold(hold, row, (DAMAGED_RETRY_MIN, now), &mut writes);
         }
-        self.state.set_holds_swept(swept.unwrap_or_else(|| self.state.holds_swept()), next);
+        let swept = behind.or(swept).unwrap_or_else(|| self.state.holds_swept());
+        self.state.set_holds_swept(swept, next);
         self.commit(writes);
         Ok(())
+    }
+
+    /// The first deadline behind unreadable holds from which on holds can be read again; `None` if there is none until now. Holds in
+    /// between are looked for again when the shard is next opened.
+    async fn behind_damaged_holds(&mut self, from: Time, now: Time) -> Result<Option<Time>, Error> {
+        let (mut bad, mut step) = (from, 1);
+        let good = loop {
+            let at = bad.after(Millis(step));
+            if at > now {
+                return Ok(None);
+            }
+            if self.can_read_holds(at).await? {
+                break at;
+            }
+            (bad, step) = (at, step * 2);
+        };
+        // Between the last that cannot be read and the first that can.
+        let (mut bad, mut good) = (bad.0, good.0);
+        while good - bad > 1 {
+            let middle = bad + (good - bad) / 2;
+            if self.can_read_holds(Time(middle)).await? { good = middle } else { bad = middle }
+        }
+        Ok(Some(Time(good)))
+    }
+
+    async fn can_read_holds(&mut self, from: Time) -> Result<bool, Error> {
+        let (_, to) = key::range(self.shard, Kind::Hold, Kind::Hold);
+        let scan = Scan { from: hold::from(self.shard, from), to, limit: 1 };
+        let (rows, damage) = read_facts::scan_to_damage(&*self.engine, &scan).await?;
+        Ok(damage.is_none() || !rows.is_empty())
     }
 
     /// Reads one slice of the URL rows of hosts born in this shard into the filter.
