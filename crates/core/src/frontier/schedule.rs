@@ -2,6 +2,7 @@
 //! time. [`CrawlOrder`] decides which crawl is served next.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use super::crawl_order::CrawlOrder;
 use super::slab::{Ix, Slab};
@@ -34,6 +35,8 @@ pub(super) struct Schedule {
     /// By crawl and on-hold bucket, so that a caller who only takes queues with few URLs on hold skips the others in
     /// bulk.
     ready: BTreeMap<(CrawlNo, u8), BTreeSet<(Time, Ix)>>,
+    /// Where calls go on that ran out of looks, by bucket: without it they would look at the same entries for ever.
+    resume: BTreeMap<(CrawlNo, u8), (Time, Ix)>,
     /// Number of ready entries, excluding those of closed crawls.
     ready_len: usize,
     /// Which crawl is served next.
@@ -42,6 +45,14 @@ pub(super) struct Schedule {
     pub newly_ready: usize,
     /// Crawls whose readiness changed since the last call; may contain duplicates.
     pub touched: Vec<CrawlNo>,
+}
+
+/// How far one call looks for queues with few URLs on hold.
+pub(super) struct Looks {
+    /// How many more entries it may skip.
+    pub left: usize,
+    /// The last one skipped, by bucket.
+    passed: BTreeMap<(CrawlNo, u8), (Time, Ix)>,
 }
 
 /// Above this length `touched` is no longer searched for duplicates, except for its last entry.
@@ -202,6 +213,7 @@ impl Schedule {
 
     /// Forgets a crawl that has no entries left.
     pub fn forget(&mut self, crawl: CrawlNo) {
+        self.resume.retain(|(of, _), _| *of != crawl);
         self.crawl_order.forget(crawl);
     }
 
@@ -225,14 +237,28 @@ impl Schedule {
         ready.or_else(soon)
     }
 
+    /// The looks of a call that may skip this many, from where the last one stopped.
+    pub fn looks(&self, left: usize) -> Looks {
+        Looks { left, passed: self.resume.clone() }
+    }
+
+    /// A call for one crawl, or any, has ended. If it ran out of looks, the next one goes on behind what it skipped.
+    pub fn looked(&mut self, looks: Looks, of: Option<CrawlNo>) {
+        if looks.left == 0 {
+            self.resume.extend(looks.passed);
+        } else {
+            self.resume.retain(|(crawl, _), _| of.is_some_and(|of| of != *crawl));
+        }
+    }
+
     /// The entry to visit next: the longest ready one of the given crawl, or of the crawl to be served next, with a
-    /// bucket of at most `bucket_max`, for which `skip` is false. `looks` bounds the number skipped. `bare` schedules
+    /// bucket of at most `bucket_max`, for which `skip` is false. `looks` bounds the number skipped, and knows where to begin. `bare` schedules
     /// hosts that are queued without URLs as if they were a crawl.
     pub fn first(
         &self,
         (crawl, bare): (Option<CrawlNo>, bool),
         bucket_max: u8,
-        looks: &mut usize,
+        looks: &mut Looks,
         mut skip: impl FnMut(Ix) -> bool,
     ) -> Option<Ix> {
         if let Some(crawl) = crawl {
@@ -253,20 +279,22 @@ impl Schedule {
         &self,
         crawl: CrawlNo,
         bucket_max: u8,
-        looks: &mut usize,
+        looks: &mut Looks,
         skip: &mut impl FnMut(Ix) -> bool,
     ) -> Option<Ix> {
         if self.crawl_order.is_closed(crawl) {
             return None;
         }
         let mut best: Option<(Time, Ix)> = None;
-        for (_, set) in self.ready.range((crawl, 0)..=(crawl, bucket_max)) {
-            for &(since, entry) in set {
-                if best.is_some_and(|b| b <= (since, entry)) || *looks == 0 {
+        for (key, set) in self.ready.range((crawl, 0)..=(crawl, bucket_max)) {
+            let from = looks.passed.get(key).map_or(Bound::Unbounded, |passed| Bound::Excluded(*passed));
+            for &(since, entry) in set.range((from, Bound::Unbounded)) {
+                if best.is_some_and(|b| b <= (since, entry)) || looks.left == 0 {
                     break;
                 }
                 if skip(entry) {
-                    *looks -= 1;
+                    looks.left -= 1;
+                    looks.passed.insert(*key, (since, entry));
                 } else {
                     best = Some((since, entry));
                     break;

@@ -3,7 +3,7 @@
 
 use super::crawl_order::STRIDE;
 use super::row::{Details, DueRow, QueuePosition};
-use super::schedule::bucket;
+use super::schedule::{Looks, bucket};
 use super::slab::Ix;
 use super::state::State;
 use super::url_key::UrlKey;
@@ -101,8 +101,8 @@ impl State {
     pub fn plan_visits(&mut self, want: &Want, most: usize, now: Time) -> Vec<Visit> {
         let mut visits = Vec::new();
         let mut unfit = Vec::new();
-        let mut looks = LOOKS_MAX;
-        while visits.len() < most && looks > 0 {
+        let mut looks = self.schedule.looks(LOOKS_MAX);
+        while visits.len() < most && looks.left > 0 {
             let Some(entry) = self.next_entry(want, &mut looks) else { break };
             let group = self.schedule.entries[entry].group;
             let visit = self.plan_visit(group, want, now);
@@ -112,10 +112,11 @@ impl State {
                 None => {
                     // No host of it fits this caller. It stays parked until the end, or it would be found again.
                     unfit.push(group);
-                    looks = looks.saturating_sub(1);
+                    looks.left = looks.left.saturating_sub(1);
                 }
             }
         }
+        self.schedule.looked(looks, want.crawl);
         for group in unfit {
             self.reschedule(group, now);
         }
@@ -147,7 +148,7 @@ impl State {
         }
     }
 
-    fn next_entry(&self, want: &Want, looks: &mut usize) -> Option<Ix> {
+    fn next_entry(&self, want: &Want, looks: &mut Looks) -> Option<Ix> {
         let bucket_max = want.held_below.map_or(u8::MAX, |most| bucket(most.saturating_sub(1)));
         self.schedule.first((want.crawl, want.bare_hosts), bucket_max, looks, |ix| {
             let entry = &self.schedule.entries[ix];

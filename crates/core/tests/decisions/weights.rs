@@ -136,3 +136,33 @@ fn a_crawl_that_comes_back_does_not_catch_up_and_does_not_wait() {
     let back = turns.iter().filter(|crawl| **crawl == 1).count();
     assert!((3..=5).contains(&back), "{turns:?}");
 }
+
+/// A regression: a call looks at 256 groups whose queues may have too many URLs on hold, and began at the same ones each time.
+#[test]
+fn a_queue_with_few_urls_on_hold_is_found_behind_many_with_too_many() {
+    const FULL: usize = 600;
+    let mut shard = Shard::new(START);
+    let put = |shard: &mut Shard, host: usize| {
+        let put = |n| Put {
+            url: format!("http://h{host}.example/{n}").into(),
+            host: format!("h{host}.example").as_str().into(),
+            crawl: "c".into(),
+            kind: PutKind::Discovered { at: None, priority: 5, depth: 0 },
+            metadata: Metadata::default(),
+        };
+        shard.put_all((0..12).map(put).collect());
+    };
+    (0..FULL).for_each(|host| put(&mut shard, host));
+    assert_eq!(shard.hand_out_uncapped(FULL, 10).len(), FULL * 10);
+    // The last to become ready has eight on hold: as many as ten in the order of ready groups, and fewer than ten.
+    shard.now = shard.now.after(Millis(500));
+    put(&mut shard, FULL);
+    assert_eq!(shard.hand_out_uncapped(FULL, 8).len(), 8);
+    shard.now = shard.now.after(Millis(2_500));
+    let found = (0..10).map(|_| shard.hand_out(100, 10, None, 1_000_000)).find(|urls| !urls.is_empty());
+    let found = found.expect("it is hidden by those with too many on hold");
+    assert!(found.iter().all(|url| *url.host == *"h600.example") && found.len() == 4, "{found:?}");
+    shard.now = shard.now.after(Millis(1_000_000));
+    shard.sweep();
+    assert!(!shard.hand_out(1, 10, None, 1_000_000).is_empty(), "the first are looked at again");
+}
