@@ -336,6 +336,10 @@ pub const ASSIGNED_MAX: Millis = Millis(24 * 3_600_000);
 pub const FETCH_NEWS_INTERVAL: Millis = Millis(60_000);
 /// Copies of a chunk that servers may give up before any of them was ready; then its index is taken for lost.
 pub const UNFETCHED_MAX: u32 = 3;
+/// For how long an index server gets no chunks that others serve after it gave one up that it never had; it doubles each time.
+pub const REST_MIN: Millis = Millis(60_000);
+/// The longest such rest.
+pub const REST_MAX: Millis = Millis(3_600_000);
 /// For how long placement remembers a chunk that has left it, so that a late announcement is recognised.
 pub const RETURN_KEPT: Millis = Millis(3_600_000);
 /// Default number of chunks per minute that move to even out the load of index servers.

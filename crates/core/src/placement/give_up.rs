@@ -81,16 +81,18 @@ impl State {
         }
     }
 
-    /// A copy on this server is gone that was never ready. Whether the chunk is given up for that: not as long as a
-    /// server that has not said so yet may fetch it, because one server that cannot read the artifact proves nothing.
+    /// A copy on this server is gone that was never ready: the server rests. Whether the chunk is given up for that: not as long as a
+    /// server that has not said so yet may fetch it, because one server that cannot read the artifact proves nothing. While
+    /// any server has the chunk, it is not even counted.
     pub(super) fn count_unfetched(&mut self, (id, server): (u64, Ix), now: Time, out: &mut Vec<Write>) -> bool {
+        self.begin_rest(server, now);
         self.refusers.entry(id).or_default().insert(server);
-        let hopeful = |state: &Self, row: RowNo| {
-            let copies = state.copies_in(id, row);
-            let refused = |ix: &Ix| state.refusers.get(&id).is_some_and(|known| known.contains(ix));
-            copies.holder().is_some() || copies.chosen.is_some_and(|(ix, _)| state.is_alive(ix) && !refused(&ix))
-        };
-        let hope = self.rows.keys().any(|row| hopeful(self, *row));
+        let copies: Vec<Copies> = self.rows.keys().map(|row| self.copies_in(id, *row)).collect();
+        if copies.iter().any(|copies| copies.holder().is_some()) {
+            return false;
+        }
+        let refused = |ix: &Ix| self.refusers.get(&id).is_some_and(|known| known.contains(ix));
+        let hope = copies.iter().filter_map(|copies| copies.chosen).any(|(ix, _)| self.is_alive(ix) && !refused(&ix));
         let mark = self.mark(id);
         let unfetched = mark.unfetched.saturating_add(1);
         if unfetched >= UNFETCHED_MAX && !hope {

@@ -21,6 +21,7 @@
 //! healthy servers to one that reports, and that only probes doubt. A server that leaves moves only its own
 //! chunks. Towards one that joins, chunks move from the fullest server until the two are within 8 %, a bounded number
 //! per minute. A move is planned only if it narrows the gap by a chunk of mean size, so placing alone never causes one.
+//! A server that cannot keep what it fetches rests from all of this, see `rest`.
 //!
 //! **What no server can fetch.** After a few copies that servers gave up before any was ready, the index is given up as
 //! well: the chunk leaves placement, and the pipeline has it built anew, see `give_up`.
@@ -47,6 +48,7 @@ mod plan;
 mod rebalance;
 pub mod refusal;
 mod report;
+mod rest;
 pub mod row;
 mod self_check;
 mod servers;

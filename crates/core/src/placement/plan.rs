@@ -47,22 +47,28 @@ impl State {
             (None, Some(ix)) => self.plan_only(chunk, row, (ix, PlacementState::Ready), avoid, now),
             (Some(to), Some(from)) => {
                 let instead = || self.plan_only(chunk, row, (from, PlacementState::Ready), avoid, now);
+                let stays = Copies { chosen: Some(to), former: Some(from), lost: now_is.lost };
                 let from_stays = self.servers.get(&from).is_some_and(|s| s.is_alive() && !s.is_drained());
                 match to {
                     (ix, PlacementState::Ready) if self.is_alive(ix) => Copies::only(ix, PlacementState::Ready),
                     // Ready, but readers cannot reach it, while the former copy is well.
                     (_, PlacementState::Ready) if from_stays => instead(),
+                    // Both are lost. The copy that was ready last is given up only for another.
+                    (ix, PlacementState::Ready) if self.must_leave(ix, now) && !self.is_alive(from) => {
+                        self.pick(chunk, row, avoid, false).map_or(stays, |other| Copies::moving(other, ix, true))
+                    }
                     // The lost server is back before its chunk was fetched by another.
                     _ if now_is.lost && from_stays => instead(),
                     (ix, _) if self.must_leave(ix, now) => instead(),
                     // A move that does not come to its end. The former copy stays if it can; else another server tries.
                     (ix, state) if state != PlacementState::Ready && self.is_overdue(chunk, ix, now) => {
-                        let other =
-                            || self.pick(chunk, row, avoid).map(|other| Copies::moving(other, from, now_is.lost));
-                        let stays = Copies { chosen: Some(to), former: Some(from), lost: now_is.lost };
+                        let other = || {
+                            self.pick(chunk, row, avoid, self.is_alive(from))
+                                .map(|other| Copies::moving(other, from, now_is.lost))
+                        };
                         if from_stays { Copies::only(from, PlacementState::Ready) } else { other().unwrap_or(stays) }
                     }
-                    _ => Copies { chosen: Some(to), former: Some(from), lost: now_is.lost },
+                    _ => stays,
                 }
             }
         }
@@ -78,13 +84,13 @@ impl State {
         now: Time,
     ) -> Copies {
         let target = if state == PlacementState::Ready {
-            self.must_leave(ix, now).then(|| self.pick(chunk, row, avoid)).flatten()
+            self.must_leave(ix, now).then(|| self.pick(chunk, row, avoid, self.is_alive(ix))).flatten()
         } else if self.is_overdue(chunk, ix, now) {
             self.pick_first(chunk, row, avoid)
         } else if self.must_leave(ix, now) || self.is_kept_back(ix, state) {
             // Not from one doubted server to another.
             let doubted = self.servers.get(&ix).is_some_and(super::state::Server::is_doubted);
-            if doubted { self.pick(chunk, row, avoid) } else { self.pick_first(chunk, row, avoid) }
+            if doubted { self.pick(chunk, row, avoid, false) } else { self.pick_first(chunk, row, avoid) }
         } else {
             None
         };
@@ -101,20 +107,24 @@ impl State {
     /// The server for a chunk that nobody in the row serves: if there is no eligible one, one that only probes doubt.
     fn pick_first(&self, id: u64, no: RowNo, avoid: Option<Ix>) -> Option<Ix> {
         let row = self.rows.get(&no)?;
-        self.pick_of(id, if row.eligible.is_empty() { &row.doubted } else { &row.eligible }, avoid)
+        self.pick_of(id, if row.eligible.is_empty() { &row.doubted } else { &row.eligible }, avoid, false)
     }
 
-    /// The server that would be the least full with the chunk, of those that have no copy of it.
-    fn pick(&self, id: u64, row: RowNo, avoid: Option<Ix>) -> Option<Ix> {
-        self.pick_of(id, &self.rows.get(&row)?.eligible, avoid)
+    /// The server that would be the least full with the chunk, of those that have no copy of it. One that rests only if
+    /// nobody serves the chunk.
+    fn pick(&self, id: u64, row: RowNo, avoid: Option<Ix>, served: bool) -> Option<Ix> {
+        self.pick_of(id, &self.rows.get(&row)?.eligible, avoid, served)
     }
 
-    fn pick_of(&self, id: u64, servers: &BTreeSet<(u128, Ix)>, avoid: Option<Ix>) -> Option<Ix> {
+    fn pick_of(&self, id: u64, servers: &BTreeSet<(u128, Ix)>, avoid: Option<Ix>, served: bool) -> Option<Ix> {
         let chunk = self.chunks.get(&id)?;
         let eligible = servers.iter().filter_map(|(_, ix)| Some((*ix, self.servers.get(ix)?)));
         let free = eligible.filter(|(_, server)| !server.copies.contains_key(&id));
-        let others = free.clone().filter(|(ix, _)| Some(*ix) != avoid).take(COMPARED);
-        let best = others.min_by_key(|(ix, server)| (server.fullness(chunk.weight()), *ix));
-        best.or_else(|| free.clone().find(|(ix, _)| Some(*ix) == avoid)).map(|(ix, _)| ix)
+        let best = |resting: bool| {
+            let others = free.clone().filter(|(ix, server)| Some(*ix) != avoid && (resting || server.takes_moves()));
+            others.take(COMPARED).min_by_key(|(ix, server)| (server.fullness(chunk.weight()), *ix))
+        };
+        let last = || free.clone().find(|(ix, server)| Some(*ix) == avoid && (!served || server.takes_moves()));
+        best(false).or_else(|| (!served).then(|| best(true)).flatten()).or_else(last).map(|(ix, _)| ix)
     }
 }

@@ -1,11 +1,12 @@
 //! Moves towards balance, a bounded number per minute.
 //!
 //! Each move takes a chunk from the fullest eligible server of a row to the emptiest and never overshoots: afterwards
-//! the target is no fuller than the source. So the spread only shrinks, and moves end.
+//! the target is no fuller than the source. So the spread only shrinks, and moves end. A server that cannot keep what it
+//! fetches gets none: see [`super::rest`].
 
 use super::assignment::Copies;
 use super::row::{PlacementState, Write};
-use super::state::{Ix, State};
+use super::state::{Ix, Server, State};
 use crate::fleet::RowNo;
 use crate::time::{Millis, Time};
 
@@ -22,16 +23,21 @@ struct Move {
 }
 
 impl State {
-    /// Begins moves while the minute's budget and `room` last.
+    /// Begins moves while the minute's budget and `room` last, one row after the other: a row that moves much keeps none of
+    /// the others waiting.
     pub(super) fn rebalance(&mut self, room: &mut usize, now: Time, out: &mut Vec<Write>) {
-        let rows: Vec<RowNo> = self.rows.keys().copied().collect();
-        for no in rows {
-            while *room > 0 && self.budget(now) > 0 {
-                let Some(Move { chunk, from, to }) = self.next_move(no) else { break };
-                self.lay(chunk, no, Copies::moving(to, from, false), None, now, out);
+        let mut rows: Vec<RowNo> = self.rows.keys().copied().collect();
+        while !rows.is_empty() {
+            rows.retain(|no| {
+                if *room == 0 || self.budget(now) == 0 {
+                    return false;
+                }
+                let Some(Move { chunk, from, to }) = self.next_move(*no) else { return false };
+                self.lay(chunk, *no, Copies::moving(to, from, false), None, now, out);
                 self.spend(now);
                 *room -= 1;
-            }
+                true
+            });
         }
     }
 
@@ -68,7 +74,8 @@ impl State {
     fn next_move(&self, no: RowNo) -> Option<Move> {
         let row = self.rows.get(&no)?;
         let sweeping = || row.servers.iter().any(|ix| self.sweeping.contains(ix));
-        let ((low, to), (high, from)) = (*row.eligible.first()?, *row.eligible.last()?);
+        let takes = |(_, ix): &&(u128, Ix)| self.servers.get(ix).is_some_and(Server::takes_moves);
+        let ((low, to), (high, from)) = (*row.eligible.iter().find(takes)?, *row.eligible.last()?);
         if self.ledger.frozen || high * 100 <= low * SKEW_PERCENT || row.has_work() || sweeping() {
             return None;
         }

@@ -105,6 +105,7 @@ impl State {
             }
             (Some(_), CopyReport::Ready) => {
                 self.forgive_unfetched(id, out);
+                self.prove(ix, now);
                 let before = self.copies_in(id, row);
                 let next = Copies { chosen: Some((ix, PlacementState::Ready)), ..before };
                 self.lay(id, row, next, None, now, out);

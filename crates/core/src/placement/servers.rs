@@ -166,8 +166,8 @@ impl State {
         self.timers.extend(at.map(|at| (at, ix)));
     }
 
-    /// A row has one more server that takes copies: what found no place before may find one now.
-    fn woken(&mut self, no: RowNo, now: Time) {
+    /// A row has one more server that takes copies, or more of them: what found no place before may find one now.
+    pub(super) fn woken(&mut self, no: RowNo, now: Time) {
         let Some(row) = self.rows.get_mut(&no) else { return };
         row.unplaced.append(&mut row.blocked);
         let servers: Vec<Ix> = row.servers.iter().copied().collect();
@@ -190,6 +190,7 @@ impl State {
         self.failed.remove(&ix);
         server.timer.map(|at| self.timers.remove(&(at, ix)));
         server.stall.map(|at| self.stalls.remove(&(at, ix)));
+        server.rest.map(|at| self.rests.remove(&(at, ix)));
         let no = server.facts.row;
         if let Some(row) = self.rows.get_mut(&no) {
             row.servers.remove(&ix);

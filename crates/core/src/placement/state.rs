@@ -85,6 +85,8 @@ pub struct State {
     pub(super) stalls: BTreeSet<(Time, Ix)>,
     /// When to look at copies that are being fetched. Entries of copies that have moved on are passed over.
     pub(super) fetches: BTreeSet<(Time, Ix, u64)>,
+    /// When servers that rest may be tried again.
+    pub(super) rests: BTreeSet<(Time, Ix)>,
     /// Since when this state hears of copies.
     pub(super) opened: Option<Time>,
     /// Servers whose copies must be looked at again.
@@ -111,6 +113,10 @@ pub(super) struct Server {
     pub draining: usize,
     /// Copies that are not ready yet.
     pub unready: usize,
+    /// How many times in a row it gave up a copy that was not ready, each time after a rest.
+    pub refusals: u32,
+    /// Until when it rests for that.
+    pub rest: Option<Time>,
     /// When it last said anything about a copy to this state.
     pub news: Time,
     /// When to look whether it does anything about them.
@@ -138,6 +144,8 @@ impl Server {
             held: 0,
             draining: 0,
             unready: 0,
+            refusals: 0,
+            rest: None,
             news: Time::ZERO,
             stall: None,
             listed: OnceLock::new(),
@@ -234,6 +242,7 @@ impl State {
             timers: BTreeSet::new(),
             stalls: BTreeSet::new(),
             fetches: BTreeSet::new(),
+            rests: BTreeSet::new(),
             opened: None,
             sweeping: BTreeSet::new(),
             ledger: LedgerRow { version: 0, frozen: false, thawed_at: Time::ZERO, moves_from: Time::ZERO, moves: 0 },

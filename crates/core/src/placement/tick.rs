@@ -21,6 +21,7 @@ impl State {
             self.timers.remove(&(at, ix));
             self.start_sweep(ix);
         }
+        self.end_rests(now);
         // Half a slice for each, so that a new row with many chunks and a lost server do not hold each other up.
         let mut room = SLICE_ROWS / 2;
         self.place_waiting(&mut room, now, out);
@@ -39,7 +40,8 @@ impl State {
     #[must_use]
     pub fn next_tick(&self, now: Time) -> Option<Time> {
         let renewed = self.budget_renewed_at(now);
-        let timers = self.timers.first().into_iter().chain(self.stalls.first()).map(|(at, _)| *at);
+        let timers = self.timers.first().into_iter().chain(self.stalls.first()).chain(self.rests.first());
+        let timers = timers.map(|(at, _)| *at);
         let chunks = self.fetches.first().map(|(at, ..)| *at).into_iter();
         let chunks = chunks.chain(self.return_ends.first().map(|(at, _)| *at));
         timers.chain(chunks).chain(renewed).min()

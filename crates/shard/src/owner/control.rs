@@ -43,6 +43,14 @@ pub(crate) struct Control {
     drained: bool,
 }
 
+/// A machine with what placement knows of it.
+fn explained(mut view: fleet::MachineView, placement: &placement::State, now: Time) -> fleet::MachineView {
+    if let Some(rest) = placement.explain_rest(&view.id, now) {
+        view.reason = format!("{}; {rest}", view.reason);
+    }
+    view
+}
+
 /// What a decision writes.
 #[derive(Default)]
 struct Writes {
@@ -93,9 +101,13 @@ impl Control {
             ControlCall::Delete(id) => fleet.delete(&id, placement.holdings(&id), &mut writes.fleet)?.into(),
             ControlCall::Machine(id) => {
                 let view = fleet.view(&id, now).ok_or_else(|| fleet::Refusal::UnknownMachine(id.to_string()))?;
-                Box::new(view).into()
+                Box::new(explained(view, placement, now)).into()
             }
-            ControlCall::Machines { filter, after, most } => fleet.list(filter, after.as_ref(), most, now).into(),
+            ControlCall::Machines { filter, after, most } => {
+                let mut page = fleet.list(filter, after.as_ref(), most, now);
+                page.machines = page.machines.into_iter().map(|view| explained(view, placement, now)).collect();
+                page.into()
+            }
             ControlCall::ReportCopy { chunk, server, said, checksum, token } => {
                 fleet.check_token(&server, token)?;
                 checksum.map(|checksum| placement.check_index(chunk, &server, checksum)).transpose()?;

@@ -6,7 +6,7 @@ use wayleave_core::fleet::{Desired, Judged};
 use wayleave_core::ids::ChunkId;
 use wayleave_core::limits::{REPLACE_AFTER_DEFAULT, SLICE_ROWS};
 use wayleave_core::names::MachineId;
-use wayleave_core::placement::{Config, Write};
+use wayleave_core::placement::{Config, CopyReport, PlacementState, Write};
 
 use super::world::World;
 
@@ -161,4 +161,78 @@ fn a_new_row_is_filled_in_slices_and_placing_alone_moves_nothing() {
     world.commit();
     assert_eq!((world.homes(0), world.homes(1).len() as u64), (before, chunks));
     assert!(world.spread(1) < 1.01);
+}
+
+/// A server that reports every copy gone before it is ready, as with a full disk; the others fetch at once. Returns how many
+/// chunks it was given.
+fn refuse_all(world: &mut World, broken: &str, minutes: u64) -> usize {
+    let mut given = 0;
+    for _ in 0..minutes * 6 {
+        world.pass(10_000);
+        for copy in world.list(None) {
+            let (chunk, server) = (copy.chunk.0, copy.server.to_string());
+            match copy.state {
+                PlacementState::Assigned if server == broken => {
+                    given += 1;
+                    world.report(chunk, &server, CopyReport::Gone).unwrap();
+                }
+                PlacementState::Assigned => drop(world.report(chunk, &server, CopyReport::Ready).unwrap()),
+                PlacementState::Draining => drop(world.report(chunk, &server, CopyReport::Gone).unwrap()),
+                _ => {}
+            }
+        }
+        world.commit();
+        world.state.self_check().unwrap();
+    }
+    given
+}
+
+/// A regression: it was given 600 chunks a minute for ever, later rows got no moves, and each refusal counted towards giving
+/// up a chunk that another server had.
+#[test]
+fn a_server_that_keeps_nothing_rests_and_the_other_rows_are_balanced() {
+    let mut world = World::new(Config { moves_per_minute: 20, ..Config::default() });
+    for (id, row) in [("a0", 0), ("b0", 1)] {
+        world.join(id, row, 1);
+    }
+    (0..200).for_each(|chunk| world.build(chunk, 1_000));
+    world.settle();
+    world.join("a1", 0, 1);
+    world.join("b1", 1, 1);
+    world.commit();
+    let given = refuse_all(&mut world, "a1", 60);
+    assert!((1..40).contains(&given), "one burst, then one at a time ever more seldom: {given}");
+    let of = |world: &World, id: &str| world.list(Some(id)).len();
+    assert!(of(&world, "b1") > 90, "{}", of(&world, "b1"));
+    assert_eq!((of(&world, "a0"), of(&world, "a1")), (200, 0));
+    assert!(world.store.chunks.values().all(|row| row.unfetched == 0), "a0 has them all");
+    let told = world.state.explain_rest(&"a1".into(), world.now).unwrap();
+    assert!(told.contains("times in a row") && told.contains("gets the next one in "), "{told}");
+    // Its disk has room again: after one chunk on trial it is filled.
+    let mut ticks = 0;
+    while of(&world, "a1") < 90 {
+        world.pass(60_000);
+        world.settle();
+        world.commit();
+        ticks += 1;
+        assert!(ticks < 200, "{}", of(&world, "a1"));
+    }
+    assert_eq!(world.state.explain_rest(&"a1".into(), world.now), None);
+}
+
+#[test]
+fn what_drains_waits_for_a_server_that_rests_and_a_chunk_that_nobody_serves_does_not() {
+    let mut world = World::with_servers(2);
+    (0..20).for_each(|chunk| world.build(chunk, 1_000));
+    world.settle();
+    world.commit();
+    world.desire("s0", Desired::Drain);
+    let given = refuse_all(&mut world, "s1", 60);
+    assert!((1..30).contains(&given), "{given}");
+    // The other one is lost: now the resting server is asked for all of them.
+    world.judge("s0", Judged::Failed);
+    world.pass(REPLACE_AFTER_DEFAULT.0);
+    world.settle();
+    world.commit();
+    assert_eq!(world.homes(0).into_values().filter(|home| &**home == "s1").count(), 20);
 }

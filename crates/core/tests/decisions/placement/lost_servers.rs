@@ -2,6 +2,7 @@
 
 use wayleave_core::fleet::{Desired, Judged, RowNo};
 use wayleave_core::ids::ChunkId;
+use wayleave_core::limits::REPLACE_AFTER_DEFAULT;
 use wayleave_core::names;
 use wayleave_core::placement::{CopyReport, PlacementState};
 
@@ -220,4 +221,34 @@ fn a_machine_that_registers_again_under_a_deleted_name_starts_empty() {
     assert_eq!(world.store.servers["s0"].row, RowNo(1));
     world.settle();
     assert_eq!(world.state.map().missing_count, 0);
+}
+
+/// A regression: the only copy that was ready last was drained in favour of one on a server that had failed long before.
+#[test]
+fn of_two_lost_copies_the_one_that_was_ready_last_is_kept() {
+    let mut world = World::with_servers(2);
+    world.build(1, 10);
+    world.settle();
+    world.commit();
+    let first = world.homes(0)[&ChunkId(1)].to_string();
+    let second = if first == "s0" { "s1" } else { "s0" };
+    world.judge(&first, Judged::Failed);
+    world.pass(REPLACE_AFTER_DEFAULT.0);
+    assert_eq!(world.list(Some(second)).len(), 1, "it is to be fetched there");
+    world.judge(second, Judged::Failed);
+    world.report(1, second, CopyReport::Ready).unwrap();
+    world.pass(REPLACE_AFTER_DEFAULT.0);
+    world.commit();
+    let states = |world: &World, id: &str| world.list(Some(id)).iter().map(|copy| copy.state).collect::<Vec<_>>();
+    assert_eq!(
+        (states(&world, &first), states(&world, second)),
+        (vec![PlacementState::Ready], vec![PlacementState::Ready])
+    );
+    // A third server fetches it: the second one's copy is the one that may serve until then.
+    world.join("s2", 0, 1);
+    world.pass(1);
+    assert_eq!(
+        (states(&world, "s2"), states(&world, second)),
+        (vec![PlacementState::Assigned], vec![PlacementState::Ready])
+    );
 }
