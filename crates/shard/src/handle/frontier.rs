@@ -41,6 +41,8 @@ pub struct Parts {
     pub(crate) threads: OwnerThreads,
     /// Serialises moves of hosts: two owners that wait for each other would deadlock.
     pub(crate) moves: tokio::sync::Mutex<()>,
+    /// Held by the call that reloads the routing hints for all that wait for them.
+    pub(crate) learning: tokio::sync::Mutex<()>,
     /// Serialises changes of crawl settings over all shards.
     pub(crate) crawl_changes: tokio::sync::Mutex<()>,
     pub(crate) listings: Arc<ListingPermits>,
@@ -94,10 +96,21 @@ impl Frontier {
     fn new(engine: Arc<dyn Engine>, config: Config, threads: OwnerThreads, links: Option<Arc<dyn Links>>) -> Self {
         let readiness = Arc::new(Readiness::new(config.shards));
         let router = Router::new(&config, links, readiness.missed.clone());
-        let (moves, crawl_changes) = <(tokio::sync::Mutex<()>, tokio::sync::Mutex<()>)>::default();
+        let [moves, learning, crawl_changes] = std::array::from_fn(|_| tokio::sync::Mutex::default());
         let listings = Arc::new(ListingPermits::new(config.listings_max, config.listings_waiting_max));
         let remote_waits = Arc::new(Semaphore::new(limits::REMOTE_WAITS_MAX));
-        let parts = Parts { router, readiness, engine, config, threads, moves, crawl_changes, listings, remote_waits };
+        let parts = Parts {
+            router,
+            readiness,
+            engine,
+            config,
+            threads,
+            moves,
+            learning,
+            crawl_changes,
+            listings,
+            remote_waits,
+        };
         Self { parts: Arc::new(parts), only_here: false }
     }
 
@@ -258,12 +271,16 @@ impl Frontier {
         self.router.ask(self.router.shard_of(host), ask).await
     }
 
-    /// Reloads the routing hints if they are in doubt, once no move is in progress.
+    /// Reloads the routing hints if they are in doubt. Of the calls that have no patience one asks, and the others wait for
+    /// it; none of them waits for a group change, or for one with patience.
     pub(crate) async fn refresh_hints(&self, patience: Duration) {
         if !self.router.is_doubted() {
             return;
         }
-        let _no_move = self.moves.lock().await;
+        let _one = if patience.is_zero() { Some(self.learning.lock().await) } else { None };
+        if !self.router.is_doubted() {
+            return;
+        }
         // If a shard cannot answer now, the hints stay in doubt and the next caller retries. A wrong hint only costs a
         // second request.
         _ = self.learn_hints(patience).await;
@@ -278,8 +295,10 @@ impl Frontier {
                 told => told,
             }
         };
+        let learner = self.router.moved.learn();
         let told: Vec<Vec<_>> = futures::future::try_join_all(self.all().into_iter().map(ask)).await?;
-        self.router.set_aliases(told.into_iter().flatten().collect());
+        learner.finish(told.into_iter().flatten().collect());
+        self.router.trust();
         Ok(())
     }
 
@@ -348,4 +367,56 @@ pub(crate) fn refuse_links(outcomes: &[PutOutcome], kept: &str) -> Option<Refusa
         }
         worst => Refusal::OutcomeUnknown(format!("a found link could not be stored ({worst}); {kept}")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use wayleave_core::frontier::request::PutKind;
+    use wayleave_core::metadata::Metadata;
+    use wayleave_engine::clock::ManualClock;
+    use wayleave_engine::memory::Memory;
+
+    use super::*;
+
+    async fn frontier() -> Frontier {
+        let engine = Memory::new(ManualClock::new(Time(1_000_000)));
+        Frontier::open(Arc::new(engine), Config::new(4), &tokio::runtime::Handle::current()).await.unwrap()
+    }
+
+    fn put(no: usize) -> Put {
+        let kind = PutKind::Discovered { at: None, priority: limits::PRIORITY_DEFAULT, depth: 0 };
+        let (url, host) = (format!("http://{no}.example/").into(), format!("{no}.example").as_str().into());
+        Put { url, host, crawl: "c".into(), kind, metadata: Metadata::default() }
+    }
+
+    /// A regression: while the hints were in doubt, every put of the process waited for the end of a group change.
+    #[tokio::test]
+    async fn a_put_does_not_wait_for_a_group_change_however_doubtful_the_hints_are() {
+        let frontier = frontier().await;
+        let group_change = frontier.moves.lock().await;
+        frontier.router.doubt();
+        let puts = frontier.put((0..20).map(put).collect());
+        let outcomes =
+            tokio::time::timeout(Duration::from_secs(10), puts).await.expect("it waits for the group change");
+        assert_eq!(outcomes, vec![PutOutcome::Added; 20]);
+        assert!(!frontier.router.is_doubted(), "the hints were learned all the same");
+        drop(group_change);
+    }
+
+    /// A regression: each call that had waited for the hints asked every shard once more.
+    #[tokio::test]
+    async fn calls_that_waited_for_the_hints_do_not_ask_again() {
+        let frontier = frontier().await;
+        frontier.router.doubt();
+        let asking = frontier.learning.lock().await;
+        let waiting = {
+            let frontier = frontier.clone();
+            tokio::spawn(async move { frontier.refresh_hints(Duration::ZERO).await })
+        };
+        tokio::task::yield_now().await;
+        frontier.router.trust();
+        drop(asking);
+        waiting.await.unwrap();
+        assert_eq!(frontier.router.moved.learn().number, 2, "only the one at the start has asked");
+    }
 }

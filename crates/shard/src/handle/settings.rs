@@ -147,7 +147,7 @@ impl Frontier {
                 // Checked before the settings are stored: a refused call must not change anything.
                 return Err(Refusal::NameInUse(host.to_string()));
             }
-            if let Some(other) = self.router.alias_of(host).filter(|other| other != alias) {
+            if let Some(other) = self.router.moved.alias_of(host).filter(|other| other != alias) {
                 return Err(Refusal::HostTaken { host: host.to_string(), alias: other.to_string() });
             }
         }
@@ -162,7 +162,7 @@ impl Frontier {
             let move_hosts = self.move_hosts(from, to, hosts.clone(), Way::Into(alias.clone()));
             move_hosts.await.map_err(|refusal| in_part(refusal, moved))?;
             moved += hosts.len();
-            hosts.iter().for_each(|host| self.router.set_alias_of(host, Some(alias)));
+            hosts.iter().for_each(|host| self.router.moved.set(host, Some(alias)));
         }
         Ok(())
     }
@@ -176,7 +176,7 @@ impl Frontier {
                 .await
                 .map_err(|refusal| in_part(refusal, moved))?;
             moved += hosts.len();
-            hosts.iter().for_each(|host| self.router.set_alias_of(host, None));
+            hosts.iter().for_each(|host| self.router.moved.set(host, None));
         }
         Ok(())
     }

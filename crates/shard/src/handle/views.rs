@@ -90,7 +90,7 @@ impl Frontier {
         if let Some(view) = self.router.ask(home, StateQuery::Group(name.into())).await? {
             return Ok(view);
         }
-        let alias = self.router.alias_of(name).ok_or_else(unknown)?;
+        let alias = self.router.moved.alias_of(name).ok_or_else(unknown)?;
         let shard = crate::routing::router::home(&alias, self.shards());
         self.router.ask::<Option<GroupView>>(shard, StateQuery::Group(alias.into())).await?.ok_or_else(unknown)
     }

@@ -3,6 +3,7 @@
 pub(crate) mod admission;
 pub(crate) mod forward;
 pub mod links;
+pub(crate) mod move_hints;
 pub mod protocol;
 pub(crate) mod repeated_requests;
 pub(crate) mod router;

@@ -96,9 +96,11 @@ impl Frontier {
     /// Waits until no other call with the same request id is being decided in this process.
     pub(crate) async fn lock_request(&self, holder: &str, request: &RequestId) -> Arc<RequestLock> {
         let digest = digest(holder, &request.id);
+        // First: a caller who leaves while it waits must not leave the entry behind.
+        let mut request_lock = RequestLock { frontier: self.clone(), digest, guard: None };
         let mutex = lock(&self.readiness.requests.under_way).entry(digest).or_default().clone();
-        let guard = mutex.lock_owned().await;
-        Arc::new(RequestLock { frontier: self.clone(), digest, guard: Some(guard) })
+        request_lock.guard = Some(mutex.lock_owned().await);
+        Arc::new(request_lock)
     }
 
     /// Reserves groups from these sources for a request with an id. Runs to completion even if its caller disconnects,
@@ -221,5 +223,29 @@ impl Owner {
             found.extend(self.state.granted_again(token, rows));
         }
         Ok(Ok(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wayleave_core::time::Time;
+    use wayleave_engine::clock::ManualClock;
+    use wayleave_engine::memory::Memory;
+
+    use super::*;
+    use crate::config::Config;
+
+    #[tokio::test]
+    async fn a_caller_who_leaves_while_it_waits_leaves_nothing_behind() {
+        let engine = Memory::new(ManualClock::new(Time(1_000_000)));
+        let frontier =
+            Frontier::open(Arc::new(engine), Config::new(1), &tokio::runtime::Handle::current()).await.unwrap();
+        let request = RequestId { id: "r".into(), asks: 1 };
+        let first = frontier.lock_request("h", &request).await;
+        let mut waits = Box::pin(frontier.lock_request("h", &request));
+        assert!(futures::poll!(&mut waits).is_pending());
+        drop(first);
+        drop(waits);
+        assert!(lock(&frontier.readiness.requests.under_way).is_empty());
     }
 }

@@ -5,14 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::limits::{FORWARDED_PUTS_MAX, HAND_OVER_WAIT};
-use wayleave_core::names::{Alias, HostName};
 
 use crate::ask::{Ask, Response};
 use crate::config::Config;
@@ -20,6 +18,7 @@ use crate::message::Message;
 use crate::owner::inbox::InboxSender;
 use crate::routing::admission::Admission;
 use crate::routing::links::{Links, NodeCall};
+use crate::routing::move_hints::MoveHints;
 use crate::shared::broadcast::{Broadcast, Subscriber};
 use crate::shared::owned_epochs::OwnedEpochs;
 
@@ -61,8 +60,8 @@ pub(crate) struct Router {
     /// Permits for slices of listings that local owners run concurrently, for all callers: most of a store's read
     /// connections stay free.
     slices: Semaphore,
-    /// The alias each moved host lives with. Only a hint: an owner refuses a host that is not its own.
-    moved: RwLock<HashMap<HostName, Alias>>,
+    /// Where moved hosts live.
+    pub moved: MoveHints,
     /// Whether this node has lost the store.
     cut_off: AtomicBool,
     /// Whether the hints must be reloaded: a move failed half-way, or a shard refused a host.
@@ -90,7 +89,7 @@ impl Router {
             missed,
             forwarded_puts: Arc::new(Semaphore::new(FORWARDED_PUTS_MAX)),
             slices: Semaphore::new(config.listings_max),
-            moved: RwLock::default(),
+            moved: MoveHints::default(),
             cut_off: AtomicBool::new(false),
             stale,
         })
@@ -144,20 +143,6 @@ impl Router {
         self.changed.subscribe()
     }
 
-    /// The alias that a host lives with.
-    pub fn alias_of(&self, host: &str) -> Option<Alias> {
-        let moved = self.moved.read().unwrap_or_else(PoisonError::into_inner);
-        moved.get(host).cloned()
-    }
-
-    pub fn set_alias_of(&self, host: &HostName, alias: Option<&Alias>) {
-        let mut moved = self.moved.write().unwrap_or_else(PoisonError::into_inner);
-        match alias {
-            Some(alias) => moved.insert(host.clone(), alias.clone()),
-            None => moved.remove(host),
-        };
-    }
-
     /// Marks the hints as possibly stale.
     pub fn doubt(&self) {
         self.stale.store(true, Ordering::Release);
@@ -169,20 +154,17 @@ impl Router {
 
     /// Whether some hosts live away from home, or may.
     pub fn knows_moves(&self) -> bool {
-        self.is_doubted() || !self.moved.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.is_doubted() || !self.moved.is_empty()
     }
 
-    /// Replaces all hints with the shards' answers.
-    pub fn set_aliases(&self, told: HashMap<HostName, Alias>) {
-        *self.moved.write().unwrap_or_else(PoisonError::into_inner) = told;
+    /// The hints are as good as the shards' answers.
+    pub fn trust(&self) {
         self.stale.store(false, Ordering::Release);
     }
 
     /// The shard that a host lives in.
     pub fn shard_of(&self, host: &str) -> ShardId {
-        let moved = self.moved.read().unwrap_or_else(PoisonError::into_inner);
-        let name: &str = if moved.is_empty() { host } else { moved.get(host).map_or(host, |alias| alias) };
-        home(name, self.shards())
+        self.moved.with_place(host, |name| home(name, self.shards()))
     }
 
     /// Asks a shard and waits for its answer; during a hand-over, for its next owner.
