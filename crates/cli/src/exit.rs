@@ -146,6 +146,7 @@ fn code_of_call(error: &Error) -> u8 {
             400..=499 => USAGE,
             _ => ERROR,
         },
+        Error::OutcomeUnknown { cause, .. } => code_of_call(cause),
         Error::Unreachable { .. } | Error::Lost { .. } => UNAVAILABLE,
         Error::BadAddress { .. } => USAGE,
         Error::BadAnswer { .. } => ERROR,

@@ -1,5 +1,8 @@
 //! Adds any number of URLs as an NDJSON stream: results are read while lines are sent, and a broken connection is
 //! resumed from the first line without a result. Resending a line is idempotent: a known URL stays as it was.
+//!
+//! A result belongs to the line that it names. A server that runs short of memory omits results, so a line may be left
+//! without one: it stays in the window and is sent again.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -36,11 +39,47 @@ impl Payload for Bytes {
     }
 }
 
-/// The numbers of the lines of one connection, in the order sent.
-type Order = Arc<Mutex<VecDeque<u64>>>;
+/// The lines of one connection that may still get a result: their numbers in the window, in the order sent.
+#[derive(Default)]
+struct Sent {
+    /// How many lines came before them: the server counts lines from 1.
+    passed: u64,
+    numbers: VecDeque<u64>,
+    /// How many of those before them have no result.
+    omitted: usize,
+}
 
-fn lock(order: &Order) -> MutexGuard<'_, VecDeque<u64>> {
+impl Sent {
+    /// The window's number of the line that a result names, and the numbers of the lines before it that have no result.
+    /// `None` if the line was not sent, or has a result.
+    fn take(&mut self, line: u64) -> Option<(u64, Vec<u64>)> {
+        let before = usize::try_from(line.checked_sub(self.passed)?.checked_sub(1)?).ok()?;
+        if before >= self.numbers.len() {
+            return None;
+        }
+        let omitted: Vec<u64> = self.numbers.drain(..before).collect();
+        self.omitted += omitted.len();
+        self.passed = line;
+        Some((self.numbers.pop_front()?, omitted))
+    }
+
+    /// How many lines have no result.
+    fn missing(&self) -> usize {
+        self.omitted + self.numbers.len()
+    }
+}
+
+type Order = Arc<Mutex<Sent>>;
+
+fn lock(order: &Order) -> MutexGuard<'_, Sent> {
     order.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What became of a line.
+enum Told {
+    Result(AddResult),
+    /// The server omitted its result.
+    Nothing,
 }
 
 impl Client {
@@ -59,29 +98,19 @@ impl Client {
         let mut counts = AddCounts::default();
         let source = urls.map(|(tag, url)| (tag, line(&url)));
         let sent = drive(&window, self.retry, source, async |receiver| {
-            self.send_lines(crawl, receiver, |number, result| {
+            let on_line = |number, told| {
+                let Told::Result(result) = told else { return window.miss(number) };
                 let settled =
                     if result.status == AddStatus::Failed { window.fail(number) } else { window.settle(number) };
                 if let Some(tag) = settled {
                     counts.count(result.status);
                     on_result(tag, result);
                 }
-            })
-            .await
+            };
+            window.over(self, async |here| self.send_lines_to(here, crawl, receiver, on_line).await).await
         });
         sent.await?;
         Ok(Uploaded { counts, resent: window.resent() })
-    }
-
-    async fn send_lines(
-        &self,
-        crawl: Option<&str>,
-        receiver: mpsc::Receiver<(u64, Bytes)>,
-        on_result: impl FnMut(u64, AddResult),
-    ) -> Result<(), Broken> {
-        let here = self.here();
-        let sent = self.send_lines_to(&here, crawl, receiver, on_result).await;
-        sent.map_err(|(error, retry_after)| (here.failed(error), retry_after))
     }
 
     async fn send_lines_to(
@@ -89,7 +118,7 @@ impl Client {
         here: &Here,
         crawl: Option<&str>,
         receiver: mpsc::Receiver<(u64, Bytes)>,
-        mut on_result: impl FnMut(u64, AddResult),
+        mut on_line: impl FnMut(u64, Told),
     ) -> Result<(), Broken> {
         let query = AddUrlsQuery { crawl: crawl.map(str::to_owned), results: None };
         let call =
@@ -98,6 +127,7 @@ impl Client {
         let request = self.http.post(here.place(call.url())).header(header::CONTENT_TYPE, "application/x-ndjson");
         let response = request.body(body(receiver, order.clone())).send().await;
         let response = here.accepted(response.map_err(|error| (here.not_answered(&error), None))?).await?;
+        let lost = |cause: String| Error::Lost { server: here.name(), cause };
         let cut = |error: Cut| match error {
             Cut::Body(error) => (here.not_answered(&error), None),
             Cut::Line(error) => (here.bad_answer(&error), None),
@@ -108,20 +138,19 @@ impl Client {
             let Ok(result) = serde_json::from_slice::<AddResult>(&line) else {
                 let summary = serde_json::from_slice::<AddUrlsSummary>(&line);
                 summary.map_err(|error| (here.bad_answer(&error), None))?;
-                let missing = lock(&order).len();
-                return if missing == 0 { Ok(()) } else { Err((too_few(here, missing), None)) };
+                return match lock(&order).missing() {
+                    0 => Ok(()),
+                    missing => Err((lost(format!("{missing} lines have no result")), None)),
+                };
             };
-            let number = lock(&order).pop_front();
-            let number = number.ok_or_else(|| (here.bad_answer(&"it has more results than lines were sent"), None))?;
-            on_result(number, result);
+            let taken = result.line.and_then(|line| lock(&order).take(line));
+            let (number, omitted) = taken.ok_or_else(|| (here.bad_answer(&"it has a result of no line"), None))?;
+            omitted.into_iter().for_each(|number| on_line(number, Told::Nothing));
+            on_line(number, Told::Result(result));
         }
         // The end without a summary: the server stopped midway.
-        Err((Error::Lost { server: here.name(), cause: "the results ended early".to_owned() }, None))
+        Err((lost("the results ended early".to_owned()), None))
     }
-}
-
-fn too_few(here: &Here, missing: usize) -> Error {
-    here.bad_answer(&format_args!("{missing} lines have no result"))
 }
 
 /// What can go wrong with the results.
@@ -153,7 +182,7 @@ fn body(receiver: mpsc::Receiver<(u64, Bytes)>, order: Order) -> Body {
         {
             let mut order = lock(&order);
             for (number, line) in batch {
-                order.push_back(number);
+                order.numbers.push_back(number);
                 piece.extend_from_slice(&line);
             }
         }

@@ -34,6 +34,8 @@ pub(crate) struct Call {
     url: Url,
     body: Option<Vec<u8>>,
     repeat: Repeat,
+    /// What to do if it may have been applied.
+    remedy: Option<&'static str>,
     timeout: Duration,
     /// A long poll.
     patient: bool,
@@ -41,7 +43,7 @@ pub(crate) struct Call {
 
 impl Call {
     pub fn new(method: Method, url: Url) -> Self {
-        Self { method, url, body: None, repeat: Repeat::Always, timeout: TIMEOUT, patient: false }
+        Self { method, url, body: None, repeat: Repeat::Always, remedy: None, timeout: TIMEOUT, patient: false }
     }
 
     pub fn query<T: Serialize>(mut self, http: &reqwest::Client, query: &T) -> Result<Self, Error> {
@@ -57,6 +59,13 @@ impl Call {
 
     pub const fn repeat(mut self, repeat: Repeat) -> Self {
         self.repeat = repeat;
+        self
+    }
+
+    /// Never makes it twice, because a second time changes more than the first. If it may have been applied, the error says so,
+    /// with this remedy.
+    pub const fn once(mut self, remedy: &'static str) -> Self {
+        (self.repeat, self.remedy) = (Repeat::IfNotDone, Some(remedy));
         self
     }
 
@@ -119,6 +128,10 @@ impl Client {
                 if attempt > 1 {
                     self.observe(&Waiting::GaveUp { elapsed: begun.elapsed(), attempts: attempt });
                 }
+                let error = match call.remedy.filter(|_| error.is_outcome_unknown()) {
+                    Some(remedy) => Error::OutcomeUnknown { cause: Box::new(error), remedy },
+                    None => error,
+                };
                 return Ended { answer: Err(error), earlier_unknown };
             }
             earlier_unknown |= error.is_outcome_unknown();

@@ -74,9 +74,9 @@ impl Client {
     /// # Errors
     /// If its state does not allow it or the server cannot answer.
     pub async fn retry_chunk(&self, chunk: &str) -> Result<ChunkMoved, Error> {
-        // Not idempotent: a chunk that was retried is in progress, and cannot be retried.
+        // A chunk that was retried is in progress, and cannot be retried.
         let call = Call::new(Method::POST, self.url(&["chunks", chunk, "retry"]));
-        self.call(call.repeat(Repeat::IfNotDone)).await
+        self.call(call.once("look at the chunk before you retry it again")).await
     }
 
     /// Gives a chunk up. Idempotent.

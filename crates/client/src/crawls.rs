@@ -68,7 +68,8 @@ impl Client {
     /// # Errors
     /// If the server cannot answer.
     pub async fn delete_crawl(&self, crawl: &str) -> Result<DeleteUrlsResponse, Error> {
-        self.call(Call::new(Method::DELETE, self.url(&["crawls", crawl])).longer(DELETION_TIME)).await
+        let call = Call::new(Method::DELETE, self.url(&["crawls", crawl]));
+        self.call(call.once("look whether the crawl is still there").longer(DELETION_TIME)).await
     }
 
     /// Deletes URLs of a crawl that were stored long ago.
@@ -77,6 +78,6 @@ impl Client {
     /// If the query is refused or the server cannot answer.
     pub async fn purge_crawl(&self, crawl: &str, query: &PurgeCrawlQuery) -> Result<DeleteUrlsResponse, Error> {
         let call = Call::new(Method::POST, self.url(&["crawls", crawl, "purge"])).query(&self.http, query)?;
-        self.call(call.longer(DELETION_TIME)).await
+        self.call(call.once("purge again, but the number of URLs is lost").longer(DELETION_TIME)).await
     }
 }

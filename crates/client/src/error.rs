@@ -30,6 +30,14 @@ pub enum Error {
         /// The cause.
         cause: String,
     },
+    /// A call that must not be made twice may have been applied.
+    #[error("{cause}; the outcome is unknown, and it was not sent again: {remedy}")]
+    OutcomeUnknown {
+        /// Why.
+        cause: Box<Error>,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The response cannot be parsed.
     #[error("cannot understand the answer of {server}: {cause}; is it a wayleave server of this version?")]
     BadAnswer {
@@ -54,6 +62,7 @@ impl Error {
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Refused(problem) | Self::PerhapsReleased(problem) => Some(problem),
+            Self::OutcomeUnknown { cause, .. } => cause.problem(),
             _ => None,
         }
     }
@@ -67,7 +76,7 @@ impl Error {
     /// Whether the request may have been applied all the same.
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
-        matches!(self, Self::Lost { .. }) || self.code() == Some(Code::OutcomeUnknown)
+        matches!(self, Self::Lost { .. } | Self::OutcomeUnknown { .. }) || self.code() == Some(Code::OutcomeUnknown)
     }
 
     /// Whether the error concerns the one server that was asked: another one may do better.

@@ -73,6 +73,7 @@ impl Client {
     /// # Errors
     /// If it is not known or the server cannot answer.
     pub async fn delete_group(&self, alias: &str) -> Result<(), Error> {
-        self.call(Call::new(Method::DELETE, self.url(&["groups", alias]))).await
+        let call = Call::new(Method::DELETE, self.url(&["groups", alias]));
+        self.call(call.once("look whether the alias is still there, and which hosts it has")).await
     }
 }

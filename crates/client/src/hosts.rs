@@ -78,6 +78,7 @@ impl Client {
     /// If there is no such queue or the server cannot answer.
     pub async fn delete_queue(&self, host: &str, crawl: &str) -> Result<DeleteUrlsResponse, Error> {
         let url = self.url(&["hosts", host, "queues", crawl]);
-        self.call(Call::new(Method::DELETE, url).longer(DELETION_TIME)).await
+        let call = Call::new(Method::DELETE, url).once("look whether the queue is still there");
+        self.call(call.longer(DELETION_TIME)).await
     }
 }

@@ -6,7 +6,7 @@ use wayleave_api::jobs::{
     Job, ListJobsResponse, RevokeRequest, RevokeResponse, ReworkUrlsRequest, ReworkUrlsResponse, StartedJob,
 };
 
-use crate::call::{Call, Repeat};
+use crate::call::Call;
 use crate::hosts::DELETION_TIME;
 use crate::{Client, Error};
 
@@ -39,8 +39,8 @@ impl Client {
 
     async fn rework(&self, what: &str, request: &ReworkUrlsRequest) -> Result<ReworkResponse, Error> {
         let call = Call::new(Method::POST, self.url(&["urls", what])).body(request)?;
-        // Not idempotent: a retry would start a second job.
-        self.call(call.repeat(Repeat::IfNotDone).longer(DELETION_TIME)).await
+        // A second one would start a second job.
+        self.call(call.once("look at the jobs and the URLs before you ask again").longer(DELETION_TIME)).await
     }
 
     /// The running jobs, and those that ended recently.
@@ -72,6 +72,8 @@ impl Client {
     /// # Errors
     /// If the request is refused or the server cannot answer.
     pub async fn revoke(&self, request: &RevokeRequest) -> Result<RevokeResponse, Error> {
-        self.call(Call::new(Method::POST, self.url(&["reservations", "revoke"])).body(request)?).await
+        // A second one would end reservations that were made since.
+        let call = Call::new(Method::POST, self.url(&["reservations", "revoke"])).body(request)?;
+        self.call(call.once("look at the reservations before you revoke again")).await
     }
 }

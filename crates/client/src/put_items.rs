@@ -11,7 +11,7 @@ use wayleave_api::urlfrontier::{KEEP_KNOWN, UrlItem};
 
 use crate::error::root_cause;
 use crate::servers::Here;
-use crate::window::{Broken, Payload, Window, drive};
+use crate::window::{Payload, Window, drive};
 use crate::{Client, Error};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -77,12 +77,12 @@ impl Client {
     pub async fn restore_items<T>(
         &self,
         items: impl Stream<Item = (T, UrlItem)> + Unpin,
-        mut on_ack: impl FnMut(T, ItemStatus),
+        mut on_item: impl FnMut(T, ItemStatus),
     ) -> Result<PutItems, Error> {
         let window = Window::new();
         let mut counts = PutItems::default();
         let sent = drive(&window, self.retry, items, async |receiver| {
-            self.send_items(receiver, |number, ack| {
+            let on_ack = |number, ack| {
                 let (count, status) = match ack {
                     Ack::Ok => (&mut counts.stored, ItemStatus::Stored),
                     Ack::Skipped => (&mut counts.skipped, ItemStatus::Skipped),
@@ -90,22 +90,14 @@ impl Client {
                 };
                 if let Some(tag) = if ack == Ack::Fail { window.fail(number) } else { window.settle(number) } {
                     *count += 1;
-                    on_ack(tag, status);
+                    on_item(tag, status);
                 }
-            })
-            .await
+            };
+            let send = async |here: &Here| send_items_to(here, receiver, on_ack).await.map_err(|error| (error, None));
+            window.over(self, send).await
         });
         sent.await?;
         Ok(counts)
-    }
-
-    async fn send_items(
-        &self,
-        receiver: mpsc::Receiver<(u64, UrlItem)>,
-        on_ack: impl FnMut(u64, Ack),
-    ) -> Result<(), Broken> {
-        let here = self.here();
-        send_items_to(&here, receiver, on_ack).await.map_err(|error| (here.failed(error), None))
     }
 
     /// The error for a gRPC status.

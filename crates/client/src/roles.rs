@@ -83,7 +83,8 @@ impl Client {
     /// # Errors
     /// If it is in use or not known, or the server cannot answer.
     pub async fn delete_role(&self, role: &str) -> Result<(), Error> {
-        self.call(Call::new(Method::DELETE, self.url(&["roles", role]))).await
+        let call = Call::new(Method::DELETE, self.url(&["roles", role]));
+        self.call(call.once("look whether the role is still there")).await
     }
 
     /// Raises the epoch of a role above one that another store has granted.
@@ -100,7 +101,9 @@ impl Client {
     /// # Errors
     /// If there is none or the server cannot answer.
     pub async fn step_down_role(&self, role: &str) -> Result<Role, Error> {
-        self.call(Call::new(Method::POST, self.url(&["roles", role, "step_down"]))).await
+        // A second one would reach the next primary.
+        let call = Call::new(Method::POST, self.url(&["roles", role, "step_down"]));
+        self.call(call.once("look at the role, and ask again only if its epoch is the old one")).await
     }
 
     /// Releases a term, or withdraws a standby. Idempotent.

@@ -4,13 +4,15 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use tokio::sync::{Notify, mpsc};
 
-use crate::{Error, Retry};
+use crate::servers::Here;
+use crate::{Client, Error, Retry};
 
 /// The maximum number of unacknowledged entries.
 const ENTRIES_MAX: usize = 8_192;
@@ -23,6 +25,11 @@ const AGAIN_MAX: usize = 1_024;
 const TRIES_MAX: u32 = 5;
 /// The capacity of the channel between the feeder and the connection.
 const CHANNEL: usize = 512;
+/// How long a connection waits for a source that has nothing to send. Then it ends, and the next entry opens another: a
+/// source may be slow for days, and a server ends a body that pauses.
+const IDLE: Duration = Duration::from_secs(10);
+/// How long a server may leave everything unacknowledged: after a power loss no connection ever breaks.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// An entry that can be sent repeatedly.
 pub(crate) trait Payload: Clone {
@@ -47,6 +54,8 @@ struct State<T, P> {
     next: u64,
     bytes: usize,
     again: usize,
+    /// Acknowledgements of every kind.
+    answers: u64,
     settled: u64,
     resent: u64,
     exhausted: bool,
@@ -55,7 +64,7 @@ struct State<T, P> {
 impl<T, P: Payload> Window<T, P> {
     pub fn new() -> Self {
         let entries = BTreeMap::new();
-        let state = State { entries, next: 1, bytes: 0, again: 0, settled: 0, resent: 0, exhausted: false };
+        let state = State { entries, next: 1, bytes: 0, again: 0, answers: 0, settled: 0, resent: 0, exhausted: false };
         Self { state: Mutex::new(state), moved: Notify::new() }
     }
 
@@ -68,6 +77,7 @@ impl<T, P: Payload> Window<T, P> {
         let mut state = self.lock();
         let entry = state.entries.remove(&number)?;
         state.bytes = state.bytes.saturating_sub(entry.payload.size());
+        state.answers += 1;
         state.settled += 1;
         self.moved.notify_one();
         Some(entry.tag)
@@ -80,12 +90,23 @@ impl<T, P: Payload> Window<T, P> {
             let entry = state.entries.get_mut(&number)?;
             entry.tries += 1;
             if entry.tries < TRIES_MAX {
+                state.answers += 1;
                 state.again += 1;
                 self.moved.notify_one();
                 return None;
             }
         }
         self.settle(number)
+    }
+
+    /// An entry that was sent and will not be acknowledged over this connection: keeps it for the next round.
+    pub fn miss(&self, number: u64) {
+        let mut state = self.lock();
+        if state.entries.contains_key(&number) {
+            state.answers += 1;
+            state.again += 1;
+            self.moved.notify_one();
+        }
     }
 
     /// The number of entries that were sent more than once.
@@ -128,9 +149,44 @@ impl<T, P: Payload> Window<T, P> {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.lock().entries.is_empty()
+    }
+
     fn is_done(&self) -> bool {
-        let state = self.lock();
-        state.exhausted && state.entries.is_empty()
+        self.is_empty() && self.lock().exhausted
+    }
+
+    /// Sends over one connection. It counts as lost if the server answers nothing for too long.
+    pub async fn over(
+        &self,
+        client: &Client,
+        send: impl AsyncFnOnce(&Here) -> Result<(), Broken>,
+    ) -> Result<(), Broken> {
+        let here = client.here();
+        let sent = tokio::select! {
+            sent = send(&here) => sent,
+            () = self.silence() => {
+                let cause = format!("nothing was acknowledged for {} s", SILENCE.as_secs());
+                Err((Error::Lost { server: here.name(), cause }, None))
+            }
+        };
+        sent.map_err(|(error, retry_after)| (here.failed(error), retry_after))
+    }
+
+    /// Resolves when entries wait and none of them was answered for too long.
+    async fn silence(&self) {
+        const LOOKS: u32 = 4;
+        let (mut last, mut quiet) = (None, 0);
+        while quiet < LOOKS {
+            tokio::time::sleep(SILENCE / LOOKS).await;
+            let answers = {
+                let state = self.lock();
+                (!state.entries.is_empty()).then_some(state.answers)
+            };
+            quiet = if answers.is_some() && answers == last { quiet + 1 } else { 0 };
+            last = answers;
+        }
     }
 
     async fn feed(&self, source: &mut (impl Stream<Item = (T, P)> + Unpin), sink: mpsc::Sender<(u64, P)>) {
@@ -140,7 +196,8 @@ impl<T, P: Payload> Window<T, P> {
             }
         }
         while self.room().await {
-            let Some((tag, payload)) = source.next().await else {
+            let Ok(next) = tokio::time::timeout(IDLE, source.next()).await else { return };
+            let Some((tag, payload)) = next else {
                 self.lock().exhausted = true;
                 return;
             };
@@ -165,7 +222,7 @@ pub(crate) async fn drive<T, P: Payload>(
     mut connect: impl AsyncFnMut(mpsc::Receiver<(u64, P)>) -> Result<(), Broken>,
 ) -> Result<(), Error> {
     // Every connection polls it, also after its end, which not every stream allows.
-    let mut source = source.fuse();
+    let mut source = source.fuse().peekable();
     let mut fruitless = 0;
     loop {
         let before = window.lock().settled;
@@ -181,6 +238,14 @@ pub(crate) async fn drive<T, P: Payload>(
         fruitless = if window.lock().settled > before { 1 } else { fruitless + 1 };
         let retry_after = match ended {
             Ok(()) if window.is_done() => return Ok(()),
+            Ok(()) if window.is_empty() => {
+                // The source pauses; its next entry opens a connection.
+                if Pin::new(&mut source).peek().await.is_none() {
+                    return Ok(());
+                }
+                fruitless = 0;
+                continue;
+            }
             Ok(()) => None,
             Err((error, retry_after)) if error.is_transient() && fruitless < retry.attempts => {
                 tracing::debug!(%error, fruitless, "resuming over a new connection");

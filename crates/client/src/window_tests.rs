@@ -127,3 +127,83 @@ async fn a_connection_that_breaks_after_the_last_entry_was_read_is_followed_by_a
     sent.await.unwrap();
     assert_eq!((connections, window.resent()), (2, 3));
 }
+
+/// A regression: a source without a line for half a minute cost one of five attempts each time.
+#[tokio::test(start_paused = true)]
+async fn a_source_may_be_slow_for_days() {
+    let window = Window::new();
+    let (connections, told) = (Cell::new(0), RefCell::new(Vec::new()));
+    let source = Box::pin(futures::stream::unfold(1, async |n: u64| {
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        (n <= 100).then_some(((n, n), n + 1))
+    }));
+    let done = drive(&window, FAST, source, async |mut receiver| {
+        connections.set(connections.get() + 1);
+        // As a server does, it ends a body that pauses for half a minute.
+        while let Ok(next) = tokio::time::timeout(Duration::from_secs(30), receiver.recv()).await {
+            let Some((number, _)) = next else { return Ok(()) };
+            told.borrow_mut().extend(window.settle(number));
+        }
+        Err(lost())
+    });
+    done.await.unwrap();
+    assert_eq!(*told.borrow(), (1..=100).collect::<Vec<u64>>());
+    assert_eq!((connections.get(), window.resent()), (101, 0), "one for each, and the first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_acknowledges_nothing_is_taken_for_lost() {
+    let client = Client::new("127.0.0.1:1").unwrap();
+    let window = Window::new();
+    let started = tokio::time::Instant::now();
+    let done = drive(&window, FAST, numbers(3), async |mut receiver| {
+        let silent = async |_: &Here| {
+            while receiver.recv().await.is_some() {}
+            std::future::pending().await
+        };
+        window.over(&client, silent).await
+    });
+    let error = done.await.expect_err("it waits for ever");
+    assert!(matches!(&error, Error::Lost { .. }) && error.to_string().contains("nothing was acknowledged"), "{error}");
+    assert!(started.elapsed() < 2 * FAST.attempts * SILENCE, "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_acknowledges_slowly_is_not() {
+    let client = Client::new("127.0.0.1:1").unwrap();
+    let window = Window::new();
+    let done = drive(&window, FAST, numbers(20), async |mut receiver| {
+        let slow = async |_: &Here| {
+            while let Some((number, _)) = receiver.recv().await {
+                tokio::time::sleep(SILENCE / 2).await;
+                window.settle(number);
+            }
+            Ok(())
+        };
+        window.over(&client, slow).await
+    });
+    done.await.unwrap();
+    assert_eq!(window.resent(), 0);
+}
+
+/// Lines without a result fill the window: they must not wait for room that they take themselves.
+#[tokio::test]
+async fn a_window_full_of_missing_results_begins_a_new_round() {
+    let window = Window::new();
+    let rounds = Cell::new(0);
+    let done = drive(&window, FAST, numbers(3 * AGAIN_MAX as u64), async |mut receiver| {
+        rounds.set(rounds.get() + 1);
+        let mut missing = false;
+        while let Some((number, _)) = receiver.recv().await {
+            if rounds.get() == 1 && number <= AGAIN_MAX as u64 {
+                missing = true;
+                window.miss(number);
+            } else {
+                window.settle(number);
+            }
+        }
+        if missing { Err(lost()) } else { Ok(()) }
+    });
+    tokio::time::timeout(Duration::from_secs(20), done).await.expect("it hangs").unwrap();
+    assert!(rounds.get() >= 2);
+}

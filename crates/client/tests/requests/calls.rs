@@ -174,8 +174,8 @@ async fn a_server_that_is_not_there_is_unreachable() {
     assert!(!error.is_outcome_unknown());
 }
 
-/// Accepts `lines` lines, answers all but the last `unanswered`, then either ends cleanly or closes.
-async fn take_lines(listener: &TcpListener, lines: usize, unanswered: usize) -> Vec<String> {
+/// Accepts `lines` lines, answers those named, then either ends cleanly, having omitted the other results, or closes.
+async fn take_lines(listener: &TcpListener, lines: usize, answered: &[usize], ends: bool) -> Vec<String> {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut text = String::new();
     let urls = |text: &str| -> Vec<String> {
@@ -190,36 +190,109 @@ async fn take_lines(listener: &TcpListener, lines: usize, unanswered: usize) -> 
     }
     let got = urls(&text);
     stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
-    for number in 1..=lines - unanswered {
+    for number in answered {
         let line = format!("{{\"line\":{number},\"status\":\"added\"}}\n");
         stream.write_all(format!("{:x}\r\n{line}\r\n", line.len()).as_bytes()).await.unwrap();
     }
-    if unanswered == 0 {
-        let line = "{\"counts\":{\"added\":0,\"known\":0,\"rejected\":0,\"failed\":0}}\n";
+    if ends {
+        let omitted = lines - answered.len();
+        let line =
+            format!("{{\"counts\":{{\"added\":0,\"known\":0,\"rejected\":0,\"failed\":0}},\"omitted\":{omitted}}}\n");
         stream.write_all(format!("{:x}\r\n{line}\r\n0\r\n\r\n", line.len()).as_bytes()).await.unwrap();
     }
     got
 }
 
-#[tokio::test]
-async fn an_upload_goes_on_from_the_first_line_without_a_result() {
+/// Uploads five lines to a server that takes them as the script says: lines, those answered, and whether it ends cleanly.
+/// Returns what each connection got, and the results by line.
+async fn upload(script: &'static [(usize, &[usize], bool)]) -> (Vec<Vec<String>>, Vec<u32>, u64) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
     let server = tokio::spawn(async move {
-        let first = take_lines(&listener, 5, 3).await;
-        (first, take_lines(&listener, 3, 0).await)
+        let mut got = Vec::new();
+        for (lines, answered, ends) in script {
+            got.push(take_lines(&listener, *lines, answered, *ends).await);
+        }
+        got
     });
     let url = |n: u32| (n, UrlToAdd { url: format!("http://h/{n}"), ..UrlToAdd::default() });
     let mut told = Vec::new();
     let done = client.add_lines(None, futures::stream::iter((1..=5).map(url)), |tag, result: AddResult| {
-        told.push((tag, result.status));
+        assert_eq!(result.status, AddStatus::Added);
+        told.push(tag);
     });
-    let uploaded = done.await.unwrap();
-    let (first, second) = server.await.unwrap();
-    assert_eq!(first.len(), 5);
-    assert_eq!(second, ["http://h/3", "http://h/4", "http://h/5"]);
-    assert_eq!(told, (1..=5).map(|n| (n, AddStatus::Added)).collect::<Vec<_>>());
-    assert_eq!((uploaded.counts.added, uploaded.resent), (5, 3));
+    let uploaded = tokio::time::timeout(Duration::from_secs(20), done).await.expect("it hangs").unwrap();
+    assert_eq!(uploaded.counts.added, 5);
+    (server.await.unwrap(), told, uploaded.resent)
+}
+
+fn urls(numbers: &[u32]) -> Vec<String> {
+    numbers.iter().map(|n| format!("http://h/{n}")).collect()
+}
+
+#[tokio::test]
+async fn an_upload_goes_on_from_the_first_line_without_a_result() {
+    let (got, told, resent) = upload(&[(5, &[1, 2], false), (3, &[1, 2, 3], true)]).await;
+    assert_eq!(got, [urls(&[1, 2, 3, 4, 5]), urls(&[3, 4, 5])]);
+    assert_eq!((told, resent), (vec![1, 2, 3, 4, 5], 3));
+}
+
+/// A regression: results were paired in the order in which they came, so line 1 got the result of line 2 and was lost.
+#[tokio::test]
+async fn a_result_belongs_to_the_line_that_it_names_and_lines_without_one_are_sent_again() {
+    for cleanly in [false, true] {
+        let script: &[(usize, &[usize], bool)] = if cleanly {
+            &[(5, &[2, 4], true), (3, &[1, 2, 3], true)]
+        } else {
+            &[(5, &[2, 4], false), (3, &[1, 2, 3], true)]
+        };
+        let (got, told, resent) = upload(script).await;
+        assert_eq!(got, [urls(&[1, 2, 3, 4, 5]), urls(&[1, 3, 5])]);
+        assert_eq!((told, resent), (vec![2, 4, 1, 3, 5], 3));
+    }
+}
+
+#[tokio::test]
+async fn a_result_of_a_line_that_was_not_sent_is_no_result() {
+    for answered in [&[1, 1][..], &[9], &[0]] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        tokio::spawn(async move { take_lines(&listener, 1, answered, true).await });
+        let url = UrlToAdd { url: "http://h/1".into(), ..UrlToAdd::default() };
+        let done = client.add_lines(None, futures::stream::iter([((), url)]), |(), _| {}).await;
+        assert!(matches!(done, Err(Error::BadAnswer { .. })), "{answered:?}: {done:?}");
+    }
+}
+
+/// What a second time would change: the next primary, newer reservations, counts.
+#[tokio::test]
+async fn what_is_not_idempotent_is_not_sent_again_and_the_remedy_is_told() {
+    type Made<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
+    type Make = for<'a> fn(&'a Client) -> Made<'a>;
+    let calls: [(&str, Make); 9] = [
+        ("step down", |client| Box::pin(async { client.step_down_role("r").await.map(drop) })),
+        ("revoke", |client| Box::pin(async { client.revoke(&Default::default()).await.map(drop) })),
+        ("delete a role", |client| Box::pin(async { client.delete_role("r").await })),
+        ("delete an alias", |client| Box::pin(async { client.delete_group("g").await })),
+        ("delete a queue", |client| Box::pin(async { client.delete_queue("h", "c").await.map(drop) })),
+        ("delete a crawl", |client| Box::pin(async { client.delete_crawl("c").await.map(drop) })),
+        ("purge", |client| Box::pin(async { client.purge_crawl("c", &Default::default()).await.map(drop) })),
+        ("delete URLs", |client| Box::pin(async { client.delete_urls(&Default::default()).await.map(drop) })),
+        ("retry a chunk", |client| Box::pin(async { client.retry_chunk("1").await.map(drop) })),
+    ];
+    for (name, call) in calls {
+        for act in [Act::Hang, refusal(Code::OutcomeUnknown)] {
+            // A second request would find nobody.
+            let (client, _) = scripted(vec![act]).await;
+            let error = call(&client).await.expect_err(name);
+            assert!(matches!(error, Error::OutcomeUnknown { .. }) && error.is_outcome_unknown(), "{name}: {error}");
+            assert!(!error.is_transient() && error.to_string().contains("was not sent again: "), "{name}: {error}");
+        }
+        // A server that changed nothing is asked again.
+        let (client, seen) = scripted(vec![refusal(Code::Unavailable), refusal(Code::BadValue)]).await;
+        assert_eq!(call(&client).await.expect_err(name).code(), Some(Code::BadValue), "{name}");
+        assert_eq!(seen.await.unwrap(), 2, "{name}");
+    }
 }
 
 #[tokio::test]
