@@ -78,6 +78,6 @@ impl Client {
     /// If the query is refused or the server cannot answer.
     pub async fn purge_crawl(&self, crawl: &str, query: &PurgeCrawlQuery) -> Result<DeleteUrlsResponse, Error> {
         let call = Call::new(Method::POST, self.url(&["crawls", crawl, "purge"])).query(&self.http, query)?;
-        self.call(call.once("purge again, but the number of URLs is lost").longer(DELETION_TIME)).await
+        self.call(call.once("purging again is harmless, only the number is lost").longer(DELETION_TIME)).await
     }
 }

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use wayleave_core::limits;
+use wayleave_core::time::Millis;
 
 /// The configuration of the listening side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct Config {
     pub match_waiters_max: usize,
     /// Takes pools by the API although other machines can reach the address: whoever sets one up can run any command here.
     pub allow_pool_commands: bool,
+    /// The longest hold of a URL that a URLFrontier client takes; `None` for as long as it asks.
+    pub hold_max: Option<Millis>,
     /// How long requests may continue after the stop signal.
     pub grace: Duration,
 }
@@ -58,6 +61,7 @@ impl Default for Config {
             map_readers_max: limits::MAP_READERS_MAX,
             match_waiters_max: limits::MATCH_WAITERS_MAX,
             allow_pool_commands: false,
+            hold_max: None,
             grace: Duration::from_secs(10),
         }
     }

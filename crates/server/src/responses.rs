@@ -1,7 +1,7 @@
 //! Responses in flight: every byte counts against the memory budget until the connection has sent it, and a response
 //! that the client does not read is detected.
 //!
-//! HTTP/2 flow control lets a client stall a response by granting no window, while it still responses pings and reads
+//! HTTP/2 flow control lets a client stall a response by granting no window, while it still answers pings and reads
 //! other streams. So each response is monitored individually, and one that stalls closes its connection: once HTTP/2
 //! has buffered the bytes, there is no other handle on them.
 

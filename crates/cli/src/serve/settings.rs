@@ -101,6 +101,9 @@ the environment over the file.
 On SIGINT or SIGTERM the server accepts no new connections, finishes requests and closes the store. A second signal exits at
 once; nothing acknowledged is lost.";
 
+/// A year.
+const HOLD_MAX_MS_MAX: u64 = 365 * 86_400_000;
+
 /// Arguments of `serve`.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -188,6 +191,10 @@ pub struct Args {
     /// shrinks with every good page [default: 600000]
     #[arg(long, env = "WAYLEAVE_BACKOFF_MAX_MS", value_name = "MS", value_parser = values::between::<u64>(1, 86_400_000))]
     pub backoff_max_ms: Option<u64>,
+    /// Longest hold of a URL that URLFrontier's GetURLs hands out, in milliseconds, whatever the client asks for: what a
+    /// client held that died is handed out again after it [default: as long as the client asks]
+    #[arg(long, env = "WAYLEAVE_HOLD_MAX_MS", value_name = "MS", value_parser = values::between::<u64>(1_000, HOLD_MAX_MS_MAX))]
+    pub hold_max_ms: Option<u64>,
     /// Times of the fleet.
     #[command(flatten)]
     pub fleet: Given,
@@ -229,6 +236,7 @@ struct File {
     requests_mb: Option<u64>,
     hosts_max: Option<u64>,
     backoff_max_ms: Option<u64>,
+    hold_max_ms: Option<u64>,
     report_interval_ms: Option<u64>,
     probe_interval_ms: Option<u64>,
     probation_ms: Option<u64>,
@@ -297,6 +305,8 @@ pub struct Settings {
     pub hosts_max: u64,
     /// The longest computed back-off.
     pub backoff_max_ms: u64,
+    /// The longest hold of a URL.
+    pub hold_max_ms: Option<u64>,
     /// Times of the fleet.
     pub fleet: FleetTimes,
     /// The log format.
@@ -354,6 +364,7 @@ impl Settings {
                 .backoff_max_ms
                 .or(file.backoff_max_ms)
                 .unwrap_or(wayleave_core::limits::BACKOFF_MAX_DEFAULT.0),
+            hold_max_ms: args.hold_max_ms.or(file.hold_max_ms),
             fleet,
             log: args.log.or(file.log).unwrap_or_default(),
             log_level: args.log_level.or(file.log_level).unwrap_or_else(|| "info".to_owned()),
@@ -383,6 +394,9 @@ impl Settings {
         }
         if !(1..=86_400_000).contains(&self.backoff_max_ms) {
             return Err(Usage(format!("backoff_max_ms = {} is not between 1 and 86400000", self.backoff_max_ms)));
+        }
+        if let Some(ms) = self.hold_max_ms.filter(|ms| !(1_000..=HOLD_MAX_MS_MAX).contains(ms)) {
+            return Err(Usage(format!("hold_max_ms = {ms} is not between 1000 and {HOLD_MAX_MS_MAX}")));
         }
         if self.hosts_max == 0 {
             return Err(Usage("hosts_max = 0 lets no host in; name at least 1".to_owned()));
@@ -422,6 +436,7 @@ impl Settings {
             allow_hosts: self.allow_host.clone(),
             allow_origins: self.allow_origin.clone(),
             allow_pool_commands: self.allow_pool_commands,
+            hold_max: self.hold_max_ms.map(wayleave_core::time::Millis),
             held_bytes_max: usize::try_from(self.requests_mb << 20).unwrap_or(usize::MAX),
             ..Default::default()
         }

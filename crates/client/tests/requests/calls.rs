@@ -282,7 +282,7 @@ async fn what_is_not_idempotent_is_not_sent_again_and_the_remedy_is_told() {
     ];
     for (name, call) in calls {
         for act in [Act::Hang, refusal(Code::OutcomeUnknown)] {
-            // A second request would find nobody.
+            // A second request would find no server.
             let (client, _) = scripted(vec![act]).await;
             let error = call(&client).await.expect_err(name);
             assert!(matches!(error, Error::OutcomeUnknown { .. }) && error.is_outcome_unknown(), "{name}: {error}");

@@ -35,7 +35,7 @@ pub(super) struct Schedule {
     /// By crawl and on-hold bucket, so that a caller who only takes queues with few URLs on hold skips the others in
     /// bulk.
     ready: BTreeMap<(CrawlNo, u8), BTreeSet<(Time, Ix)>>,
-    /// Where calls go on that ran out of looks, by bucket: without it they would look at the same entries for ever.
+    /// Where calls go on that ran out of looks, by bucket: otherwise each would look at the same entries.
     resume: BTreeMap<(CrawlNo, u8), (Time, Ix)>,
     /// Number of ready entries, excluding those of closed crawls.
     ready_len: usize,

@@ -111,7 +111,7 @@ impl State {
     }
 
     /// The server that would be the least full with the chunk, of those that have no copy of it. One that rests only if
-    /// nobody serves the chunk.
+    /// the chunk is not served.
     fn pick(&self, id: u64, row: RowNo, avoid: Option<Ix>, served: bool) -> Option<Ix> {
         self.pick_of(id, &self.rows.get(&row)?.eligible, avoid, served)
     }

@@ -1,9 +1,9 @@
 //! Servers that cannot keep what they fetch rest.
 //!
 //! A server with a full or read-only disk reports every copy gone before it is ready. It stays the emptiest of its row, so
-//! moves towards balance, and copies of a drained server, would go to it for ever. So after such a report a server gets no
+//! moves towards balance, and copies of a drained server, would go to it without end. So after such a report a server gets no
 //! chunk that another one serves, for a time that doubles with each further one; then one chunk on trial, until a copy of it
-//! is ready. A chunk that nobody serves is still offered to it, if no other server takes it.
+//! is ready. A chunk that no server has is still offered to it, if no other server takes it.
 //!
 //! None of this is in the rows: a new owner tries each server once more.
 

@@ -75,7 +75,7 @@ impl State {
         let listed = server.listed.get().is_none_or(|listed| *listed == self.list_copies(ix, server));
         hold(listed, || format!("the map has other copies of '{id}'"))?;
         let rests = server.rest.is_none_or(|at| self.rests.contains(&(at, ix)) && server.refusals > 0);
-        hold(rests, || format!("'{id}' may rest for ever"))?;
+        hold(rests, || format!("'{id}' may rest without end"))?;
         hold(unready == 0 || server.stall.is_some(), || format!("'{id}' may keep copies that it never fetches"))?;
         hold(chosen == server.chosen && load == server.load, || format!("'{id}' miscounts its load"))?;
         let key = (server.fullness(0), ix);

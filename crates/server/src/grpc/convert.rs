@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use wayleave_api::urlfrontier::ack_message::Status as Ack;
 use wayleave_api::urlfrontier::{KnownUrlItem, StringList, UrlInfo, UrlItem, url_item};
-use wayleave_core::crawl_url;
 use wayleave_core::frontier::request::{Put, PutKind, PutOutcome, UrlToFetch};
 use wayleave_core::frontier::view::{UrlState, UrlView};
 use wayleave_core::limits::PRIORITY_DEFAULT;
 use wayleave_core::metadata::{Metadata, TooLarge};
 use wayleave_core::names::{self, BadName, CrawlName, HostName};
 use wayleave_core::time::Time;
+use wayleave_core::{crawl_url, redact};
 
 /// The put of a URL that is sent as discovered.
 pub const DISCOVERED: PutKind = PutKind::Discovered { at: None, priority: PRIORITY_DEFAULT, depth: 0 };
@@ -54,24 +54,28 @@ pub const fn restored(kind: PutKind) -> PutKind {
     }
 }
 
-/// Why an item is not stored.
+/// Why an item is not stored. Clients take SKIPPED for the end of it; FAIL would have them send it again without end.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotPut {
-    /// It has no key, or a name that is too long: the protocol skips such items.
+    /// It has no key, or a URL or name that cannot be stored: the protocol knows such items.
     Skipped,
-    /// Its metadata is too large. The client must learn of it: if skipped, it would count as stored.
-    TooLarge(TooLarge),
+    /// Its metadata is too large.
+    TooLarge {
+        /// The beginning of its URL.
+        url: String,
+        /// By how much.
+        why: TooLarge,
+    },
 }
 
 impl NotPut {
-    /// The acknowledgement. The reason is logged once per stream, tracked by `told`.
-    pub fn ack(&self, url: &str, told: &mut bool) -> Ack {
-        let Self::TooLarge(why) = self else { return Ack::Skipped };
-        if !std::mem::replace(told, true) {
-            let url: String = url.chars().take(200).collect();
-            tracing::warn!(url, %why, "a URL of a put stream was not stored (FAIL); further failures of this stream are not logged");
+    /// Logs what no client expects, once per stream, tracked by `told`.
+    pub fn log(&self, told: &mut bool) {
+        if let Self::TooLarge { url, why } = self
+            && !std::mem::replace(told, true)
+        {
+            tracing::warn!(url, %why, "a URL of a put stream was not stored (SKIPPED); further ones of this stream are not logged");
         }
-        Ack::Fail
     }
 }
 
@@ -85,7 +89,7 @@ pub fn put(kind: PutKind, info: UrlInfo, crawls: &mut LastCrawl) -> Result<Put, 
     // A completed URL keeps no metadata.
     let metadata = match kind {
         PutKind::Known { due: None } | PutKind::Restored { due: None } => Metadata::default(),
-        _ => metadata(&info.metadata).map_err(NotPut::TooLarge)?,
+        _ => metadata(&info.metadata).map_err(|why| NotPut::TooLarge { url: redact::in_reason(&info.url), why })?,
     };
     Ok(Put { url: info.url.into_boxed_str(), host, crawl, kind, metadata })
 }
@@ -128,6 +132,11 @@ pub fn stored(view: UrlView) -> UrlItem {
 /// The queue that a key names; `None` for a text that cannot name a queue.
 pub fn key(text: &str) -> Option<HostName> {
     names::check_key(text).is_ok().then(|| text.into())
+}
+
+/// The crawl that a text names, the default one if it is blank; `None` for a text that cannot name a crawl.
+pub fn crawl(text: &str) -> Option<CrawlName> {
+    names::crawl(text).ok()
 }
 
 fn metadata(entries: &BTreeMap<String, StringList>) -> Result<Metadata, TooLarge> {
@@ -175,9 +184,10 @@ mod tests {
         assert_eq!(put(DISCOVERED, info("http://a/", "", &"c".repeat(256)), &mut crawls), skipped);
         let heavy = with_metadata(info("http://a/", "", ""), &"v".repeat(70_000));
         let refused = put(DISCOVERED, heavy, &mut crawls).unwrap_err();
-        assert!(matches!(refused, NotPut::TooLarge(_)), "{refused:?}");
+        assert!(matches!(&refused, NotPut::TooLarge { url, .. } if url == "http://a/"), "{refused:?}");
         let mut told = false;
-        assert_eq!((refused.ack("http://a/", &mut told), told), (Ack::Fail, true), "never as if it were stored");
+        refused.log(&mut told);
+        assert!(told);
         let (kind, empty) = kind(None);
         assert_eq!(put(kind, empty, &mut crawls), skipped, "neither discovered nor known");
     }

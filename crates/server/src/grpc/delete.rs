@@ -2,7 +2,6 @@
 
 use tonic::Status;
 use wayleave_api::urlfrontier::{DeleteCrawlMessage, Long, PurgeUrlParams, QueueWithinCrawlParams};
-use wayleave_core::names::{self, CrawlName};
 use wayleave_core::time::{Millis, Time};
 use wayleave_shard::CallResult;
 use wayleave_shard::Frontier;
@@ -11,32 +10,28 @@ use super::{convert, refused};
 
 const DAY_MS: u64 = 86_400_000;
 
-/// ResponsesInFlight a DeleteQueue call.
+/// Answers a DeleteQueue call.
 pub async fn delete_queue(frontier: &Frontier, params: &QueueWithinCrawlParams) -> Result<Long, Status> {
-    let crawl = crawl(&params.crawl_id)?;
-    match convert::key(&params.key) {
-        Some(host) => removed(frontier.delete_queue(crawl, host).await),
-        None => Ok(Long { value: 0 }),
+    match (convert::crawl(&params.crawl_id), convert::key(&params.key)) {
+        (Some(crawl), Some(host)) => removed(frontier.delete_queue(crawl, host).await),
+        _ => Ok(Long { value: 0 }),
     }
 }
 
-/// ResponsesInFlight a DeleteCrawl call.
+/// Answers a DeleteCrawl call.
 pub async fn delete_crawl(frontier: &Frontier, params: &DeleteCrawlMessage) -> Result<Long, Status> {
-    removed(frontier.delete_crawl(crawl(&params.value)?).await)
+    let Some(crawl) = convert::crawl(&params.value) else { return Ok(Long { value: 0 }) };
+    removed(frontier.delete_crawl(crawl).await)
 }
 
-/// ResponsesInFlight a PurgeURLs call.
+/// Answers a PurgeURLs call.
 pub async fn purge_urls(frontier: &Frontier, params: &PurgeUrlParams) -> Result<Long, Status> {
-    let crawl = crawl(&params.crawl_id)?;
+    let Some(crawl) = convert::crawl(&params.crawl_id) else { return Ok(Long { value: 0 }) };
     let host = convert::key(&params.key);
     if host.is_none() && !params.key.is_empty() {
         return Ok(Long { value: 0 });
     }
     removed(frontier.purge(crawl, host, cut(frontier.now(), params.days)).await)
-}
-
-fn crawl(text: &str) -> Result<CrawlName, Status> {
-    names::crawl(text).map_err(|name| refused::bad_name(&name))
 }
 
 fn removed(answer: CallResult<u64>) -> Result<Long, Status> {

@@ -3,14 +3,15 @@
 use tonic::Status;
 use wayleave_api::urlfrontier::{QueueWithinCrawlParams, Stats};
 use wayleave_core::frontier::view::Counts;
-use wayleave_core::names;
 use wayleave_shard::Frontier;
 
 use super::{convert, refused};
 
-/// ResponsesInFlight a GetStats call.
+/// Answers a GetStats call.
 pub async fn get_stats(frontier: &Frontier, params: QueueWithinCrawlParams) -> Result<Stats, Status> {
-    let crawl = names::crawl(&params.crawl_id).map_err(|name| refused::bad_name(&name))?;
+    let Some(crawl) = convert::crawl(&params.crawl_id) else {
+        return Ok(stats(&params.crawl_id, &Counts::default(), 0, 0));
+    };
     let counted = if params.key.is_empty() {
         frontier.crawl(crawl.clone()).await.map(|view| (view.counts, view.queues, view.active_queues))
     } else {

@@ -7,67 +7,72 @@ use std::time::Instant;
 use futures::Stream;
 use tonic::Status;
 use wayleave_api::urlfrontier::{GetParams, UrlInfo, get_params};
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, Put, PutKind, UrlToFetch};
 use wayleave_core::limits;
-use wayleave_core::names::{self, BadName};
+use wayleave_core::names;
 use wayleave_core::time::Millis;
-use wayleave_shard::Frontier;
+use wayleave_shard::{CallResult, Frontier};
 
 use super::metrics::GrpcMetrics;
 use super::put_stream::URL_EXTRA_BYTES;
 use super::{convert, refused};
 use crate::budget::Share;
 
-/// ResponsesInFlight a GetURLs call.
+/// Answers a GetURLs call; `None` asks for nothing.
 pub async fn get_urls(
     frontier: &Frontier,
     metrics: &GrpcMetrics,
     mut share: Share,
-    params: GetParams,
+    request: Option<HandOut>,
 ) -> Result<HandedOut, Status> {
-    let request = request(&params).map_err(|name| refused::bad_name(&name))?;
     let started = Instant::now();
     let urls = match request {
-        Some(request) if frontier.seems_active() => match frontier.hand_out(request).await {
+        Some(request) if frontier.seems_active() => match collect(frontier, request).await {
             Ok(urls) => urls,
-            Err(refusal) if refused::is_unknown(&refusal) => Vec::new(),
+            Err(refusal) if refused::is_unknown(&refusal) => Undelivered::new(frontier, Vec::new()),
             Err(refusal) => return Err(refused::status(&refusal)),
         },
-        _ => return Ok(HandedOut::new(frontier, Vec::new(), share)),
+        _ => return Ok(HandedOut { urls: Undelivered::new(frontier, Vec::new()), _share: share }),
     };
-    metrics.on_get(urls.len(), started.elapsed());
-    let bytes = urls.iter().map(|url| url.url.len() + url.metadata.as_bytes().len() + URL_EXTRA_BYTES).sum();
-    let taken = share.take(bytes);
-    // If dropped unread, it returns its URLs.
-    let handed_out = HandedOut::new(frontier, urls, share);
+    metrics.on_get(urls.left.len(), started.elapsed());
+    let size = |url: &UrlToFetch| url.url.len() + url.metadata.as_bytes().len() + URL_EXTRA_BYTES;
+    let taken = share.take(urls.left.as_slice().iter().map(size).sum());
+    let handed_out = HandedOut { urls, _share: share };
     if taken { Ok(handed_out) } else { Err(refused::memory_full()) }
 }
 
-/// Parses the parameters; `None` for a key that cannot name a queue.
-fn request(params: &GetParams) -> Result<Option<HandOut>, BadName> {
+/// Collects URLs in a task of its own, which runs to its end though the caller may leave meanwhile: what shards have placed on
+/// hold by then would otherwise stay there.
+async fn collect(frontier: &Frontier, request: HandOut) -> CallResult<Undelivered> {
+    let frontier = frontier.clone();
+    let collected =
+        tokio::spawn(async move { frontier.hand_out(request).await.map(|urls| Undelivered::new(&frontier, urls)) });
+    collected.await.unwrap_or_else(|cause| Err(Refusal::Internal(cause.to_string())))
+}
+
+/// Parses the parameters; `None` for a key or a crawl that cannot exist.
+pub fn request(params: &GetParams, hold_max: Option<Millis>) -> Option<HandOut> {
     let keyed = !params.key.is_empty();
     let crawl = match &params.item {
-        Some(get_params::Item::CrawlId(crawl)) => Some(names::crawl(crawl)?),
+        Some(get_params::Item::CrawlId(crawl)) => Some(convert::crawl(crawl)?),
         // The official client sends a key without a crawl and means the default crawl.
         _ if keyed => Some(names::DEFAULT_CRAWL.into()),
         _ => None,
     };
-    let host = if keyed { convert::key(&params.key) } else { None };
-    if keyed && host.is_none() {
-        return Ok(None);
-    }
+    let host = if keyed { Some(convert::key(&params.key)?) } else { None };
     let hold = match params.delay_requestable {
         0 => limits::HOLD_DEFAULT,
         secs => Millis::from_secs(u64::from(secs)),
     };
-    Ok(Some(HandOut {
+    Some(HandOut {
         host,
         crawl,
         queues: if keyed { 1 } else { bounded(params.max_queues, limits::HAND_OUT_QUEUES_MAX) },
         urls: bounded(params.max_urls_per_queue, limits::HAND_OUT_URLS_MAX),
         held_below: Some(params.max_urls_per_queue).filter(|most| *most > 0),
-        hold,
-    }))
+        hold: hold_max.map_or(hold, |most| hold.min(most)),
+    })
 }
 
 /// A limit given by the client; 0 asks for the maximum.
@@ -78,39 +83,44 @@ fn bounded(asked: u32, max: usize) -> usize {
     }
 }
 
-/// The URLs of one call on their way to the client. URLs that were never passed to the transport, because the client is
-/// gone, are returned to their queues instead of waiting for their holds to end.
+/// The URLs of one call on their way to the client.
 pub struct HandedOut {
-    frontier: Frontier,
-    urls: std::vec::IntoIter<UrlToFetch>,
+    urls: Undelivered,
     /// Until the last of them is read.
     _share: Share,
-}
-
-impl HandedOut {
-    fn new(frontier: &Frontier, urls: Vec<UrlToFetch>, share: Share) -> Self {
-        Self { frontier: frontier.clone(), urls: urls.into_iter(), _share: share }
-    }
 }
 
 impl Stream for HandedOut {
     type Item = Result<UrlInfo, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Poll::Ready(self.urls.next().map(|url| Ok(convert::handed_out(url))))
+        Poll::Ready(self.urls.left.next().map(|url| Ok(convert::handed_out(url))))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.urls.size_hint()
+        self.urls.left.size_hint()
     }
 }
 
-impl Drop for HandedOut {
+/// URLs that were not passed to the transport yet. If the client is gone they return to their queues instead of waiting
+/// for their holds to end.
+struct Undelivered {
+    frontier: Frontier,
+    left: std::vec::IntoIter<UrlToFetch>,
+}
+
+impl Undelivered {
+    fn new(frontier: &Frontier, urls: Vec<UrlToFetch>) -> Self {
+        Self { frontier: frontier.clone(), left: urls.into_iter() }
+    }
+}
+
+impl Drop for Undelivered {
     fn drop(&mut self) {
-        if self.urls.len() == 0 {
+        if self.left.len() == 0 {
             return;
         }
-        let back: Vec<Put> = self.urls.by_ref().filter_map(put_back).collect();
+        let back: Vec<Put> = self.left.by_ref().filter_map(put_back).collect();
         let frontier = self.frontier.clone();
         // Outside a runtime the server is stopping; the holds then expire by themselves.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -127,10 +137,22 @@ fn put_back(url: UrlToFetch) -> Option<Put> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use tokio::runtime::Handle;
+    use wayleave_core::metadata::Metadata;
+    use wayleave_core::time::Time;
+    use wayleave_engine::clock::ManualClock;
+    use wayleave_engine::memory::Memory;
+    use wayleave_shard::Config;
+
     use super::*;
+    use crate::budget::Budget;
 
     fn asked(params: GetParams) -> HandOut {
-        request(&params).unwrap().unwrap()
+        request(&params, None).unwrap()
     }
 
     fn of_crawl(crawl: &str) -> Option<get_params::Item> {
@@ -183,6 +205,53 @@ mod tests {
         assert_eq!(keyed(of_crawl("c")).crawl.as_deref(), Some("c"));
         assert_eq!(keyed(None).host.as_deref(), Some("foo_bar.com"));
         assert_eq!(keyed(None).queues, 1, "the number of queues is ignored");
-        assert_eq!(request(&GetParams { key: "k".repeat(256), ..Default::default() }), Ok(None));
+    }
+
+    #[test]
+    fn a_key_or_a_crawl_that_cannot_exist_asks_for_nothing() {
+        assert_eq!(request(&GetParams { key: "k".repeat(256), ..Default::default() }, None), None);
+        assert_eq!(request(&GetParams { item: of_crawl("line\nfeed"), ..Default::default() }, None), None);
+    }
+
+    #[test]
+    fn holds_are_as_long_as_asked_for_up_to_the_servers_bound() {
+        let hold =
+            |secs, most| request(&GetParams { delay_requestable: secs, ..Default::default() }, most).unwrap().hold;
+        assert_eq!(hold(36_000, None), Millis(36_000_000));
+        assert_eq!(hold(36_000, Some(Millis(600_000))), Millis(600_000));
+        assert_eq!(hold(60, Some(Millis(600_000))), Millis(60_000));
+        assert_eq!(hold(0, Some(Millis(10_000))), Millis(10_000), "also the default");
+    }
+
+    /// A regression: what shards had placed on hold for a call that was cancelled stayed there for as long as the client had
+    /// asked.
+    #[tokio::test]
+    async fn what_was_collected_for_a_call_that_was_cancelled_returns_to_its_queue() {
+        let clock = ManualClock::new(Time::from_secs(1_800_000_000));
+        let config = Config { clock_step: Millis(0), ..Config::new(2) };
+        let frontier = Frontier::open(Arc::new(Memory::new(clock)), config, &Handle::current()).await.unwrap();
+        let put = |url: &str| Put {
+            url: url.into(),
+            host: "a.com".into(),
+            crawl: names::DEFAULT_CRAWL.into(),
+            kind: convert::DISCOVERED,
+            metadata: Metadata::default(),
+        };
+        frontier.put(vec![put("http://a.com/1"), put("http://a.com/2")]).await;
+        let (metrics, budget) = (GrpcMetrics::default(), Arc::new(Budget::new(1 << 20)));
+        let params = GetParams { delay_requestable: 36_000, ..GetParams::default() };
+        let cancelled = get_urls(&frontier, &metrics, budget.share(1), request(&params, None)).now_or_never();
+        assert!(cancelled.is_none(), "it was answered at once");
+        // Long enough for the shards to place them on hold; then they are given back.
+        let held = async || frontier.stats().await.unwrap().holds;
+        let mut last = 0;
+        for look in 0..500 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            last = held().await;
+            if look > 30 && last == 0 {
+                return;
+            }
+        }
+        panic!("{last} URLs are still on hold");
     }
 }

@@ -5,11 +5,11 @@ use wayleave_api::nodes::{Node, NodeState};
 use wayleave_api::urlfrontier::{Pagination, QueueList, StringList};
 use wayleave_core::limits;
 use wayleave_core::limits::LIST_QUEUES_MAX;
-use wayleave_core::names::{self, HostName};
+use wayleave_core::names::HostName;
 use wayleave_shard::Frontier;
 
-use super::refused;
 use super::service::Nodes;
+use super::{convert, refused};
 use crate::Peers;
 
 /// Bytes of a message reserved for everything but queue keys.
@@ -17,11 +17,15 @@ const MARGIN_BYTES: usize = 1_024;
 /// The encoding overhead of a key in a message.
 const KEY_EXTRA_BYTES: usize = 4;
 
-/// ResponsesInFlight a ListQueues call.
+/// Answers a ListQueues call.
 pub async fn list_queues(frontier: &Frontier, params: Pagination) -> Result<QueueList, Status> {
-    let crawl = names::crawl(&params.crawl_id).map_err(|name| refused::bad_name(&name))?;
     let start = usize::try_from(params.start).unwrap_or(usize::MAX);
-    let queues = match frontier.queues(crawl.clone(), start, size(params.size), params.include_inactive).await {
+    let crawl = convert::crawl(&params.crawl_id);
+    let queues = match crawl.clone() {
+        Some(crawl) => frontier.queues(crawl, start, size(params.size), params.include_inactive).await,
+        None => Ok(Vec::new()),
+    };
+    let queues = match queues {
         Ok(queues) => fitting(queues),
         Err(refusal) if refused::is_unknown(&refusal) => Vec::new(),
         Err(refusal) => return Err(refused::status(&refusal)),
@@ -31,18 +35,18 @@ pub async fn list_queues(frontier: &Frontier, params: Pagination) -> Result<Queu
         values: queues,
         total: 0,
         start: params.start,
-        crawl_id: crawl.as_ref().to_owned(),
+        crawl_id: crawl.map_or(params.crawl_id, |crawl| crawl.as_ref().to_owned()),
     })
 }
 
-/// ResponsesInFlight a ListCrawls call: crawls that have a queue.
+/// Answers a ListCrawls call: crawls that have a queue.
 pub async fn list_crawls(frontier: &Frontier) -> Result<StringList, Status> {
     let crawls = frontier.crawls().await.map_err(|refusal| refused::status(&refusal))?;
     let with_queues = crawls.into_iter().filter(|view| view.queues > 0);
     Ok(StringList { values: with_queues.map(|view| view.crawl.as_ref().to_owned()).collect() })
 }
 
-/// ResponsesInFlight a ListNodes call: `host:port` of every live node, sorted. Each of them answers for all.
+/// Answers a ListNodes call: `host:port` of every live node, sorted. Each of them answers for all.
 pub fn list_nodes(nodes: &Nodes) -> StringList {
     let others = nodes.peers.as_ref().and_then(Peers::nodes).unwrap_or_default();
     let living = others.into_iter().filter(|node| node.state != NodeState::Lost);

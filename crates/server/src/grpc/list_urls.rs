@@ -7,20 +7,19 @@ use tonic::Status;
 use wayleave_api::urlfrontier::{CountUrlParams, ListUrlParams, UrlItem};
 use wayleave_core::frontier::view::{UrlFilter, UrlView};
 use wayleave_core::limits;
-use wayleave_core::names;
 use wayleave_shard::Frontier;
 
 use super::put_stream::URL_EXTRA_BYTES;
 use super::{convert, refused};
 use crate::budget::Share;
 
-/// ResponsesInFlight a ListURLs call. The next page is read when the client has consumed the last.
+/// Answers a ListURLs call. The next page is read when the client has consumed the last.
 pub fn list_urls(
     frontier: &Frontier,
     share: Share,
     params: &ListUrlParams,
-) -> Result<impl Stream<Item = Result<UrlItem, Status>> + Send + use<>, Status> {
-    let filter = filter(&params.crawl_id, &params.key, params.filter.as_deref(), params.ignore_case())?;
+) -> impl Stream<Item = Result<UrlItem, Status>> + Send + use<> {
+    let filter = filter(&params.crawl_id, &params.key, params.filter.as_deref(), params.ignore_case());
     let start = usize::try_from(params.start).unwrap_or(usize::MAX);
     let size = match usize::try_from(params.size) {
         Ok(0) => limits::PAGE_DEFAULT,
@@ -28,12 +27,12 @@ pub fn list_urls(
     };
     let pages = pages(frontier.clone(), filter).map(within(share));
     let rows = pages.map_ok(|page| stream::iter(page.into_iter().map(Ok))).try_flatten();
-    Ok(rows.skip(start).take(size).map_ok(convert::stored))
+    rows.skip(start).take(size).map_ok(convert::stored)
 }
 
-/// ResponsesInFlight a CountURLs call.
+/// Answers a CountURLs call.
 pub async fn count_urls(frontier: &Frontier, params: &CountUrlParams) -> Result<u64, Status> {
-    let filter = filter(&params.crawl_id, &params.key, params.filter.as_deref(), params.ignore_case())?;
+    let filter = filter(&params.crawl_id, &params.key, params.filter.as_deref(), params.ignore_case());
     let counts = pages(frontier.clone(), filter).map_ok(|page| page.len() as u64);
     counts.try_fold(0, |sum, count| async move { Ok(sum + count) }).await
 }
@@ -54,15 +53,12 @@ fn within(mut share: Share) -> impl FnMut(Result<Vec<UrlView>, Status>) -> Resul
     }
 }
 
-/// Parses the filter; `None` for a key that cannot name a queue.
-fn filter(crawl: &str, key: &str, contains: Option<&str>, ignore_case: bool) -> Result<Option<UrlFilter>, Status> {
-    let crawl = names::crawl(crawl).map_err(|name| refused::bad_name(&name))?;
-    let host = convert::key(key);
-    if host.is_none() && !key.is_empty() {
-        return Ok(None);
-    }
+/// Parses the filter; `None` for a crawl or a key that cannot exist.
+fn filter(crawl: &str, key: &str, contains: Option<&str>, ignore_case: bool) -> Option<UrlFilter> {
+    let crawl = Some(convert::crawl(crawl)?);
+    let host = if key.is_empty() { None } else { Some(convert::key(key)?) };
     let contains = contains.filter(|text| !text.trim().is_empty()).map(Into::into);
-    Ok(Some(UrlFilter { crawl: Some(crawl), host, state: None, contains, ignore_case }))
+    Some(UrlFilter { crawl, host, state: None, contains, ignore_case })
 }
 
 /// All pages of a listing.
@@ -87,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_blank_filter_selects_everything() {
-        let made = |text| filter("", "", text, true).unwrap().unwrap();
+        let made = |text| filter("", "", text, true).unwrap();
         assert_eq!(made(Some("  ")).contains, None);
         assert_eq!(made(None).contains, None);
         assert_eq!(made(Some("x ")).contains.as_deref(), Some("x "));
@@ -96,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_key_selects_nothing() {
-        assert_eq!(filter("", &"k".repeat(256), None, false).unwrap(), None);
-        assert!(filter(&"c".repeat(256), "", None, false).is_err());
+    fn an_impossible_key_or_crawl_selects_nothing() {
+        assert_eq!(filter("", &"k".repeat(256), None, false), None);
+        assert_eq!(filter(&"c".repeat(256), "", None, false), None);
     }
 }

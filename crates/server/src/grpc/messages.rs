@@ -17,12 +17,14 @@ use tonic::Status;
 use wayleave_core::limits;
 
 use crate::budget::Share;
-use crate::http::{App, deadline};
+use crate::http::{App, deadline, waits_since};
 
 /// The message prefix: a flag and the length.
 const HEAD_BYTES: usize = 5;
 /// Streams that may wait for their client between two messages.
 const MAY_IDLE: [&str; 2] = ["/urlfrontier.URLFrontier/PutURLs", "/urlfrontier.URLFrontier/PutDiscovered"];
+/// The timer wakes the reader. A look this much after it shows that the reader was busy.
+const LATE: Duration = Duration::from_secs(1);
 const REFLECTION: &str = "/ServerReflectionInfo";
 
 /// A body that is passed on message by message.
@@ -108,7 +110,9 @@ impl Messages {
         if between && self.may_idle {
             return Poll::Pending;
         }
-        let until = deadline(self.since, self.timeout, self.partial.len());
+        let end = |since| deadline(since, self.timeout, self.partial.len());
+        self.since = waits_since(self.since, end(self.since) + LATE, Instant::now());
+        let until = end(self.since);
         if self.timer.deadline() != until {
             self.timer.as_mut().reset(until);
         }
@@ -160,5 +164,44 @@ impl HttpBody for Messages {
 
     fn is_end_stream(&self) -> bool {
         self.partial.is_empty() && self.body.is_end_stream()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::{StreamExt, poll};
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::budget::Budget;
+
+    fn messages(body: Body) -> Messages {
+        let (since, timeout) = (Instant::now(), Duration::from_secs(30));
+        let timer = Box::pin(tokio::time::sleep_until(since + timeout));
+        let share = Arc::new(Budget::new(1 << 20)).share(1);
+        let (partial, passing) = (BytesMut::new(), false);
+        Messages { body, partial, share, since, timeout, timer, may_idle: true, stopping: None, passing }
+    }
+
+    /// A regression: while acknowledgements waited for the client its messages were not read, and the first look after that ended
+    /// the stream.
+    #[tokio::test(start_paused = true)]
+    async fn the_time_in_which_messages_are_not_read_is_not_the_clients() {
+        let (sink, pieces) = tokio::sync::mpsc::unbounded_channel::<Result<Bytes, std::io::Error>>();
+        let pieces = tokio_stream::wrappers::UnboundedReceiverStream::new(pieces);
+        let mut messages = messages(Body::from_stream(pieces.boxed()));
+        sink.send(Ok(Bytes::from_static(&[0, 0, 0, 0, 2, 7]))).unwrap();
+        assert!(poll!(messages.frame()).is_pending(), "a byte is missing");
+        tokio::time::advance(Duration::from_secs(300)).await;
+        assert!(poll!(messages.frame()).is_pending(), "the rest was held back");
+        sink.send(Ok(Bytes::from_static(&[8]))).unwrap();
+        let frame = messages.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap().as_ref(), [0, 0, 0, 0, 2, 7, 8]);
+        // A client that stops in the middle of a message while it is read from.
+        sink.send(Ok(Bytes::from_static(&[0]))).unwrap();
+        let ended = messages.frame().await.unwrap().unwrap_err();
+        assert_eq!(ended.code(), tonic::Code::DeadlineExceeded);
     }
 }

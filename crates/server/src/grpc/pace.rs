@@ -10,7 +10,7 @@ use wayleave_shard::Frontier;
 
 use super::{convert, refused};
 
-/// ResponsesInFlight a SetDelay call. An unknown host is created; without a key the delay is the crawl's, and without a crawl the
+/// Answers a SetDelay call. An unknown host is created; without a key the delay is the crawl's, and without a crawl the
 /// server's.
 pub async fn set_delay(frontier: &Frontier, params: &QueueDelayParams) -> Result<(), Status> {
     let delay = Millis::from_secs(u64::from(params.delay_requestable));
@@ -29,7 +29,7 @@ pub async fn set_delay(frontier: &Frontier, params: &QueueDelayParams) -> Result
     done.map_err(|refusal| refused::status(&refusal))
 }
 
-/// ResponsesInFlight a BlockQueueUntil call. An unknown host is created, unless there is nothing to store.
+/// Answers a BlockQueueUntil call. An unknown host is created, unless there is nothing to store.
 pub async fn block_queue_until(frontier: &Frontier, params: &BlockQueueParams) -> Result<(), Status> {
     let Some(host) = convert::key(&params.key) else { return Ok(()) };
     let blocked_until = block(params.time, frontier.now());
@@ -45,13 +45,14 @@ pub async fn block_queue_until(frontier: &Frontier, params: &BlockQueueParams) -
     done.map(drop).map_err(|refusal| refused::status(&refusal))
 }
 
-/// ResponsesInFlight a SetCrawlLimit call. An unknown queue is an error: the limit would be lost.
+/// Answers a SetCrawlLimit call. An unknown queue is an error: the limit would be lost.
 pub async fn set_crawl_limit(frontier: &Frontier, params: &CrawlLimitParams) -> Result<(), Status> {
-    let crawl = names::crawl(&params.crawl_id).map_err(|name| refused::bad_name(&name))?;
-    let unknown = || Refusal::UnknownQueue { host: params.key.clone(), crawl: crawl.as_ref().to_owned() };
-    let Some(host) = convert::key(&params.key) else { return Err(refused::status(&unknown())) };
+    let unknown = || Refusal::UnknownQueue { host: params.key.clone(), crawl: params.crawl_id.clone() };
+    let (Some(crawl), Some(host)) = (convert::crawl(&params.crawl_id), convert::key(&params.key)) else {
+        return Err(refused::status(&unknown()));
+    };
     let limit = (params.limit > 0).then_some(u64::from(params.limit));
-    match frontier.set_queue_limit(crawl.clone(), host, limit).await {
+    match frontier.set_queue_limit(crawl, host, limit).await {
         Ok(()) => Ok(()),
         Err(refusal) if refused::is_unknown(&refusal) => Err(refused::status(&unknown())),
         Err(refusal) => Err(refused::status(&refusal)),

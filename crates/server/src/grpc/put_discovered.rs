@@ -27,7 +27,7 @@ pub struct BatchAcks {
     waiting: Slab<Open>,
     settled: VecDeque<BatchAck>,
     share: Share,
-    /// Whether a refusal was already logged.
+    /// Whether an item that was not stored was already logged.
     told: bool,
 }
 
@@ -64,14 +64,13 @@ impl Acks for BatchAcks {
             self.settled.push_back(BatchAck { id: batch.id, statuses });
             return;
         }
-        // What is not stored stays SKIPPED (no key, or a duplicate within the batch), or fails because of its metadata.
-        let mut statuses: Vec<i32> = vec![Ack::Skipped.into(); batch.items.len()];
+        // What is not stored stays SKIPPED: it cannot be, or is a duplicate within the batch.
+        let statuses: Vec<i32> = vec![Ack::Skipped.into(); batch.items.len()];
         let mut fresh: Vec<(usize, Put)> = Vec::with_capacity(batch.items.len());
-        for ((index, info), status) in batch.items.into_iter().enumerate().zip(&mut statuses) {
-            let url = info.url.clone();
+        for (index, info) in batch.items.into_iter().enumerate() {
             match convert::put(DISCOVERED, info, &mut self.crawls) {
                 Ok(put) => fresh.push((index, put)),
-                Err(why) => *status = why.ack(&url, &mut self.told).into(),
+                Err(why) => why.log(&mut self.told),
             }
         }
         drop_copies(&mut fresh);

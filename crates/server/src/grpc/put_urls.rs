@@ -19,7 +19,7 @@ pub struct ItemAcks {
     waiting: Slab<(String, usize)>,
     settled: VecDeque<AckMessage>,
     share: Share,
-    /// Whether a refusal was already logged.
+    /// Whether an item that was not stored was already logged.
     told: bool,
     /// Whether URLs that are known stay as they are.
     keeps_known: bool,
@@ -60,8 +60,8 @@ impl Acks for ItemAcks {
             Ok(put) if self.share.take(bytes) => puts.push((self.waiting.insert((id, bytes)) as u64, put)),
             Ok(_) => self.settled.push_back(AckMessage { id, status: ack_message::Status::Fail.into() }),
             Err(why) => {
-                let status = why.ack(&id, &mut self.told).into();
-                self.settled.push_back(AckMessage { id, status });
+                why.log(&mut self.told);
+                self.settled.push_back(AckMessage { id, status: ack_message::Status::Skipped.into() });
             }
         }
     }

@@ -9,6 +9,7 @@ use tonic::{Request, Response, Status, Streaming};
 use wayleave_api::urlfrontier as wire;
 use wayleave_api::urlfrontier::url_frontier_server::{UrlFrontier, UrlFrontierServer};
 use wayleave_core::limits;
+use wayleave_core::time::Millis;
 use wayleave_shard::Frontier;
 
 use super::get_urls::HandedOut;
@@ -34,7 +35,8 @@ pub struct Nodes {
 /// The gRPC services of a server: URLFrontier, health and reflection.
 #[must_use]
 pub fn routes(app: App, metrics: Arc<GrpcMetrics>, nodes: Nodes) -> Routes {
-    let service = Service { frontier: app.frontier.clone(), budget: app.budget.clone(), metrics, nodes };
+    let (frontier, budget, hold_max) = (app.frontier.clone(), app.budget.clone(), app.config.hold_max);
+    let service = Service { frontier, budget, metrics, nodes, hold_max };
     let urlfrontier = UrlFrontierServer::new(service)
         .max_decoding_message_size(limits::MESSAGE_BYTES_MAX)
         .max_encoding_message_size(limits::MESSAGE_BYTES_MAX);
@@ -62,6 +64,7 @@ struct Service {
     budget: Arc<Budget>,
     metrics: Arc<GrpcMetrics>,
     nodes: Nodes,
+    hold_max: Option<Millis>,
 }
 
 impl Service {
@@ -100,9 +103,8 @@ impl UrlFrontier for Service {
     }
 
     async fn get_urls(&self, request: Request<wire::GetParams>) -> GrpcResult<Self::GetURLsStream> {
-        get_urls::get_urls(&self.frontier, &self.metrics, self.budget.share(1), request.into_inner())
-            .await
-            .map(Response::new)
+        let asked = get_urls::request(request.get_ref(), self.hold_max);
+        get_urls::get_urls(&self.frontier, &self.metrics, self.budget.share(1), asked).await.map(Response::new)
     }
 
     async fn put_urls(&self, request: Request<Streaming<wire::UrlItem>>) -> GrpcResult<Self::PutURLsStream> {
@@ -169,8 +171,7 @@ impl UrlFrontier for Service {
     }
 
     async fn list_urls(&self, request: Request<wire::ListUrlParams>) -> GrpcResult<Self::ListURLsStream> {
-        list_urls::list_urls(&self.frontier, self.budget.share(1), request.get_ref())
-            .map(|urls| Response::new(urls.boxed()))
+        Ok(Response::new(list_urls::list_urls(&self.frontier, self.budget.share(1), request.get_ref()).boxed()))
     }
 
     async fn count_urls(&self, request: Request<wire::CountUrlParams>) -> GrpcResult<wire::Long> {

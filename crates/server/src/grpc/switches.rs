@@ -6,18 +6,18 @@ use wayleave_shard::Frontier;
 
 use super::refused;
 
-/// ResponsesInFlight a SetActive call.
+/// Answers a SetActive call.
 pub async fn set_active(frontier: &Frontier, active: Active) -> Result<(), Status> {
     frontier.set_active(active.state).await.map_err(|refusal| refused::status(&refusal))
 }
 
-/// ResponsesInFlight a GetActive call.
+/// Answers a GetActive call.
 pub async fn get_active(frontier: &Frontier) -> Result<Boolean, Status> {
     let state = frontier.is_active().await.map_err(|refusal| refused::status(&refusal))?;
     Ok(Boolean { state })
 }
 
-/// ResponsesInFlight a SetLogLevel call. The packages are those of another program, so nothing changes; the request is logged.
+/// Answers a SetLogLevel call. The packages are those of another program, so nothing changes; the request is logged.
 pub fn set_log_level(params: &LogLevelParams) {
     let level = params.level().as_str_name();
     tracing::info!(

@@ -2,18 +2,24 @@
 
 use tonic::Status;
 use wayleave_api::urlfrontier::{UrlItem, UrlStatusRequest};
-use wayleave_core::{crawl_url, names, redact};
+use wayleave_core::crawl_url::{self, BadUrl};
+use wayleave_core::redact;
 use wayleave_shard::Frontier;
 
 use super::{convert, refused};
 
-/// ResponsesInFlight a GetURLStatus call.
+/// Answers a GetURLStatus call.
 pub async fn get_url_status(frontier: &Frontier, request: UrlStatusRequest) -> Result<UrlItem, Status> {
-    let crawl = names::crawl(&request.crawl_id).map_err(|name| refused::bad_name(&name))?;
-    let host = crawl_url::parse_loosely(&request.url, &request.key).map_err(|cause| {
-        Status::invalid_argument(format!("cannot derive a queue from this URL: {cause}; send a key"))
+    let missing = || {
+        let (url, crawl) = (redact::in_reason(&request.url), &request.crawl_id);
+        Status::not_found(format!("'{url}' is not known in crawl '{crawl}'"))
+    };
+    let crawl = convert::crawl(&request.crawl_id).ok_or_else(missing)?;
+    let host = crawl_url::parse_loosely(&request.url, &request.key).map_err(|cause| match cause {
+        BadUrl::NoHost => Status::invalid_argument(format!("cannot derive a queue from this URL: {cause}; send a key")),
+        // A URL or a key that cannot be stored.
+        _ => missing(),
     })?;
-    let missing = || Status::not_found(format!("'{}' is not known in crawl '{crawl}'", redact::url(&request.url)));
     match frontier.lookup(crawl.clone(), host, &request.url).await {
         Ok(Some(view)) => Ok(convert::stored(view)),
         Ok(None) => Err(missing()),

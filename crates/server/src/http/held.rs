@@ -22,6 +22,12 @@ pub fn deadline(since: Instant, timeout: Duration, received: usize) -> Instant {
     since + timeout + Duration::from_millis(received as u64 * 1_000 / BODY_RATE_MIN)
 }
 
+/// When the wait for more of a body began. A look that comes after the end of that wait shows that the reader was busy,
+/// while the store is slow: then flow control held the client back, and its time begins now.
+pub fn waits_since(since: Instant, end: Instant, now: Instant) -> Instant {
+    if now > end { now } else { since }
+}
+
 /// The share of a request, from its first byte to the response header.
 #[derive(Clone)]
 pub struct Held(Arc<Mutex<Share>>);
@@ -80,4 +86,17 @@ pub async fn whole_messages(State(app): State<App>, request: Request, next: Next
     let (head, body) = request.into_parts();
     let body = axum::body::Body::new(Messages::new(&app, head.uri.path(), body));
     next.run(Request::from_parts(head, body)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_was_not_watched_begins_anew() {
+        let since = Instant::now();
+        let after = |secs| since + Duration::from_secs(secs);
+        assert_eq!(waits_since(since, after(30), after(29)), since);
+        assert_eq!(waits_since(since, after(30), after(31)), after(31));
+    }
 }

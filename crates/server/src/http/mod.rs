@@ -23,6 +23,6 @@ mod v1;
 
 pub use app::App;
 pub use extract::ClientAddress;
-pub(crate) use held::deadline;
+pub(crate) use held::{deadline, waits_since};
 pub use openapi::served_document;
 pub use routes::router;

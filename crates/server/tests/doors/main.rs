@@ -25,6 +25,7 @@ mod store_stories;
 mod streaming;
 mod support;
 mod urlfrontier;
+mod urlfrontier_differences;
 mod urlfrontier_get;
 mod urlfrontier_put;
 mod urlfrontier_rest;

@@ -128,7 +128,7 @@ mod tests {
         learner.finish(told(&[("left", "old"), ("other", "a")]));
         let alias = |host| hints.alias_of(host);
         assert_eq!((alias("joined"), alias("left"), alias("other")), (Some("new".into()), None, Some("a".into())));
-        assert!(hints.read().changes.is_empty(), "nobody learns any more");
+        assert!(hints.read().changes.is_empty(), "no learner is left");
     }
 
     #[test]

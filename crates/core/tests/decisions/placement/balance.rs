@@ -187,7 +187,7 @@ fn refuse_all(world: &mut World, broken: &str, minutes: u64) -> usize {
     given
 }
 
-/// A regression: it was given 600 chunks a minute for ever, later rows got no moves, and each refusal counted towards giving
+/// A regression: it was given 600 chunks every minute, later rows got no moves, and each refusal counted towards giving
 /// up a chunk that another server had.
 #[test]
 fn a_server_that_keeps_nothing_rests_and_the_other_rows_are_balanced() {
@@ -221,7 +221,22 @@ fn a_server_that_keeps_nothing_rests_and_the_other_rows_are_balanced() {
 }
 
 #[test]
-fn what_drains_waits_for_a_server_that_rests_and_a_chunk_that_nobody_serves_does_not() {
+fn rows_take_turns_in_the_moves_of_a_minute() {
+    let mut world = World::new(Config { moves_per_minute: 20, ..Config::default() });
+    for (id, row) in [("a0", 0), ("b0", 1)] {
+        world.join(id, row, 1);
+    }
+    (0..200).for_each(|chunk| world.build(chunk, 1_000));
+    world.settle();
+    world.join("a1", 0, 1);
+    world.join("b1", 1, 1);
+    world.settle();
+    let moved = ["a1", "b1"].map(|id| world.list(Some(id)).len());
+    assert_eq!(moved, [10, 10]);
+}
+
+#[test]
+fn what_drains_waits_for_a_server_that_rests_and_a_chunk_that_is_not_served_does_not() {
     let mut world = World::with_servers(2);
     (0..20).for_each(|chunk| world.build(chunk, 1_000));
     world.settle();

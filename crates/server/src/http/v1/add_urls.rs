@@ -22,7 +22,7 @@ use super::result_buffer::{Bounds, Giver, unread, write_line};
 use crate::http::accepts::{BodyKind, NDJSON, body_kind};
 use crate::http::app::App;
 use crate::http::extract::{QueryOf, read_body, read_json, read_line};
-use crate::http::held::Held;
+use crate::http::held::{Held, waits_since};
 use crate::http::lines::{Line, Lines};
 use crate::http::refused::Refused;
 
@@ -181,7 +181,9 @@ impl Intake {
 
     /// The next bytes. Neither a pause nor a line may take longer than the body timeout.
     async fn arrived(&mut self) -> Option<Result<Bytes, Box<Problem>>> {
-        let until = self.since + self.app.config.body_timeout;
+        let timeout = self.app.config.body_timeout;
+        self.since = waits_since(self.since, self.since + timeout, Instant::now());
+        let until = self.since + timeout;
         match tokio::time::timeout_at(until, self.body.next()).await {
             Ok(arrived) => Some(arrived?.map_err(cut_off)),
             Err(_) => {
