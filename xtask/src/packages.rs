@@ -28,6 +28,8 @@ pub const DISK: &[Package<'_>] =
     &[("e2fsprogs", || has("mkfs.ext4")), ("mount", || has("losetup")), ("perl-base", || has("perl"))];
 /// Python virtual environments, for tools that Debian lacks.
 pub const SCHEMA: &[Package<'_>] = &[("python3", || has("python3")), ("python3-venv", has_python_venv)];
+/// A Java runtime, for a code generator.
+pub const GENERATORS: &[Package<'_>] = &[("default-jre-headless", || has("java"))];
 /// A container engine, and the tools that build base images. Docker's compose plugin is used if present.
 pub const CONTAINERS: &[Package<'_>] = &[
     ("docker.io", || has("dockerd")),

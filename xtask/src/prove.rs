@@ -111,6 +111,14 @@ const PROOFS: &[Proof] = &[
         mounts: false,
     },
     Proof {
+        name: "generators",
+        about: "clients that openapi-generator and openapi-python-client make of the OpenAPI document, at work with a server",
+        tests: &[(CLI, "binary", "generators")],
+        settings: &[],
+        packages: &[packages::SCHEMA, packages::GENERATORS],
+        mounts: false,
+    },
+    Proof {
         name: "disk",
         about: "the embedded store on a file system of its own that loses power 100 times",
         tests: &[(SIM, "proofs", "power_cut")],

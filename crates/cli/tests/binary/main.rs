@@ -16,6 +16,7 @@ mod elect;
 mod export_import;
 mod fleet;
 mod full_disk;
+mod generators;
 mod great_crawl;
 mod image;
 mod kill_loop;

@@ -271,14 +271,6 @@ pub fn stated(document: OpenApi) -> (OpenApi, Vec<&'static str>) {
             _ => astray.push(name),
         }
     }
-    if let Some(body) =
-        value.pointer_mut("/paths/~1v1~1groups~1{group}/put/requestBody/content/application~1json/schema")
-    {
-        // PUT takes the whole group, PATCH the changes.
-        *body = json!({"allOf": [body.take(), {"type": "object", "required": ["hosts"], "properties": {"hosts": {"type": "array"}}}]});
-    } else {
-        astray.push("the body of PUT /v1/groups/{group}");
-    }
     let paths = value.get_mut("paths").and_then(Value::as_object_mut).into_iter().flatten();
     for (path, item) in paths {
         let operations = item.as_object_mut().into_iter().flat_map(|item| item.iter_mut());

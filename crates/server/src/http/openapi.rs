@@ -1,6 +1,6 @@
 //! The OpenAPI document, generated from the handlers and the wire types.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{Content, OpenApi, Ref, ResponseBuilder};
 use utoipa::{OpenApi as _, PartialSchema, ToSchema};
@@ -53,9 +53,23 @@ pub fn served_document() -> Value {
 pub(super) fn served(document: OpenApi) -> Value {
     let mut document = serde_json::to_value(with_problems(document)).unwrap_or_default();
     choices::state(&mut document);
+    flatten_problem(&mut document);
     lift_descriptions(&mut document);
     examples::add(&mut document);
     document
+}
+
+/// States a problem as one object, which may have further fields. It is derived as a combination of two, of which code
+/// generators make types of their own.
+fn flatten_problem(document: &mut Value) {
+    let Some(problem) = document.pointer_mut("/components/schemas/Problem") else { return };
+    let (further, text) = (problem.pointer("/allOf/0/description").cloned(), problem.get("description").cloned());
+    let Some(mut whole) = problem.pointer_mut("/allOf/1").map(Value::take) else { return };
+    if let Some(whole) = whole.as_object_mut() {
+        whole.insert("additionalProperties".to_owned(), json!({"description": further}));
+        whole.insert("description".to_owned(), text.into());
+    }
+    *problem = whole;
 }
 
 /// Moves the description of a nullable field from the reference inside it to the field.

@@ -11,6 +11,7 @@ mod document_stories;
 mod examples;
 mod fleet_stories;
 mod floods;
+mod generators;
 mod keys_stories;
 mod match_stories;
 mod metrics_page;

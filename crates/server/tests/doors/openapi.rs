@@ -86,7 +86,7 @@ const CALLS: [&str; 73] = [
     "PUT /v1/roles/{utype}",
 ];
 
-async fn document() -> Value {
+pub async fn document() -> Value {
     Door::new().get("/openapi.json").await.ok()
 }
 

@@ -9,50 +9,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::Server;
+use crate::support::python::{installed, ran};
 
 /// The folder of this file, with the configuration of schemathesis.
 fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/binary/schema")
 }
 
-/// The output of a command, as an error with its status if it failed.
-fn ran(command: &mut Command) -> Result<String, String> {
-    let ended = command.output().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
-    let text = [ended.stdout, ended.stderr].concat();
-    let text = String::from_utf8_lossy(&text).into_owned();
-    if ended.status.success() { Ok(text) } else { Err(format!("{text}\n{}", ended.status)) }
-}
-
-/// schemathesis in the requested version, in a virtual environment below `target`.
-fn schemathesis() -> PathBuf {
-    let requirements = here().join("requirements.txt");
-    let wanted = std::fs::read_to_string(&requirements).unwrap();
-    let version = wanted.trim().rsplit('=').next().unwrap();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("schemathesis");
-    let program = folder.join("bin/schemathesis");
-    let is_there = || ran(Command::new(&program).arg("--version")).is_ok_and(|told| told.contains(version));
-    if !is_there() {
-        let made = ran(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
-        made.unwrap_or_else(|told| panic!("cannot make a virtual environment; install python3-venv:\n{told}"));
-        let pip = folder.join("bin/pip");
-        let installed = ran(Command::new(pip).args(["install", "--quiet", "--requirement"]).arg(&requirements));
-        if let Err(told) = installed {
-            panic!(
-                "{told}\npip cannot install {}: name a package index that it reaches (PIP_INDEX_URL) or a folder with the packages \
-                 (PIP_NO_INDEX=1 PIP_FIND_LINKS=folder), then run this again",
-                wanted.trim()
-            );
-        }
-        assert!(is_there(), "{} is not version {version}", program.display());
-    }
-    program
-}
-
 #[test]
 #[ignore = "needs a package index of Python: `cargo xtask prove schema`"]
 fn the_document_says_what_the_server_does() {
     let seeds = std::env::var("WAYLEAVE_SCHEMA_SEEDS").unwrap_or_else(|_| "7".to_owned());
-    let program = schemathesis();
+    let program = installed("schemathesis", &here().join("requirements.txt")).join("schemathesis");
     for seed in seeds.split(' ') {
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(&folder.path().join("data"));

@@ -1,5 +1,7 @@
 //! The built binary: a separate server for each test, and commands against it.
 
+pub mod python;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
