@@ -38,6 +38,10 @@ fn a_flag_comes_before_the_file_and_the_file_before_the_default() {
     assert_eq!(settings.engine, EngineKind::Fjall);
     assert_eq!((settings.shards, settings.cache_mb, settings.log), (4, 64, LogForm::Json));
     assert_eq!(settings.log_level, "info");
+    assert_eq!(settings.server().hold_max, None);
+    let flags = args(&["--hold-max-ms", "2000"]);
+    let settings = Settings::merge(flags, file("hold_max_ms = 1000").unwrap()).unwrap();
+    assert_eq!(settings.server().hold_max, Some(wayleave_core::time::Millis(2_000)));
 }
 
 #[test]

@@ -140,7 +140,6 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use futures::FutureExt;
     use tokio::runtime::Handle;
     use wayleave_core::metadata::Metadata;
     use wayleave_core::time::Time;
@@ -240,18 +239,19 @@ mod tests {
         frontier.put(vec![put("http://a.com/1"), put("http://a.com/2")]).await;
         let (metrics, budget) = (GrpcMetrics::default(), Arc::new(Budget::new(1 << 20)));
         let params = GetParams { delay_requestable: 36_000, ..GetParams::default() };
-        let cancelled = get_urls(&frontier, &metrics, budget.share(1), request(&params, None)).now_or_never();
-        assert!(cancelled.is_none(), "it was answered at once");
-        // Long enough for the shards to place them on hold; then they are given back.
-        let held = async || frontier.stats().await.unwrap().holds;
-        let mut last = 0;
-        for look in 0..500 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            last = held().await;
-            if look > 30 && last == 0 {
-                return;
+        let mut call = Box::pin(get_urls(&frontier, &metrics, budget.share(1), request(&params, None)));
+        assert!(futures::poll!(&mut call).is_pending());
+        let held = async |wanted: u64| {
+            for _ in 0..500 {
+                if frontier.stats().await.unwrap().holds == wanted {
+                    return true;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
-        }
-        panic!("{last} URLs are still on hold");
+            false
+        };
+        assert!(held(2).await, "the shards have placed both on hold");
+        drop(call);
+        assert!(held(0).await, "they are still on hold");
     }
 }

@@ -201,6 +201,7 @@ fn a_server_that_keeps_nothing_rests_and_the_other_rows_are_balanced() {
     world.join("b1", 1, 1);
     world.commit();
     let given = refuse_all(&mut world, "a1", 60);
+    println!("chunks given in an hour to a server that keeps none: {given}");
     assert!((1..40).contains(&given), "one burst, then one at a time ever more seldom: {given}");
     let of = |world: &World, id: &str| world.list(Some(id)).len();
     assert!(of(&world, "b1") > 90, "{}", of(&world, "b1"));
