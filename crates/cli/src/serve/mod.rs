@@ -46,8 +46,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     // Twice as many owners as cores: some of them wait for the disk.
     let owners_max = cores() * 2;
     let mut server = settings.server();
-    let shares = files::share(files::raise(), owners_max + 2, server.connections_max);
-    server.connections_max = shares.connections;
+    let shares = files::share(files::raise(), owners_max + 2, server.bounds.connections_max);
+    server.bounds.connections_max = shares.connections;
     // Before anything is created on disk: the address may be forbidden or taken.
     let port = Port::take(server)?;
     let store = doors.block_on(Store::open(&settings, shares.tables))?;

@@ -16,7 +16,7 @@ use wayleave_shard::Frontier;
 use super::metrics::GrpcMetrics;
 use super::put_stream::URL_EXTRA_BYTES;
 use super::{convert, refused};
-use crate::budget::Share;
+use wayleave_listen::Share;
 
 /// ResponsesInFlight a GetURLs call.
 pub async fn get_urls(
