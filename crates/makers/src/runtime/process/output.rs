@@ -9,6 +9,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use wayleave_core::redact;
+
 use crate::limits::OUTPUT_BYTES_MAX;
 
 pub const FILE: &str = "log";
@@ -54,7 +56,7 @@ pub fn read(folder: &Path, bytes_max: usize) -> io::Result<String> {
 pub fn last_line(folder: &Path) -> Option<String> {
     let text = read(folder, 4 * 1024).ok()?;
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
-    let plain: String = line.chars().filter(|c| !c.is_control()).take(200).collect();
+    let plain = redact::reason(line, 200);
     (!plain.is_empty()).then_some(plain)
 }
 
