@@ -1,5 +1,6 @@
 //! `serve`: opens the store, starts the frontier and the API servers, and stops them in the opposite order.
 
+mod beside;
 mod environment;
 mod failing;
 mod files;
@@ -27,6 +28,7 @@ use wayleave_shard::matches::Matches;
 use wayleave_shard::pipeline::Pipeline;
 use wayleave_shard::{Frontier, OwnerThreads};
 
+use beside::Beside;
 pub use logging::start as start_logging;
 use makers::{Makers, Sites};
 use owners::Owners;
@@ -105,11 +107,13 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
             let fleet = Fleet::new(frontier.clone());
             // Nobody else uses this store, so no role decides who probes.
             let probing = Probing::start(|stop| async move { prober.run(&fleet, stop).await });
+            let beside = Beside::start(&matches).await;
             let makers = Makers::start(settings, matches.clone(), sites).await;
             makers::set_pools(settings, &matches).await;
             announce(settings, server.local_addr(), &place, shards);
             let served = run_until_told(server, signals, outside).await;
             makers.stop().await;
+            beside.end();
             probing.end().await;
             served
         }

@@ -32,6 +32,7 @@ mod schema;
 mod serving;
 mod sixteen_workers;
 mod snapshot;
+mod strangers;
 mod support;
 mod worker_guide;
 mod workers;

@@ -12,13 +12,14 @@ use std::path::Path;
 use wayleave_core::redact;
 
 use crate::limits::OUTPUT_BYTES_MAX;
+use crate::private;
 
 pub const FILE: &str = "log";
 pub const BEFORE: &str = "log.before";
 
 /// Opens the file for a worker to write to.
 pub fn open(folder: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(folder.join(FILE))
+    private::options().append(true).open(folder.join(FILE))
 }
 
 /// Cuts the file if it is above its bound.
@@ -29,7 +30,7 @@ pub fn bound(folder: &Path) -> io::Result<()> {
     }
     let tail = tail(&path, OUTPUT_BYTES_MAX)?;
     let new = folder.join("log.new");
-    fs::write(&new, tail)?;
+    private::write(&new, tail)?;
     fs::rename(&new, folder.join(BEFORE))?;
     OpenOptions::new().write(true).open(&path)?.set_len(0)
 }
