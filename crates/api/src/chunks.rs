@@ -7,7 +7,7 @@ use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::names::HostName;
 use wayleave_core::pipeline::{request, row};
 use wayleave_core::time::Millis;
-use wayleave_core::{limits, names};
+use wayleave_core::{limits, names, redact};
 
 use crate::Timestamp;
 pub use crate::artifact::{Artifact, BadChunkId, chunk_id};
@@ -370,7 +370,7 @@ impl TryFrom<&FailChunkRequest> for (Token, request::EndChunk) {
         if reason.len() > most {
             return Err(BadValue::new("reason", format!("has {} bytes; the limit is {most}", reason.len())));
         }
-        let end = request::EndChunk::Fail { reason: reason.as_str().into(), input_lost: body.input_lost };
+        let end = request::EndChunk::Fail { reason: redact::reason(reason, most).into(), input_lost: body.input_lost };
         Ok((token(&body.token)?, end))
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::{fleet, matches, placement, roles};
+use wayleave_core::{fleet, matches, placement, plain, roles};
 
 use crate::BadValue;
 use crate::bad_value::TooMany;
@@ -210,7 +210,8 @@ impl Problem {
 
 impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({})", self.detail, self.code)
+        // A detail repeats text of others.
+        write!(f, "{} ({})", plain::line(&self.detail), plain::line(&self.code))
     }
 }
 

@@ -96,8 +96,12 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let list = left_out.list();
     if !list.is_empty() && !args.partial {
         writer.give_up();
-        let keep = "`wayleave snapshot` and `wayleave copy` keep everything, --partial accepts it";
-        let message = format!("the export would leave out {}: {keep}; nothing was written", list.join("; "));
+        let file = args.file.display();
+        let message = format!(
+            "an export cannot carry all of this store, and would leave out {}; nothing was written. For URLs and settings without \
+             that: `wayleave export --partial {file}`. For everything: `wayleave snapshot FILE`, or `wayleave copy`",
+            list.join("; ")
+        );
         return Err(Ended { code: REFUSED, message }.into());
     }
     if !list.is_empty() {

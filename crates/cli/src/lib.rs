@@ -4,6 +4,13 @@
 //! starts the server, and `copier`, which copies stores that no server uses, this crate must not know how anything is decided
 //! or stored: it uses the API like any other client.
 
+/// Replaces the standard macro in this crate: text of others must not steer the terminal.
+macro_rules! eprintln {
+    ($($text:tt)*) => {
+        $crate::output::note(format_args!($($text)*))
+    };
+}
+
 mod check;
 pub mod cli;
 mod commands;

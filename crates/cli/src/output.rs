@@ -1,30 +1,44 @@
 //! Output for people and programs: tables or JSON lines on stdout, notes on stderr.
+//!
+//! All of it passes through here, and here alone text of others is made harmless for a terminal.
 
-use std::fmt::{Debug, Display};
+use std::fmt::{Arguments, Debug, Display};
 use std::io::Write;
 
 use serde::Serialize;
 use wayleave_api::Timestamp;
 use wayleave_api::stats::Counts;
-use wayleave_core::redact;
 use wayleave_core::time::Millis;
+use wayleave_core::{plain, redact};
 
 /// Prints one value as one line of JSON.
 ///
 /// # Errors
 /// If stdout is gone.
 pub fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer(&mut out, value)?;
-    Ok(writeln!(out)?)
+    let text = serde_json::to_string(value)?;
+    Ok(writeln!(std::io::stdout().lock(), "{}", plain::json(&text))?)
 }
 
-/// Prints a line.
+/// Prints a line, or several.
 ///
 /// # Errors
 /// If stdout is gone.
 pub fn line(text: impl Display) -> anyhow::Result<()> {
+    styled(plain::lines(&text.to_string()))
+}
+
+/// Prints a line in which only our own escapes are left.
+///
+/// # Errors
+/// If stdout is gone.
+pub fn styled(text: impl Display) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{text}")?)
+}
+
+/// Prints a note on stderr; one that nobody can read is not missed.
+pub fn note(text: Arguments<'_>) {
+    _ = writeln!(std::io::stderr().lock(), "{}", plain::lines(&text.to_string()));
 }
 
 /// A number of things, by the name of one: "1 chunk", "2 chunks".
@@ -46,12 +60,13 @@ impl Table {
 
     /// A table of properties of one thing, with its name first.
     pub fn about(kind: &str, name: &str) -> Self {
-        Self { rows: vec![vec![kind.to_owned(), name.to_owned()]] }
+        Self { rows: vec![vec![kind.to_owned(), plain::line(name).into_owned()]] }
     }
 
     /// One more row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.to_vec());
+        // Before widths are computed.
+        self.rows.push(cells.map(|cell| plain::line(&cell).into_owned()).to_vec());
     }
 
     /// Prints it.
@@ -136,12 +151,11 @@ pub fn when(at: Option<Timestamp>, now: Timestamp) -> String {
 pub fn shown(text: &str) -> String {
     const MOST: usize = 200;
     let text = redact::url(text);
-    let harmless = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    let mut out: String = text.chars().take(MOST).map(harmless).collect();
+    let mut out: String = text.chars().take(MOST).collect();
     if text.chars().nth(MOST).is_some() {
         out.push('…');
     }
-    out
+    plain::line(&out).into_owned()
 }
 
 /// An optional value.
@@ -171,6 +185,14 @@ mod tests {
         table.row(["ä.example".to_owned(), "1".to_owned()]);
         table.row(["b".to_owned(), "20".to_owned()]);
         assert_eq!(table.render(), "HOST       N\nä.example  1\nb          20\n");
+    }
+
+    #[test]
+    fn cells_of_others_neither_steer_the_terminal_nor_add_rows() {
+        let mut table = Table::about("chunk", "c\u{7}");
+        table.row(["reason".to_owned(), "\u{1b}]0;x\u{7}\r\nHOST  forged\u{202e}".to_owned()]);
+        let want = "chunk   c\\u{7}\nreason  \\u{1b}]0;x\\u{7}\\r\\nHOST  forged\\u{202e}\n";
+        assert_eq!(table.render(), want);
     }
 
     #[test]

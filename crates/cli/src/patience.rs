@@ -1,6 +1,7 @@
 //! Notes for people at a terminal while the server does not answer: on stderr, once, and how long it took in the end.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,49 @@ use crate::output::{counted, span};
 
 /// Shorter waits are not reported.
 const WORTH_A_WORD: Duration = Duration::from_secs(1);
+
+/// An upload that gets no acknowledgement for this long is reported.
+const WORTH_A_NOTE: Duration = Duration::from_secs(3);
+
+/// What an upload has taken from its source, and what of it the server has acknowledged.
+#[derive(Debug, Default)]
+pub struct Upload {
+    taken: AtomicU64,
+    settled: AtomicU64,
+}
+
+impl Upload {
+    /// One more was taken.
+    pub fn take(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One more was acknowledged.
+    pub fn settle(&self) {
+        self.settled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many were acknowledged.
+    pub fn settled(&self) -> u64 {
+        self.settled.load(Ordering::Relaxed)
+    }
+
+    /// Notes once that acknowledgements stay away although some are due, and that they come again.
+    pub async fn watch(&self, tells: bool) -> Infallible {
+        loop {
+            let before = self.settled();
+            tokio::time::sleep(WORTH_A_NOTE).await;
+            if tells && self.settled() == before && self.taken.load(Ordering::Relaxed) > before {
+                let so_far = counted(before, "URL");
+                eprintln!("waiting for the server, which acknowledges nothing; {so_far} so far");
+                while self.settled() == before {
+                    tokio::time::sleep(WORTH_A_NOTE / 10).await;
+                }
+                eprintln!("the server has answered");
+            }
+        }
+    }
+}
 
 /// A client that reports on stderr what it waits for.
 pub fn told(client: Client) -> Client {

@@ -96,6 +96,17 @@ pub fn when(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| format!("'{text}' is not a time; write now, 10m (from now) or 2026-11-15T03:04:05Z"))
 }
 
+/// A host name that a port accepts; a leading dot stands for all names below one.
+///
+/// # Errors
+/// If it has a scheme, a port or a wildcard.
+pub fn allowed_host(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() || text.contains(['/', ':', '*']) {
+        return Err(format!("'{text}' is not a host name; name it without scheme and port"));
+    }
+    Ok(text.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

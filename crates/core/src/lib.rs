@@ -20,6 +20,7 @@ pub mod metadata;
 pub mod names;
 pub mod pipeline;
 pub mod placement;
+pub mod plain;
 pub mod redact;
 pub mod roles;
 pub mod settings;

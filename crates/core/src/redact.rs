@@ -2,6 +2,7 @@
 //! URL.
 
 use crate::limits::REASON_URL_CHARS;
+use crate::plain;
 
 /// Replaces the credentials.
 const HIDDEN: &str = "***@";
@@ -29,6 +30,15 @@ pub fn in_reason(text: &str) -> String {
         shown.push('…');
     }
     shown
+}
+
+/// A reason that somebody else gave, as it may be stored and shown: one line of bounded length, without credentials.
+#[must_use]
+pub fn reason(text: &str, chars_max: usize) -> String {
+    // Credentials first: what is cut off no longer shows where they end.
+    let spaced: String = sentence(text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let words = spaced.split_whitespace().collect::<Vec<_>>().join(" ");
+    plain::line(&words).chars().take(chars_max).collect()
 }
 
 /// The start of a URL whose rest is not known, as it is displayed: where its authority may go on there, `host` takes the
@@ -124,6 +134,19 @@ mod tests {
             assert_eq!(url(text), want, "{text}");
             assert_eq!(owned_url(text.to_owned()), want, "{text}");
         }
+    }
+
+    #[test]
+    fn a_reason_of_others_is_one_harmless_line_without_credentials() {
+        for (text, want) in [
+            ("\u{1b}[31mred\u{7}\r\nnext\t line", "[31mred next line"),
+            ("cannot read s3://key:secret@bucket/x, sorry", "cannot read s3://***@bucket/x, sorry"),
+            ("\u{202e}txt", "\\u{202e}txt"),
+            (" \n ", ""),
+        ] {
+            assert_eq!(reason(text, 100), want);
+        }
+        assert_eq!(reason("see http://user:password@host/path", 19), "see http://***@host");
     }
 
     #[test]

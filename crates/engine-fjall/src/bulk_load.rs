@@ -23,6 +23,7 @@ use crate::folder::{self, Folder};
 use crate::lsm::FjallTables;
 use crate::open_error::OpenError;
 use crate::own_rows::{INCARNATION_KEY, SHARDS_KEY};
+use crate::private;
 use crate::tables::{MergeKind, Tables};
 
 const PART: &str = "load.part";
@@ -104,7 +105,9 @@ impl BulkLoad {
         self.send(Message::Finish)?;
         self.join()?;
         self.moving = true;
-        Ok(move_up(&self.path)?)
+        move_up(&self.path)?;
+        private::keep_and_tell(&self.path);
+        Ok(())
     }
 
     fn send(&mut self, message: Message) -> Result<(), LoadError> {

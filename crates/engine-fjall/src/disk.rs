@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
+use crate::private;
+
 /// A file system.
 pub trait Disk: Debug + Send + Sync {
     /// Whether a file or folder exists, following links.
@@ -130,7 +132,7 @@ impl Disk for OsDisk {
     }
 
     fn create_dir(&self, folder: &Path) -> Result<()> {
-        fs::create_dir(folder)
+        private::create_dir(folder)
     }
 
     fn remove_dir_all(&self, folder: &Path) -> Result<()> {
@@ -138,7 +140,7 @@ impl Disk for OsDisk {
     }
 
     fn create(&self, path: &Path) -> Result<()> {
-        OpenOptions::new().write(true).create_new(true).open(path).map(drop)
+        private::options().create_new(true).open(path).map(drop)
     }
 
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
@@ -176,7 +178,7 @@ impl Disk for OsDisk {
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Debug + Send + Sync>> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        let file = private::options().create(true).truncate(false).open(path)?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(file)),
             Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),

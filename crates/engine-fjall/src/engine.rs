@@ -22,6 +22,7 @@ use crate::manifest;
 use crate::merger::{Merger, Room};
 use crate::open_error::OpenError;
 use crate::own_rows;
+use crate::private;
 use crate::scrub::Scrub;
 use crate::snapshot::{self, Snapshot};
 use crate::store::Store;
@@ -106,6 +107,7 @@ impl Fjall {
         let path = path.as_ref();
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let folder = Folder::open(&disk, path, options.shards, |db| make_tables(db, options.shards))?;
+        private::keep_and_tell(path);
         let tables = open_tables(&folder, &options)?;
         let io = |error| OpenError::io(path, error);
         // Random: the upper half is enough, and setting the lowest bit excludes 0.

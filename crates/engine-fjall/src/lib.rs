@@ -27,6 +27,7 @@ mod merger;
 mod open_error;
 mod own_rows;
 mod partitions;
+pub mod private;
 mod reads;
 mod record;
 mod replay;

@@ -17,6 +17,7 @@ use wayleave_engine::{Error, Value};
 
 use crate::manifest;
 use crate::memtable::Memtable;
+use crate::private;
 use crate::tables::{
     MergeFailure, MergeKind, Sizes, Snapshot, TableRow, Tables, YOUNG_TABLES_DUE, YOUNG_TABLES_LIMIT, YOUNG_TABLES_MANY,
 };
@@ -65,6 +66,7 @@ impl FjallTables {
             .use_descriptor_table(Some(Arc::new(DescriptorTable::new(options.files_max.max(10)))))
             .with_compaction_filter_factory(Some(Arc::new(StopFilters(Arc::clone(&stop)))));
         let tree = settings(config).open()?;
+        private::keep_inside(folder);
         let next = tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1);
         seqno.fetch_max(next);
         visible.fetch_max(next);
@@ -103,8 +105,9 @@ impl FjallTables {
         version.iter_tables().map(file).collect()
     }
 
-    /// Removes the versions, and with them the tables, that no snapshot needs any more.
+    /// Removes the versions, and with them the tables, that no snapshot needs any more; and keeps the new ones private.
     fn tidy(&self) {
+        private::keep_inside(&self.folder);
         let oldest = self.snapshots.oldest(&self.visible);
         if let Err(error) = self.tree.get_version_history_lock().maintenance(&self.folder, oldest) {
             tracing::warn!(error = %trouble::describe(&error), "cannot remove files of merged tables; the next start removes them");

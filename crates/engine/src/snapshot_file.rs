@@ -26,7 +26,8 @@ use crate::Row;
 use crate::fences::FenceState;
 use crate::format::VERSION;
 
-const MAGIC: &[u8] = b"wayleave snapshot\n";
+/// How a snapshot begins.
+pub const MAGIC: &[u8] = b"wayleave snapshot\n";
 const HEADER: u8 = 1;
 const ROWS: u8 = 2;
 const END: u8 = 3;

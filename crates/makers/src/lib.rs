@@ -9,6 +9,8 @@ mod calls;
 mod limits;
 mod listening;
 mod maker;
+pub mod private;
+pub mod process_name;
 pub mod runtime;
 
 pub use calls::{Calls, RESERVATION_HEADER, RESERVATION_MS_HEADER};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use wayleave_core::limits;
 use wayleave_core::time::Millis;
+use wayleave_listen::Bounds;
 
 /// The configuration of the listening side.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,16 +20,10 @@ pub struct Config {
     pub allow_hosts: Vec<String>,
     /// Origins of web pages, besides the server's own, that may call, such as `https://board.example`.
     pub allow_origins: Vec<String>,
-    /// The maximum number of connections; further ones wait in the accept queue.
-    pub connections_max: usize,
-    /// The maximum number of concurrent requests on one HTTP/2 connection.
-    pub streams_max: u32,
-    /// The timeout for request headers, and the idle timeout of an HTTP/1 connection.
-    pub head_timeout: Duration,
+    /// The bounds of connections.
+    pub bounds: Bounds,
     /// The timeout for a request body, in addition to the time that its bytes take at the minimum rate.
     pub body_timeout: Duration,
-    /// How long a response may stall because its client does not read it.
-    pub answer_timeout: Duration,
     /// The memory budget for request bodies, calls in progress and unread responses of all connections; beyond it
     /// requests are refused.
     pub held_bytes_max: usize,
@@ -40,8 +35,6 @@ pub struct Config {
     pub allow_pool_commands: bool,
     /// The longest hold of a URL that a URLFrontier client takes; `None` for as long as it asks.
     pub hold_max: Option<Millis>,
-    /// How long requests may continue after the stop signal.
-    pub grace: Duration,
 }
 
 impl Default for Config {
@@ -52,17 +45,13 @@ impl Default for Config {
             advertise: None,
             allow_hosts: Vec::new(),
             allow_origins: Vec::new(),
-            connections_max: 10_000,
-            streams_max: 1_024,
-            head_timeout: Duration::from_secs(75),
+            bounds: Bounds::default(),
             body_timeout: Duration::from_secs(30),
-            answer_timeout: Duration::from_secs(60),
             held_bytes_max: 128 << 20,
             map_readers_max: limits::MAP_READERS_MAX,
             match_waiters_max: limits::MATCH_WAITERS_MAX,
             allow_pool_commands: false,
             hold_max: None,
-            grace: Duration::from_secs(10),
         }
     }
 }
@@ -102,19 +91,9 @@ impl Config {
         if !self.insecure && !self.listen.ip().to_canonical().is_loopback() {
             return Err(BadConfig::Exposed(self.listen));
         }
-        for (name, zero) in [
-            ("connections_max", self.connections_max == 0),
-            ("streams_max", self.streams_max == 0),
-            ("head_timeout", self.head_timeout.is_zero()),
-            ("body_timeout", self.body_timeout.is_zero()),
-            ("answer_timeout", self.answer_timeout.is_zero()),
-            ("held_bytes_max", self.held_bytes_max == 0),
-        ] {
-            if zero {
-                return Err(BadConfig::Zero(name));
-            }
-        }
-        Ok(())
+        let own = [("body_timeout", self.body_timeout.is_zero()), ("held_bytes_max", self.held_bytes_max == 0)];
+        let own = own.into_iter().find(|(_, zero)| *zero).map(|(name, _)| name);
+        self.bounds.zero().or(own).map_or(Ok(()), |name| Err(BadConfig::Zero(name)))
     }
 }
 
@@ -157,7 +136,7 @@ mod tests {
 
     #[test]
     fn bounds_that_let_nothing_through_are_refused() {
-        let config = Config { connections_max: 0, ..Config::default() };
+        let config = Config { bounds: Bounds { connections_max: 0, ..Bounds::default() }, ..Config::default() };
         assert_eq!(config.validate(), Err(BadConfig::Zero("connections_max")));
     }
 }

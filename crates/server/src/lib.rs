@@ -3,16 +3,11 @@
 //! It parses requests into core types, calls the frontier or the roles, and renders their answers, problems with stable
 //! codes, logs and metrics. It must not know how anything is decided or stored.
 
-pub mod budget;
-mod coalescing_stream;
 pub mod config;
-mod connection_limit;
 pub mod grpc;
 pub mod http;
 pub mod metrics;
 pub mod peers;
-mod repeated;
-mod responses;
 pub mod server;
 pub mod services;
 pub mod store;

@@ -7,7 +7,7 @@ pub mod roles;
 pub(crate) mod text;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
@@ -28,7 +28,7 @@ type Annex = Box<dyn Fn(&mut String) + Send + Sync>;
 #[derive(Default)]
 pub struct Metrics {
     /// Open connections.
-    pub connections: AtomicI64,
+    pub connections: Arc<AtomicI64>,
     /// URLs received over HTTP, by result.
     pub urls: UrlCounters,
     /// Reservations granted over HTTP.

@@ -19,6 +19,11 @@ pub const RETRY_AFTER_MAX: Duration = Duration::from_millis(api::RETRY_AFTER_MAX
 /// Bytes of the contact in the User-Agent.
 pub const CONTACT_BYTES_MAX: usize = 200;
 
+/// Connections to a worker's port; beyond it idle ones end for new ones.
+pub const CONNECTIONS_MAX: usize = 1_000;
+/// Bytes of responses of a worker that are not read yet, of all connections together.
+pub const UNREAD_BYTES_MAX: usize = 128 * MIB;
+
 /// Redirects that are followed to a robots.txt (RFC 9309, 2.3.1.2).
 pub const ROBOTS_REDIRECTS_MAX: usize = 5;
 /// How long a robots.txt is used before it is fetched again (RFC 9309, 2.4: at most a day).

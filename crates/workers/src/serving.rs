@@ -3,11 +3,14 @@
 //! Locations of artifacts outlive a process. A worker that takes any free port takes the same one again after a
 //! restart: it is noted in the folder that it serves. So is a port that was asked for, for a restart that asks for none.
 //!
+//! The port has the bounds and the guard of the server's: `wayleave-listen`.
+//!
 //! Interleavings: several workers serve one folder: a port that is taken is passed over, so each gets the port of one of
 //! them. Two of them begin at the same time: one note may replace the other, and a worker whose port is not noted takes
 //! another one after a restart, as without a folder.
 
 use std::fs;
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,6 +19,9 @@ use axum::Router;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use url::Url;
+use wayleave_listen::{Bounds, Guard, Shared, plain};
+
+use crate::limits::{CONNECTIONS_MAX, UNREAD_BYTES_MAX};
 
 /// Where the port is noted. No artifact's name begins with a dot.
 const NOTE: &str = ".port";
@@ -28,6 +34,7 @@ const NOTED_MAX: usize = 8;
 pub struct Listening {
     listener: TcpListener,
     base: Url,
+    guard: Guard,
 }
 
 /// Why nobody could reach this worker.
@@ -75,7 +82,15 @@ impl Listening {
             // Without the note all works until the next restart.
             tracing::warn!(error = %error, "the port cannot be noted");
         }
-        Ok(Self { listener, base: base(address, advertise)? })
+        let guard = Guard::new(address.ip(), advertise, &[]);
+        Ok(Self { listener, base: base(address, advertise)?, guard })
+    }
+
+    /// Accepts requests under these host names too; a leading dot stands for all names below one.
+    #[must_use]
+    pub fn allowing(mut self, hosts: &[String]) -> Self {
+        self.guard = self.guard.allowing(hosts);
+        self
     }
 
     /// The URL that others use, with a slash at its end.
@@ -93,13 +108,17 @@ impl Listening {
 
     /// Answers requests until the task is aborted or the program ends.
     pub fn serve(self, router: Router) -> AbortHandle {
-        let task = tokio::spawn(async move {
-            if let Err(error) = axum::serve(self.listener, router).await {
-                tracing::error!(error = %error, "nothing is served any more");
-            }
-        });
-        task.abort_handle()
+        let shared = Shared::new(UNREAD_BYTES_MAX);
+        let router = plain::guarded(router, self.guard, shared.clone());
+        let bounds = Bounds { connections_max: connections_max(), ..Bounds::default() };
+        tokio::spawn(wayleave_listen::serve(self.listener, router, bounds, shared, pending())).abort_handle()
     }
+}
+
+/// Of the descriptors of the process a quarter, so that the worker's own files and fetches are never short of them.
+fn connections_max() -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(files / 4).unwrap_or(usize::MAX).clamp(1, CONNECTIONS_MAX)
 }
 
 /// The ports that workers of a folder had, the last one first.

@@ -8,6 +8,7 @@ use wayleave_api::{Code, Problem};
 use wayleave_client::{Client, Error};
 use wayleave_core::limits::{ASK_TIME, WAIT_MS_MAX};
 
+use super::match_run;
 use crate::exit::{Ended, NOT_FOUND};
 use crate::output::{self, span};
 use crate::remote::Remote;
@@ -30,12 +31,15 @@ With --wait it goes on asking until the time is over, also while the server rest
 
 Examples:
   address=$(wayleave match user-7 --pool browsers --wait 30s) && curl http://$address/
+  wayleave match user-7 --pool browsers --wait 30s -- sh -c 'curl http://$WAYLEAVE_ADDRESS/'
+                                                                 renewed while it runs, given back at its end
   wayleave match user-7 --pool browsers --json | jq -r .token    the token that the worker knows too
   wayleave matches cancel user-7 --pool browsers                 give the worker back
 
 Exit codes: 0 matched, and only the address is on stdout; 3 no worker yet (the request stays in the queue: ask again), or no
 such pool; 4 the match failed (stderr says why; asking again queues it anew) or was refused; 5 the pool's queue is full, or the
-server cannot be reached.";
+server cannot be reached. With a command: the command's own (128 and the signal's number for one that a signal ended), 127 if it cannot be run, 4 if
+the match ended before it and it was stopped.";
 
 /// Arguments of `match`.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,6 +54,10 @@ pub struct Args {
     /// Wait up to this long for a worker; without it, ask once
     #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true, default_value = "0")]
     wait: u64,
+    /// Run this command while the match is held: WAYLEAVE_ADDRESS in its environment is the worker's address, and
+    /// WAYLEAVE_TOKEN the match's token. The worker is given back when the command ends
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
 }
 
 /// Asks until there is a worker, or the time is over.
@@ -58,10 +66,10 @@ pub struct Args {
 /// If there is no worker in time, the match failed, or the server does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     if args.wait == 0 {
-        let query = PutMatchQuery { pool: args.pool, wait_ms: Some(0) };
+        let query = PutMatchQuery { pool: args.pool.clone(), wait_ms: Some(0) };
         return match remote.client.put_match(&args.client, &query).await {
             Err(error) => failed(remote, error),
-            Ok(found) if found.state == MatchState::Matched => tell(remote, &found),
+            Ok(found) if found.state == MatchState::Matched => use_it(remote, &args, &found).await,
             Ok(found) => none_yet(remote, &found),
         };
     }
@@ -70,7 +78,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     loop {
         let begun = Instant::now();
         let pause = match ask(&remote.client, &args, deadline).await {
-            Ok(found) if found.state == MatchState::Matched => return tell(remote, &found),
+            Ok(found) if found.state == MatchState::Matched => return use_it(remote, &args, &found).await,
             Ok(found) if Instant::now() >= deadline => return none_yet(remote, &found),
             Ok(found) => {
                 obstacle = Obstacle::default();
@@ -86,7 +94,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 }
 
 /// Whether asking again may help. A proxy answers 502 or 504 while the server restarts; asking is idempotent.
-fn may_pass(error: &Error) -> bool {
+pub fn may_pass(error: &Error) -> bool {
     let by_proxy = |problem: &Problem| matches!(problem.status, 502 | 504) && problem.code() != Some(Code::MatchFailed);
     error.is_transient() || error.problem().is_some_and(by_proxy)
 }
@@ -133,6 +141,14 @@ fn failed(remote: &Remote, error: Error) -> anyhow::Result<()> {
         output::json(&Match::of_failure(problem))?;
     }
     Err(error.into())
+}
+
+/// Prints the worker's address, or runs the command with it.
+async fn use_it(remote: &Remote, args: &Args, found: &Match) -> anyhow::Result<()> {
+    if args.command.is_empty() {
+        return tell(remote, found);
+    }
+    match_run::run(&remote.client, found, &args.command).await
 }
 
 fn tell(remote: &Remote, found: &Match) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@ pub mod hosts;
 pub mod jobs;
 pub mod map;
 pub mod match_client;
+mod match_run;
 pub mod matches;
 pub mod nodes;
 mod outcomes;

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use wayleave_api::metadata::Metadata;
 use wayleave_api::roles::{GetRoleQuery, Mode, Released, Role, SetRoleRequest, WaitFor};
 use wayleave_core::limits;
 
 use super::pace::patch;
 use super::{ListArgs, or_list};
+use crate::elect::NAME;
 use crate::exit::{self, Ended};
 use crate::output::{self, Table, or_dash, relative, span};
 use crate::remote::Remote;
@@ -198,7 +200,7 @@ impl SetArgs {
 }
 
 async fn list(remote: &Remote, args: &ListArgs) -> anyhow::Result<()> {
-    let mut table = Table::new(["role", "primary", "epoch", "address", "remaining", "standbys", "reason"]);
+    let mut table = Table::new(["role", "primary", "name", "epoch", "address", "remaining", "standbys", "reason"]);
     for role in args.collect(remote.client.all_roles()).await? {
         if remote.json {
             output::json(&role)?;
@@ -209,6 +211,7 @@ async fn list(remote: &Remote, args: &ListArgs) -> anyhow::Result<()> {
         table.row([
             role.role.clone(),
             or_dash(primary.map(|primary| &primary.uuid)),
+            or_dash(primary.and_then(|primary| name(&primary.metadata))),
             role.epoch.to_string(),
             or_dash(primary.and_then(|primary| primary.address.as_ref())),
             or_dash(primary.map(|primary| span(primary.remaining_ms))),
@@ -252,6 +255,7 @@ fn show(remote: &Remote, role: &Role) -> anyhow::Result<()> {
     table.row(["epoch".into(), role.epoch.to_string()]);
     table.row(["state".into(), role.reason.clone()]);
     if let Some(primary) = primary {
+        table.row(["name".into(), or_dash(name(&primary.metadata))]);
         table.row(["address".into(), or_dash(primary.address.as_ref())]);
         table.row(["remaining".into(), span(primary.remaining_ms)]);
         table.row(["since".into(), relative(primary.granted_at, now)]);
@@ -268,10 +272,16 @@ fn show(remote: &Remote, role: &Role) -> anyhow::Result<()> {
         let ready = if standby.ready { "ready" } else { "not ready" };
         let address = standby.address.as_deref().unwrap_or("no address");
         let seen = relative(standby.seen_at, now);
-        let text = format!("{}: {ready}, priority {}, {address}, seen {seen}", standby.uuid, standby.priority);
+        let named = name(&standby.metadata).map_or_else(String::new, |name| format!(" ({name})"));
+        let text = format!("{}{named}: {ready}, priority {}, {address}, seen {seen}", standby.uuid, standby.priority);
         table.row([String::new(), text]);
     }
     table.print()
+}
+
+/// What a candidate calls itself: `elect` names its machine and process.
+fn name(metadata: &Metadata) -> Option<String> {
+    metadata.0.iter().find(|(name, _)| name == NAME).map(|(_, values)| values.join(", "))
 }
 
 fn mode(role: &Role) -> String {

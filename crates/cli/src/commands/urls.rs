@@ -1,9 +1,11 @@
 //! `urls`: lists and looks up; requeuing and deleting is in [`super::rework`].
 
-use wayleave_api::Timestamp;
 use wayleave_api::urls::{LastVisit, ListUrlsQuery, LookupUrlQuery, Url, UrlState};
+use wayleave_api::{Code, Timestamp};
+use wayleave_core::crawl_url;
 
 use super::{ListArgs, or_list, rework};
+use crate::exit::{Ended, NOT_FOUND};
 use crate::output::{self, Table, or_dash, when};
 use crate::remote::Remote;
 use crate::values;
@@ -31,11 +33,11 @@ enum Command {
     /// List URLs with everything known about them
     #[command(after_help = LIST_HELP)]
     List(ListUrlsArgs),
-    /// Look up one URL; exits with 3 if it is unknown
+    /// Look up one URL, in every crawl that has it; exits with 3 if none has
     Lookup {
         /// The URL
         url: String,
-        /// Its crawl
+        /// Only in this crawl
         #[arg(long, value_name = "CRAWL", value_parser = values::name)]
         crawl: Option<String>,
         /// Its queue key, if not its host's
@@ -116,12 +118,48 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     match or_list(args.command, args.list, Command::List)? {
         Command::List(args) => list(remote, args).await,
         Command::Lookup { url, crawl, key } => {
-            let found = remote.client.lookup_url(&LookupUrlQuery { url, crawl, key }).await?;
-            if remote.json { output::json(&found) } else { show(&found) }
+            let found = lookup(remote, LookupUrlQuery { url, crawl, key }).await?;
+            found.iter().try_for_each(|found| if remote.json { output::json(found) } else { show(found) })
         }
         Command::Requeue(args) => rework::run(remote, args, rework::What::Requeue).await,
         Command::Delete { args, yes } => rework::run(remote, args, rework::What::Delete { really: yes }).await,
     }
+}
+
+/// The URL in a crawl; without one in every crawl that has a queue of its host.
+async fn lookup(remote: &Remote, query: LookupUrlQuery) -> anyhow::Result<Vec<Url>> {
+    let LookupUrlQuery { url, crawl: None, key } = &query else {
+        return Ok(vec![remote.client.lookup_url(&query).await?]);
+    };
+    let host = match key {
+        Some(key) => Some(key.clone()),
+        None => crawl_url::parse_loosely(url, "").ok().map(|host| host.to_string()),
+    };
+    let queues = match host {
+        Some(host) => match remote.client.host(&host).await {
+            Err(error) if error.problem().is_some_and(|problem| matches!(problem.status, 400 | 404)) => Vec::new(),
+            other => other?.crawls,
+        },
+        None => Vec::new(),
+    };
+    let mut found = Vec::new();
+    for queue in queues {
+        match remote.client.lookup_url(&LookupUrlQuery { crawl: Some(queue.crawl), ..query.clone() }).await {
+            Err(error) if error.code() == Some(Code::UnknownUrl) => {}
+            other => found.push(other?),
+        }
+    }
+    if found.is_empty() {
+        // Its answer says what is wrong with the URL, if anything is.
+        return match remote.client.lookup_url(&query).await {
+            Err(error) if error.code() == Some(Code::UnknownUrl) => {
+                let message = format!("'{}' is not known in any crawl; add it first", output::shown(url));
+                Err(Ended { code: NOT_FOUND, message }.into())
+            }
+            other => Ok(vec![other?]),
+        };
+    }
+    Ok(found)
 }
 
 async fn list(remote: &Remote, args: ListUrlsArgs) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use wayleave_core::names;
 use wayleave_elect::{Options, PeerDoor};
 
+use super::NAME;
 use crate::values;
 
 const AFTER_HELP: &str = "\
@@ -62,7 +63,7 @@ pub struct Args {
     /// Priority from 0 to 9; among ready candidates 9 comes first
     #[arg(long, default_value_t = 5, value_name = "NUMBER", value_parser = values::between::<u8>(0, 9))]
     priority: u8,
-    /// Further information for clients that look up the primary
+    /// Further information for clients that look up the primary; `name` is this machine and process by default
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
     /// How long the command may take to stop, between TERM and KILL
@@ -100,11 +101,21 @@ impl Args {
         (!self.insecure && !listen.ip().to_canonical().is_loopback()).then_some(listen)
     }
 
+    /// The metadata, with a name for people: its uuid says nothing to them.
+    fn metadata(&self) -> Vec<(String, String)> {
+        let mut metadata = self.metadata.clone();
+        if metadata.iter().all(|(name, _)| name != NAME) {
+            let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            metadata.push((NAME.to_owned(), format!("{machine}:{}", std::process::id())));
+        }
+        metadata
+    }
+
     /// The election options.
     pub fn options(&self) -> Options {
         Options {
             address: self.address.clone(),
-            metadata: self.metadata.clone(),
+            metadata: self.metadata(),
             priority: self.priority,
             interval: self.interval.map(Duration::from_millis),
             grace: Duration::from_millis(self.grace),

@@ -35,6 +35,9 @@ use supervise::Supervisor;
 /// The command was not found.
 const NOT_FOUND: u8 = 127;
 
+/// The metadata with which a candidate names itself to people.
+pub const NAME: &str = "name";
+
 /// Stands for the role and runs the command while primary.
 ///
 /// # Errors

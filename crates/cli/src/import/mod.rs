@@ -7,6 +7,7 @@ mod route;
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use futures::StreamExt;
 use tokio::sync::mpsc;
 use wayleave_api::urls::{AddCounts, AddStatus};
@@ -15,6 +16,7 @@ use wayleave_client::{Client, ItemStatus, PutItems};
 use crate::exit::{ERROR, Ended, UNAVAILABLE};
 use crate::input::{Input, progress};
 use crate::output::{self, counted};
+use crate::patience::Upload;
 use crate::remote::Remote;
 use crate::seed::stream;
 use route::{Routed, route};
@@ -78,11 +80,22 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let mut routed = Routed::new(args.pools);
     let (to_add, adds) = mpsc::channel(CHANNEL);
     let (to_put, puts) = mpsc::channel(CHANNEL);
-    let (done, added, put) =
-        tokio::join!(route(&mut routed, &client, &mut lines, to_add, to_put), add(&client, adds), put(&client, puts));
+    let upload = Upload::default();
+    let sending = async {
+        let routing = route(&mut routed, &client, &mut lines, to_add, to_put);
+        tokio::join!(routing, add(&client, adds, &upload), put(&client, puts, &upload))
+    };
+    let (done, added, put) = tokio::select! {
+        ended = sending => ended,
+        never = upload.watch(!remote.json) => match never {},
+    };
     // The error of a connection says more than that its channel was closed.
-    let (added, put): (Sent<AddCounts>, Sent<PutItems>) = (added?, put?);
-    done?;
+    let so_far = || {
+        let urls = counted(upload.settled(), "URL");
+        format!("the import ended after {urls}; run it again: URLs that are known by then stay as they are")
+    };
+    let sent = added.and_then(|added| Ok((added, put?))).and_then(|sent| done.map(|()| sent));
+    let (added, put): (Sent<AddCounts>, Sent<PutItems>) = sent.with_context(so_far)?;
     bar.finish_and_clear();
     reading.await??;
     routed.set_limits(&client).await?;
@@ -102,13 +115,15 @@ struct Sent<C> {
 async fn add(
     client: &Client,
     urls: mpsc::Receiver<(u64, wayleave_api::urls::UrlToAdd)>,
+    upload: &Upload,
 ) -> anyhow::Result<Sent<AddCounts>> {
-    let mut urls = stream(urls).peekable();
+    let mut urls = stream(urls).inspect(|_| upload.take()).peekable();
     let mut sent = Sent::default();
     if std::pin::Pin::new(&mut urls).peek().await.is_none() {
         return Ok(sent);
     }
     let uploaded = client.add_lines(None, urls, |line, result| {
+        upload.settle();
         if matches!(result.status, AddStatus::Rejected | AddStatus::Failed) {
             sent.reasons.push((line, result.reason.unwrap_or_default()));
         }
@@ -120,13 +135,15 @@ async fn add(
 async fn put(
     client: &Client,
     items: mpsc::Receiver<(u64, wayleave_api::urlfrontier::UrlItem)>,
+    upload: &Upload,
 ) -> anyhow::Result<Sent<PutItems>> {
-    let mut items = stream(items).peekable();
+    let mut items = stream(items).inspect(|_| upload.take()).peekable();
     let mut sent = Sent::default();
     if std::pin::Pin::new(&mut items).peek().await.is_none() {
         return Ok(sent);
     }
     let counts = client.restore_items(items, |line, status| {
+        upload.settle();
         if status == ItemStatus::Failed {
             sent.reasons.push((line, "could not be stored".to_owned()));
         }

@@ -8,9 +8,10 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use wayleave_api::urlfrontier::{DiscoveredUrlItem, UrlInfo, UrlItem, url_item};
 use wayleave_api::wording::TextError;
+use wayleave_engine::snapshot_file::MAGIC;
 
 use super::dump;
-use crate::exit::{ERROR, Ended};
+use crate::exit::{ERROR, Ended, Usage};
 use crate::input::Input;
 use crate::record::Record;
 
@@ -47,6 +48,13 @@ pub fn read(
                 return Err(Ended { code: ERROR, message }.into());
             }
             return Ok(());
+        }
+        if number == 1 && text == MAGIC {
+            let name = input.name();
+            let message = format!(
+                "{name} is a snapshot, not an export: `wayleave restore {name} --data FOLDER` makes a data folder of it"
+            );
+            return Err(Usage(message).into());
         }
         let text = String::from_utf8_lossy(&text);
         let text = text.trim_start_matches('\u{feff}').trim();

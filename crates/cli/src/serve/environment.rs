@@ -8,8 +8,8 @@ use crate::Cli;
 /// The prefix of all settings.
 const PREFIX: &str = "WAYLEAVE_";
 
-/// Set by `elect` for its command, which may be a server.
-const OTHERS: [&str; 3] = ["WAYLEAVE_ROLE", "WAYLEAVE_EPOCH", "WAYLEAVE_UUID"];
+/// Set by `elect` and `match` for their command, which may be a server.
+const OTHERS: [&str; 5] = ["WAYLEAVE_ROLE", "WAYLEAVE_EPOCH", "WAYLEAVE_UUID", "WAYLEAVE_ADDRESS", "WAYLEAVE_TOKEN"];
 
 /// Logs a warning for every unknown variable with the prefix.
 pub fn warn() {

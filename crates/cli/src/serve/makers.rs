@@ -24,10 +24,11 @@ use wayleave_core::matches::{Effect, Input, Labels, Lack, RuntimeKind};
 use wayleave_core::names::{self, PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::entropy;
+use wayleave_engine_fjall::private::keep_and_tell;
 use wayleave_makers::runtime::docker::{DockerRuntime, RemovedContainers};
 use wayleave_makers::runtime::process::{ProcessRuntime, Settings as ProcessSettings};
 use wayleave_makers::runtime::{Removed, WorkerKey};
-use wayleave_makers::{Failure, Maker, Pools, Runtime, Site};
+use wayleave_makers::{Failure, Maker, Pools, Runtime, Site, private};
 use wayleave_server::{KeptLog, LogOf, WorkerLogs};
 use wayleave_shard::matches::Matches;
 
@@ -151,6 +152,9 @@ impl Makers {
             (None, Some(folder)) => folder.clone(),
             (None, None) => settings.data.join("makers"),
         };
+        if folder.exists() {
+            keep_and_tell(&folder);
+        }
         let lack = Lacking::default();
         let mut makers = Self { matches, sites, running: Arc::default(), searching: Vec::new(), volatile };
         let begin = Arc::new(makers.beginner(lack.clone()));
@@ -274,12 +278,12 @@ fn site_name(folder: &Path) -> std::io::Result<SiteName> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    std::fs::create_dir_all(folder)?;
+    private::create_dir_all(folder)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let name = format!("process:{host}-{:08x}", entropy::system() as u32);
     // Durable before the first worker: under another name it would never be found again.
     let written = folder.join("site.new");
-    let mut out = std::fs::File::create(&written)?;
+    let mut out = private::create(&written)?;
     out.write_all(name.as_bytes())?;
     out.sync_all()?;
     std::fs::rename(&written, &file)?;

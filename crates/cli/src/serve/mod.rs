@@ -1,5 +1,6 @@
 //! `serve`: opens the store, starts the frontier and the API servers, and stops them in the opposite order.
 
+mod beside;
 mod environment;
 mod failing;
 mod files;
@@ -27,6 +28,7 @@ use wayleave_shard::matches::Matches;
 use wayleave_shard::pipeline::Pipeline;
 use wayleave_shard::{Frontier, OwnerThreads};
 
+use beside::Beside;
 pub use logging::start as start_logging;
 use makers::{Makers, Sites};
 use owners::Owners;
@@ -46,8 +48,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     // Twice as many owners as cores: some of them wait for the disk.
     let owners_max = cores() * 2;
     let mut server = settings.server();
-    let shares = files::share(files::raise(), owners_max + 2, server.connections_max);
-    server.connections_max = shares.connections;
+    let shares = files::share(files::raise(), owners_max + 2, server.bounds.connections_max);
+    server.bounds.connections_max = shares.connections;
     // Before anything is created on disk: the address may be forbidden or taken.
     let port = Port::take(server)?;
     let store = doors.block_on(Store::open(&settings, shares.tables))?;
@@ -105,11 +107,13 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
             let fleet = Fleet::new(frontier.clone());
             // Nobody else uses this store, so no role decides who probes.
             let probing = Probing::start(|stop| async move { prober.run(&fleet, stop).await });
+            let beside = Beside::start(&matches).await;
             let makers = Makers::start(settings, matches.clone(), sites).await;
             makers::set_pools(settings, &matches).await;
             announce(settings, server.local_addr(), &place, shards);
             let served = run_until_told(server, signals, outside).await;
             makers.stop().await;
+            beside.end();
             probing.end().await;
             served
         }

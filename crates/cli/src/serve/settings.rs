@@ -131,8 +131,8 @@ pub struct Args {
     #[arg(long, env = "WAYLEAVE_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,
     /// Host name by which HTTP/1.1 clients may call this server, such as that of a proxy; may be repeated. A leading
-    /// dot includes all subdomains. Addresses, localhost, single labels, .local, .internal, .svc and the host of
-    /// --advertise are always accepted
+    /// dot includes all subdomains. localhost, the host of --advertise and, on loopback, its addresses are always
+    /// accepted; on other addresses all addresses, single labels, .local, .internal and .svc too
     #[arg(long, env = "WAYLEAVE_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
     pub allow_host: Vec<String>,
     /// Origin of web pages that may call this server, such as `https://board.example`; may be repeated [default: only
@@ -405,9 +405,8 @@ impl Settings {
             names::pool(name).map_err(|bad| Usage(format!("[pools.{name}]: {bad}")))?;
             request.clone().settings().map_err(|bad| Usage(format!("[pools.{name}]: {bad}")))?;
         }
-        if let Some(bad) = self.allow_host.iter().find(|name| name.trim().is_empty() || name.contains(['/', ':', '*']))
-        {
-            return Err(Usage(format!("allow_host '{bad}' is not a host name; name it without scheme and port")));
+        for name in &self.allow_host {
+            values::allowed_host(name).map_err(|why| Usage(format!("allow_host {why}")))?;
         }
         let is_origin =
             |text: &str| text.split_once("://").is_some_and(|(_, rest)| !rest.trim_end_matches('/').contains('/'));

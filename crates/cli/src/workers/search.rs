@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::hash::{BuildHasher, RandomState};
 use std::io::IsTerminal;
 
+use wayleave_core::plain;
 use wayleave_workers::index::Refused;
 use wayleave_workers::search::{self, Error, Hit, Search, SearchResults};
 
@@ -88,16 +89,17 @@ pub fn print(json: bool, found: &SearchResults) -> anyhow::Result<()> {
             continue;
         }
         let title = if hit.title.trim().is_empty() { "(no title)" } else { &hit.title };
-        output::line(format_args!("{number}. {}", plain(title)))?;
+        output::line(format_args!("{number}. {}", harmless(title)))?;
         output::line(format_args!("   {}", output::shown(&hit.url)))?;
-        output::line(format_args!("   {}", snippet(hit, bold)))?;
+        output::styled(format_args!("   {}", snippet(hit, bold)))?;
     }
     Ok(())
 }
 
 /// Text of the web, made safe for a terminal.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+fn harmless(text: &str) -> String {
+    let one_line = text.replace(['\n', '\r', '\t'], " ");
+    plain::line(&one_line).into_owned()
 }
 
 /// The snippet, with the words in bold where that can be shown.
@@ -106,12 +108,12 @@ fn snippet(hit: &Hit, bold: bool) -> String {
     for (start, end) in &hit.words {
         // Ranges come from another machine: what does not fit the text is passed over.
         let (Some(before), Some(word)) = (hit.snippet.get(at..*start), hit.snippet.get(*start..*end)) else { continue };
-        out += &plain(before);
+        out += &harmless(before);
         let (on, off) = if bold { ("\u{1b}[1m", "\u{1b}[0m") } else { ("", "") };
-        let _ = write!(out, "{on}{}{off}", plain(word));
+        let _ = write!(out, "{on}{}{off}", harmless(word));
         at = *end;
     }
-    out + &plain(hit.snippet.get(at..).unwrap_or_default())
+    out + &harmless(hit.snippet.get(at..).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -131,7 +133,7 @@ mod tests {
         };
         assert_eq!(snippet(&hit("a river runs", vec![(2, 7)]), true), "a \u{1b}[1mriver\u{1b}[0m runs");
         assert_eq!(snippet(&hit("a river runs", vec![(2, 7)]), false), "a river runs");
-        assert_eq!(snippet(&hit("a\u{1b}[31mx", vec![]), false), "a [31mx");
+        assert_eq!(snippet(&hit("a\u{1b}[31mx", vec![]), false), "a\\u{1b}[31mx");
         assert_eq!(snippet(&hit("café", vec![(0, 4), (9, 12), (3, 1)]), false), "café");
     }
 }

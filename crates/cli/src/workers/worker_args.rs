@@ -31,6 +31,10 @@ pub struct WorkerArgs {
     /// Host and port under which others reach this worker; the address that it listens on by default
     #[arg(long, value_name = "HOST[:PORT]")]
     advertise: Option<String>,
+    /// Host name by which others may call this worker, besides addresses and that of --advertise; may be repeated. A leading
+    /// dot includes all subdomains
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = values::allowed_host)]
+    allow_host: Vec<String>,
     /// What to log: error, warn, info, debug or trace
     #[arg(long, default_value = "warn", value_name = "LEVEL")]
     pub log_level: String,
@@ -93,7 +97,8 @@ impl WorkerArgs {
     /// # Errors
     /// If the address cannot be used.
     pub async fn listen(&self, folder: Option<&Path>) -> anyhow::Result<Listening> {
-        Ok(Listening::start(self.listen, self.advertise.as_deref(), folder).await?)
+        let listening = Listening::start(self.listen, self.advertise.as_deref(), folder).await?;
+        Ok(listening.allowing(&self.allow_host))
     }
 
     /// Opens the store of a worker, and serves it if it is a folder.
@@ -190,7 +195,13 @@ mod tests {
         let _first = FolderLock::of_id(folder.path(), "w").unwrap();
         let before = files();
         let listen = "127.0.0.1:0".parse().unwrap();
-        let args = WorkerArgs { id: Some("w".into()), listen, advertise: None, log_level: "warn".into() };
+        let args = WorkerArgs {
+            id: Some("w".into()),
+            listen,
+            advertise: None,
+            allow_host: Vec::new(),
+            log_level: "warn".into(),
+        };
         let refused = args.open(setting).await.err().expect("one of this name runs");
         assert!(refused.to_string().contains("already runs with the folder"), "{refused}");
         assert_eq!(files(), before, "no port is noted");

@@ -13,7 +13,7 @@ const IDLE: usize = 1_100;
 /// Sends a request over a persistent connection, and returns the status line and the body.
 fn ask(stream: &mut TcpStream, request: &str, body: &str) -> String {
     let head = format!(
-        "{request} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        "{request} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();

@@ -131,6 +131,8 @@ pub struct RemovedView {
 pub struct PoolView {
     /// Its name.
     pub name: PoolName,
+    /// What tells its workers from those of other pools of this name; random, and repeated by copies of the store.
+    pub owner: Arc<str>,
     /// Its settings, without the environment of its workers.
     pub settings: Settings,
     /// Names of the variables of that environment. Their values are not shown.
@@ -355,6 +357,7 @@ impl State {
         let (supply, settings) = (self.supply(), &self.pool.settings);
         PoolView {
             name: self.pool.name.clone(),
+            owner: Arc::clone(&self.pool.owner),
             env: settings.recipe.env.keys().cloned().collect(),
             settings: Settings {
                 recipe: Recipe { env: BTreeMap::new(), ..settings.recipe.clone() },

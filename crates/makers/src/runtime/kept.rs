@@ -16,6 +16,7 @@ use wayleave_core::names::PoolName;
 
 use super::{Failure, Removed, WorkerKey, bounded, worker_folder};
 use crate::limits::{KEPT_FOR, KEPT_MAX, KEPT_PER_POOL_MAX};
+use crate::private;
 
 /// The file that says how a removed worker ended.
 const END_FILE: &str = "end";
@@ -52,15 +53,15 @@ impl Kept {
 
     /// Keeps a text as a file, and how the worker ended.
     pub fn keep_text(&self, worker: &WorkerKey, file: &str, text: &str, end: &str, now: SystemTime) {
-        self.keep(worker, end, now, |kept| _ = fs::write(kept.join(file), text));
+        self.keep(worker, end, now, |kept| _ = private::write(&kept.join(file), text));
     }
 
     fn keep(&self, worker: &WorkerKey, end: &str, now: SystemTime, fill: impl FnOnce(&Path)) {
         let _lock = self.lock();
         let kept = self.of(worker);
-        if fs::create_dir_all(&kept).is_ok() {
+        if private::create_dir_all(&kept).is_ok() {
             fill(&kept);
-            _ = fs::write(kept.join(END_FILE), end);
+            _ = private::write(&kept.join(END_FILE), end);
         }
         self.forget(now);
     }

@@ -22,6 +22,7 @@ use wayleave_core::matches::{
     Exit, Instance, Labels, Make, RuntimeKind, WorkerFound, WorkerNo, worker_name, worker_suffix,
 };
 use wayleave_core::names::PoolName;
+use wayleave_core::redact;
 
 use crate::limits::REASON_CHARS_MAX;
 
@@ -158,7 +159,5 @@ impl Failure {
 /// A reason as it may be stored and shown: one line of bounded length.
 #[must_use]
 pub fn bounded(reason: &str) -> String {
-    let plain = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let text: String = plain.take(REASON_CHARS_MAX).collect();
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    redact::reason(reason, REASON_CHARS_MAX)
 }

@@ -17,7 +17,7 @@ use wayleave_shard::{CallResult, Frontier};
 use super::metrics::GrpcMetrics;
 use super::put_stream::URL_EXTRA_BYTES;
 use super::{convert, refused};
-use crate::budget::Share;
+use wayleave_listen::Share;
 
 /// Answers a GetURLs call; `None` asks for nothing.
 pub async fn get_urls(

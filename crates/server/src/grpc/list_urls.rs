@@ -11,7 +11,7 @@ use wayleave_shard::Frontier;
 
 use super::put_stream::URL_EXTRA_BYTES;
 use super::{convert, refused};
-use crate::budget::Share;
+use wayleave_listen::Share;
 
 /// Answers a ListURLs call. The next page is read when the client has consumed the last.
 pub fn list_urls(

@@ -16,8 +16,8 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::Status;
 use wayleave_core::limits;
 
-use crate::budget::Share;
 use crate::http::{App, deadline, waits_since};
+use wayleave_listen::Share;
 
 /// The message prefix: a flag and the length.
 const HEAD_BYTES: usize = 5;

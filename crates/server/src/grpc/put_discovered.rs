@@ -10,8 +10,8 @@ use wayleave_core::limits;
 use super::convert::{self, DISCOVERED, LastCrawl};
 use super::metrics::PutTally;
 use super::put_stream::{Acks, cost};
-use crate::budget::Share;
 use slab::Slab;
+use wayleave_listen::Share;
 
 /// A batch with unsettled URLs.
 struct Open {
@@ -130,7 +130,7 @@ mod tests {
     use wayleave_api::urlfrontier::UrlInfo;
 
     use super::*;
-    use crate::budget::Budget;
+    use wayleave_listen::Budget;
 
     fn batch(id: &str, urls: &[(&str, &str, &str)]) -> DiscoveredBatch {
         let info = |(url, key, crawl): &(&str, &str, &str)| UrlInfo {

@@ -9,8 +9,8 @@ use wayleave_core::limits;
 use super::convert::{self, LastCrawl};
 use super::metrics::PutTally;
 use super::put_stream::{Acks, cost};
-use crate::budget::Share;
 use slab::Slab;
+use wayleave_listen::Share;
 
 /// The unacknowledged items of one stream.
 pub struct ItemAcks {

@@ -60,7 +60,7 @@ where
 }
 
 fn no_acks() -> ItemAcks {
-    ItemAcks::new(Arc::new(crate::budget::Budget::new(64 << 20)).share(1), false)
+    ItemAcks::new(Arc::new(wayleave_listen::Budget::new(64 << 20)).share(1), false)
 }
 
 async fn acks<I>(stream: PutStream<I, ItemAcks>) -> Vec<(String, i32)>

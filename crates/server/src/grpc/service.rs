@@ -19,8 +19,8 @@ use super::put_stream::{PutStream, SHARE_STEP};
 use super::put_urls::ItemAcks;
 use super::{delete, get_stats, get_urls, health, list_queues, list_urls, pace, switches, url_status};
 use crate::Peers;
-use crate::budget::Budget;
 use crate::http::App;
+use wayleave_listen::Budget;
 
 type GrpcResult<T> = Result<Response<T>, Status>;
 

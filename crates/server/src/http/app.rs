@@ -12,9 +12,9 @@ use wayleave_shard::matches::Matches;
 use wayleave_shard::pipeline::Pipeline;
 
 use super::map_body::MapBody;
-use crate::budget::Budget;
-use crate::repeated::Repeated;
 use crate::{Config, Health, Metrics, Peers, Services, Store, WorkerLogs};
+use wayleave_listen::Budget;
+use wayleave_listen::Repeated;
 
 /// The shared state. A clone counts one reference: the router clones it for every route, layer and extractor that a
 /// request passes.

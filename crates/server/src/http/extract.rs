@@ -1,7 +1,6 @@
 //! Extractors: parse a request into typed values, or return a problem that says what is wrong.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -153,10 +152,6 @@ fn bad_query(uri: &Uri, cause: &str) -> Problem {
         None => problem,
     }
 }
-
-/// The address that a request comes from: of the client, or of a proxy in front of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientAddress(pub IpAddr);
 
 async fn segment(parts: &mut Parts, app: &App, name: &str, code: Code) -> Result<String, Refused> {
     let read = Path::<BTreeMap<String, String>>::from_request_parts(parts, app).await;

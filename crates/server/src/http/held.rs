@@ -13,9 +13,9 @@ use wayleave_core::limits::BODY_RATE_MIN;
 use super::app::App;
 use super::guard::is_grpc;
 use super::refused::Refused;
-use crate::budget::Share;
 use crate::grpc::Messages;
-use crate::responses::ResponseInFlight;
+use wayleave_listen::ResponseInFlight;
+use wayleave_listen::Share;
 
 /// The deadline of a body of which `received` bytes have arrived.
 pub fn deadline(since: Instant, timeout: Duration, received: usize) -> Instant {

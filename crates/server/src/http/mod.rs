@@ -22,7 +22,6 @@ mod routes;
 mod v1;
 
 pub use app::App;
-pub use extract::ClientAddress;
 pub(crate) use held::{deadline, waits_since};
 pub use openapi::served_document;
 pub use routes::router;

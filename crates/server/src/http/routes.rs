@@ -7,9 +7,10 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, middleware};
 use utoipa_axum::router::OpenApiRouter;
 use wayleave_api::{Code, Problem};
+use wayleave_listen::Guard;
 
 use super::app::App;
-use super::guard::{self, Guard};
+use super::guard;
 use super::refused::Refused;
 use super::{health, held, observe, openapi, pages, v1};
 use crate::grpc::GrpcMetrics;
@@ -26,7 +27,9 @@ pub fn router(app: &App) -> Router {
         .with_state(app.clone());
     let calls = grpc(app).layer(middleware::from_fn_with_state(app.clone(), held::whole_messages));
     let calls = calls.layer(middleware::from_fn(guard::grpc_only));
-    let guarding = (app.clone(), Arc::new(Guard::new(&app.config)));
+    let config = &app.config;
+    let guard = Guard::new(config.listen.ip(), config.advertise.as_deref(), &config.allow_origins);
+    let guarding = (app.clone(), Arc::new(guard.allowing(&config.allow_hosts)));
     let held = middleware::from_fn_with_state(app.clone(), held::hold);
     let all = http.merge(calls).layer(middleware::from_fn_with_state(guarding.clone(), guard::guard)).layer(held);
     let Some(peers) = &app.peers else { return all };

@@ -17,6 +17,7 @@ use tonic::transport::Channel;
 use wayleave_api::urlfrontier::ack_message::Status as Ack;
 use wayleave_api::urlfrontier::url_frontier_client::UrlFrontierClient;
 use wayleave_api::urlfrontier::{DiscoveredBatch, UrlInfo, UrlItem};
+use wayleave_listen::Bounds;
 use wayleave_server::Config;
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -45,7 +46,7 @@ async fn closed(stream: &mut TcpStream) -> String {
 }
 
 async fn healthy(running: &Running) {
-    let request = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let answer = tokio::time::timeout(SOON, running.exchange(request)).await.expect("others are served");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
@@ -79,7 +80,11 @@ async fn bodies_of_all_connections_share_one_budget_and_small_ones_are_taken_las
 /// other streams.
 #[tokio::test]
 async fn unread_answers_are_counted_and_end_their_connection() {
-    let config = Config { held_bytes_max: 1 << 20, answer_timeout: SHORT, ..Config::default() };
+    let config = Config {
+        held_bytes_max: 1 << 20,
+        bounds: Bounds { answer_timeout: SHORT, ..Bounds::default() },
+        ..Config::default()
+    };
     let running = start(config).await;
     let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
     let handshake = builder.initial_stream_window_size(1).handshake(TokioIo::new(running.connect().await));
@@ -97,14 +102,19 @@ async fn unread_answers_are_counted_and_end_their_connection() {
 
 #[tokio::test]
 async fn a_connection_that_sends_part_of_anything_is_closed() {
-    let running = start(Config { head_timeout: SHORT, body_timeout: SHORT, ..Config::default() }).await;
-    for part in ["P", "PRI * HTTP/2.0\r\n", "G", "GET / HTTP/1.1\r\nHost: x\r\n"] {
+    let running = start(Config {
+        bounds: Bounds { head_timeout: SHORT, ..Bounds::default() },
+        body_timeout: SHORT,
+        ..Config::default()
+    })
+    .await;
+    for part in ["P", "PRI * HTTP/2.0\r\n", "G", "GET / HTTP/1.1\r\nHost: localhost\r\n"] {
         let mut stream = running.connect().await;
         stream.write_all(part.as_bytes()).await.unwrap();
         closed(&mut stream).await;
     }
     let head = |kind: &str| {
-        format!("POST /v1/urls HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nContent-Length: 900\r\n\r\n")
+        format!("POST /v1/urls HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: 900\r\n\r\n")
     };
     for (kind, part) in [
         ("application/json", "{"),
@@ -124,7 +134,9 @@ async fn a_body_that_drips_is_given_up() {
     let running = start(Config { body_timeout: SHORT, ..Config::default() }).await;
     for kind in ["application/json", "application/x-ndjson"] {
         let (mut read, mut write) = running.connect().await.into_split();
-        let head = format!("POST /v1/urls HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nContent-Length: 9000\r\n\r\n");
+        let head = format!(
+            "POST /v1/urls HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: 9000\r\n\r\n"
+        );
         write.write_all(head.as_bytes()).await.unwrap();
         let drip = async {
             while write.write_all(b" ").await.is_ok() {
@@ -143,7 +155,8 @@ async fn a_body_that_drips_is_given_up() {
 
 #[tokio::test]
 async fn connections_without_a_request_keep_nobody_out() {
-    let running = start(Config { connections_max: 8, ..Config::default() }).await;
+    let running =
+        start(Config { bounds: Bounds { connections_max: 8, ..Bounds::default() }, ..Config::default() }).await;
     let mut silent = Vec::new();
     for _ in 0..50 {
         let mut stream = running.connect().await;
@@ -173,7 +186,11 @@ async fn a_batch_over_its_limit_fails_as_one_and_its_stream_goes_on() {
 /// ends at once.
 #[tokio::test]
 async fn a_put_stream_may_idle_and_does_not_hold_a_stop_up() {
-    let config = Config { body_timeout: SHORT, answer_timeout: SHORT, head_timeout: SHORT, ..Config::default() };
+    let config = Config {
+        body_timeout: SHORT,
+        bounds: Bounds { answer_timeout: SHORT, head_timeout: SHORT, ..Bounds::default() },
+        ..Config::default()
+    };
     let running = start(config).await;
     let (items, sent) = futures::channel::mpsc::unbounded::<UrlItem>();
     let mut client = grpc(&running).await;

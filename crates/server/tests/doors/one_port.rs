@@ -7,6 +7,7 @@ use axum::body::Body;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use wayleave_listen::Bounds;
 use wayleave_server::server::BindError;
 use wayleave_server::{Config, Port};
 
@@ -23,7 +24,7 @@ async fn ask(stream: &mut TcpStream, request: &str) -> String {
     }
 }
 
-const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 #[tokio::test]
 async fn http_1_keeps_its_connection_for_further_requests() {
@@ -65,7 +66,7 @@ async fn a_stop_ends_idle_connections_and_refuses_new_ones() {
 async fn a_stop_lets_a_request_finish() {
     let running = start(Config::default()).await;
     let mut stream = TcpStream::connect(running.address).await.unwrap();
-    let head = "POST /v1/urls HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
+    let head = "POST /v1/urls HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut interim = [0; 25];
     stream.read_exact(&mut interim).await.unwrap();
@@ -82,9 +83,11 @@ async fn a_stop_lets_a_request_finish() {
 
 #[tokio::test]
 async fn what_does_not_finish_in_the_grace_time_is_cut() {
-    let running = start(Config { grace: Duration::from_millis(50), ..Config::default() }).await;
+    let running =
+        start(Config { bounds: Bounds { grace: Duration::from_millis(50), ..Bounds::default() }, ..Config::default() })
+            .await;
     let mut stream = TcpStream::connect(running.address).await.unwrap();
-    let head = "POST /v1/urls HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
+    let head = "POST /v1/urls HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.read_exact(&mut [0; 25]).await.unwrap();
     running.stop.send(()).unwrap();
@@ -94,13 +97,14 @@ async fn what_does_not_finish_in_the_grace_time_is_cut() {
 
 #[tokio::test]
 async fn past_the_bound_a_connection_waits_until_another_ends() {
-    let running = start(Config { connections_max: 1, ..Config::default() }).await;
+    let running =
+        start(Config { bounds: Bounds { connections_max: 1, ..Bounds::default() }, ..Config::default() }).await;
     let mut first = TcpStream::connect(running.address).await.unwrap();
     ask(&mut first, HEALTH).await;
     // A long poll: a connection without a request would be evicted at once.
     let body = r#"{"holder":"w","wait_ms":60000}"#;
     let poll = format!(
-        "POST /v1/reservations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n",
+        "POST /v1/reservations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n",
         body.len()
     );
     first.write_all(poll.as_bytes()).await.unwrap();
@@ -117,7 +121,11 @@ async fn past_the_bound_a_connection_waits_until_another_ends() {
 
 #[tokio::test]
 async fn a_connection_that_never_speaks_is_closed() {
-    let running = start(Config { head_timeout: Duration::from_millis(50), ..Config::default() }).await;
+    let running = start(Config {
+        bounds: Bounds { head_timeout: Duration::from_millis(50), ..Bounds::default() },
+        ..Config::default()
+    })
+    .await;
     let mut silent = TcpStream::connect(running.address).await.unwrap();
     let closed = tokio::time::timeout(Duration::from_secs(5), silent.read(&mut [0; 1])).await;
     assert_eq!(closed.expect("it is closed").unwrap_or(0), 0);
@@ -144,7 +152,7 @@ async fn a_long_poll_ends_early_when_the_server_stops() {
     let mut stream = TcpStream::connect(running.address).await.unwrap();
     let body = r#"{"holder":"w","wait_ms":60000}"#;
     let head = format!(
-        "POST /v1/reservations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n",
+        "POST /v1/reservations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();

@@ -1,5 +1,7 @@
 //! Pools at the door: settings, what may not be set, by whom, and what is never shown.
 
+use axum::body::Body;
+use axum::http::Request;
 use serde_json::json;
 use std::sync::Arc;
 use wayleave_server::{Config, Services};
@@ -102,6 +104,19 @@ async fn a_server_that_others_can_reach_takes_commands_only_if_it_was_allowed() 
     let door = Door::with(Config { allow_pool_commands: true, ..open });
     assert_eq!(door.put("/v1/pools/p", body()).await.ok()["pool"], "p");
     assert_eq!(Door::new().put("/v1/pools/p", body()).await.ok()["pool"], "p", "loopback");
+}
+
+#[tokio::test]
+async fn a_call_that_a_proxy_passed_on_sets_no_command_even_where_commands_are_allowed() {
+    let door = Door::with(Config { allow_pool_commands: true, ..Config::default() });
+    for header in ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"] {
+        let request = Request::put("/v1/pools/p").header("content-type", "application/json").header(header, "x");
+        let answer = door.send(request.body(Body::from(r#"{"command":["x"]}"#)).unwrap()).await;
+        assert_eq!(answer.problem(), (403, "commands_not_allowed".to_owned()), "{header}: {}", answer.text);
+        assert!(answer.text.contains(&format!("header '{header}'")), "{}", answer.text);
+    }
+    assert_eq!(door.get("/v1/pools/p").await.problem(), (404, "unknown_pool".to_owned()));
+    assert_eq!(door.put("/v1/pools/p", json!({"command": ["x"]})).await.ok()["pool"], "p");
 }
 
 #[tokio::test]

@@ -8,3 +8,4 @@ mod demo;
 mod fleet;
 mod index;
 mod stage;
+mod strangers;

@@ -21,17 +21,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::time::Duration;
 
-use rustix::process::geteuid;
-use tokio::net::UnixStream;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
 
 use super::random_mark;
+use crate::private;
+use crate::process_name::{self, ProcessName};
 use crate::runtime::Failure;
 
 const LOCK_FILE: &str = "lock";
@@ -45,15 +42,12 @@ pub struct Claim {
     name: Option<UnixListener>,
 }
 
-/// How long it may take to be told who has a name.
-const PEER_TIME: Duration = Duration::from_secs(2);
-
 impl Claim {
     /// Claims a folder that exists. Called on a blocking thread.
     pub fn take(state: &Path, handle: &Handle) -> Result<Self, Failure> {
         let shown = state.display();
         let unusable = |error: io::Error| Failure::new(format!("the state folder {shown} cannot be used: {error}"));
-        let lock = File::create(state.join(LOCK_FILE)).map_err(unusable)?;
+        let lock = private::create(&state.join(LOCK_FILE)).map_err(unusable)?;
         if lock.try_lock().is_err() {
             let remedy = "stop it, or give this one another folder";
             return Err(Failure::new(format!("another server uses the state folder {shown}: {remedy}")));
@@ -68,49 +62,36 @@ impl Claim {
             Err(error) => return Err(unusable(error)),
         };
         let name = format!("wayleave-makers-{}", id.trim());
-        let address = SocketAddr::from_abstract_name(&name).map_err(unusable)?;
-        let name = match UnixListener::bind_addr(&address) {
-            Ok(listener) => {
-                listener.set_nonblocking(true).map_err(unusable)?;
-                Some(listener)
+        let name = match handle.block_on(process_name::take(&name)).map_err(unusable)? {
+            ProcessName::Ours(listener) => Some(listener),
+            ProcessName::OtherUser(user) => {
+                tracing::warn!(
+                    folder = %shown, user,
+                    "a process of another user has the name by which copies of this folder are noticed; do not start a \
+                     server on a copy"
+                );
+                None
             }
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => match handle.block_on(user_of(&name)) {
-                Some(user) if user != geteuid().as_raw() => {
-                    tracing::warn!(
-                        folder = %shown, user,
-                        "a process of another user has the name by which copies of this folder are noticed; \
-                         do not start a server on a copy"
-                    );
-                    None
-                }
-                _ => {
-                    return Err(Failure::new(format!(
-                        "the state folder {shown} is a copy of one that another server of this machine uses, and whose \
-                         workers belong to that server: stop it, or remove the copy"
-                    )));
-                }
-            },
-            Err(error) => return Err(unusable(error)),
+            ProcessName::Taken(_) => {
+                return Err(Failure::new(format!(
+                    "the state folder {shown} is a copy of one that another server of this machine uses, and whose workers \
+                     belong to that server: stop it, or remove the copy"
+                )));
+            }
         };
         Ok(Self { _lock: lock, name })
     }
 
-    /// Takes and closes connections: those who wait are few, and one more could not ask who has the name.
+    /// Answers those who ask who has the name.
     pub fn answer(&self) {
-        while self.name.as_ref().is_some_and(|name| name.accept().is_ok()) {}
+        self.name.iter().for_each(process_name::answer);
     }
-}
-
-/// The user whose process listens on an abstract name; `None` if that cannot be told, which must be taken for the same one.
-async fn user_of(name: &str) -> Option<u32> {
-    let stream = timeout(PEER_TIME, UnixStream::connect(format!("\0{name}"))).await.ok()?.ok()?;
-    Some(stream.peer_cred().ok()?.uid())
 }
 
 /// Durable before the first worker is started.
 fn write(state: &Path, id: &str) -> io::Result<()> {
     let new = state.join("id.new");
-    let mut file = File::create(&new)?;
+    let mut file = private::create(&new)?;
     file.write_all(id.as_bytes())?;
     file.sync_all()?;
     fs::rename(&new, state.join(ID_FILE))?;
@@ -119,6 +100,9 @@ fn write(state: &Path, id: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
+
     use rustix::process::Uid;
     use rustix::thread::set_thread_uid;
 
@@ -165,7 +149,7 @@ mod tests {
         let id = fs::read_to_string(state.path().join(ID_FILE)).unwrap();
         for _ in 0..500 {
             claim.answer();
-            assert!(user_of(&format!("wayleave-makers-{id}")).await.is_some());
+            assert!(process_name::holder(&format!("wayleave-makers-{id}")).await.is_some());
         }
     }
 }

@@ -28,11 +28,9 @@ mod watch;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
@@ -54,6 +52,7 @@ use self::worker::{Making, Worker};
 use super::kept::Kept;
 use super::{Ended, Failure, Removed, Runtime, WorkerKey};
 use crate::limits::{EVENTS_MAX, STOP_GRACE};
+use crate::private;
 
 /// How often logs are looked at.
 const LOGS_BOUND_EVERY: Duration = Duration::from_millis(250);
@@ -262,7 +261,7 @@ impl Shared {
     fn open(settings: Settings, handle: Handle) -> Result<Arc<Self>, Failure> {
         let state = settings.state.display().to_string();
         let unusable = |error: io::Error| Failure::new(format!("the state folder {state} cannot be used: {error}"));
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&settings.state).map_err(unusable)?;
+        private::create_dir_all(&settings.state).map_err(unusable)?;
         let claim = Claim::take(&settings.state, &handle)?;
         let shared = Arc::new(Self {
             boot: system::boot_id().map_err(unusable)?,

@@ -9,14 +9,17 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use wayleave_core::redact;
+
 use crate::limits::OUTPUT_BYTES_MAX;
+use crate::private;
 
 pub const FILE: &str = "log";
 pub const BEFORE: &str = "log.before";
 
 /// Opens the file for a worker to write to.
 pub fn open(folder: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(folder.join(FILE))
+    private::options().append(true).open(folder.join(FILE))
 }
 
 /// Cuts the file if it is above its bound.
@@ -27,7 +30,7 @@ pub fn bound(folder: &Path) -> io::Result<()> {
     }
     let tail = tail(&path, OUTPUT_BYTES_MAX)?;
     let new = folder.join("log.new");
-    fs::write(&new, tail)?;
+    private::write(&new, tail)?;
     fs::rename(&new, folder.join(BEFORE))?;
     OpenOptions::new().write(true).open(&path)?.set_len(0)
 }
@@ -54,7 +57,7 @@ pub fn read(folder: &Path, bytes_max: usize) -> io::Result<String> {
 pub fn last_line(folder: &Path) -> Option<String> {
     let text = read(folder, 4 * 1024).ok()?;
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
-    let plain: String = line.chars().filter(|c| !c.is_control()).take(200).collect();
+    let plain = redact::reason(line, 200);
     (!plain.is_empty()).then_some(plain)
 }
 

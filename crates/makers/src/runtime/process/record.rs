@@ -14,6 +14,7 @@ use wayleave_core::matches::{Exit, Instance, WorkerNo};
 use wayleave_core::names;
 
 use super::system;
+use crate::private;
 use crate::runtime::{WorkerKey, worker_folder};
 
 const FILE: &str = "record.json";
@@ -98,9 +99,9 @@ impl Record {
 
     /// Makes the record durable.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
-        fs::create_dir_all(folder)?;
+        private::create_dir_all(folder)?;
         let new = folder.join("record.new");
-        let mut file = File::create(&new)?;
+        let mut file = private::create(&new)?;
         file.write_all(&serde_json::to_vec(self).map_err(io::Error::other)?)?;
         file.sync_all()?;
         fs::rename(&new, folder.join(FILE))?;

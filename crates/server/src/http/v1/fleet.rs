@@ -11,9 +11,10 @@ use wayleave_api::fleet::{
 use wayleave_api::listing::page_rows;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::names;
+use wayleave_listen::ClientAddress;
 
 use crate::http::app::App;
-use crate::http::extract::{ClientAddress, JsonBody, MachineInPath, QueryOf};
+use crate::http::extract::{JsonBody, MachineInPath, QueryOf};
 use crate::http::refused::Refused;
 
 /// All calls under `/v1/fleet`.

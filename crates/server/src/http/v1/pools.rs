@@ -5,7 +5,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use wayleave_api::listing::{PageQuery, page_rows};
@@ -63,7 +63,8 @@ pub async fn get_pool(State(app): State<App>, PoolInPath(pool): PoolInPath) -> R
 /// Creates a pool, or replaces all of its settings.
 ///
 /// Workers that were started by another command, image or environment are replaced as they become free. A server that
-/// other machines can reach refuses the call, unless it was started with `--allow-pool-commands`.
+/// other machines can reach refuses the call, unless it was started with `--allow-pool-commands`. A call that a proxy passed on
+/// is always refused.
 #[utoipa::path(
     put, path = "/v1/pools/{pool}", tag = "pools", params(("pool" = String, Path, description = "The pool's name.")),
     request_body = SetPoolRequest, responses((status = 200, description = "The pool.", body = Pool))
@@ -71,8 +72,17 @@ pub async fn get_pool(State(app): State<App>, PoolInPath(pool): PoolInPath) -> R
 pub async fn put_pool(
     State(app): State<App>,
     PoolInPath(pool): PoolInPath,
+    headers: HeaderMap,
     JsonBody(body): JsonBody<SetPoolRequest>,
 ) -> Result<Json<Pool>, Refused> {
+    if let Some(header) = wayleave_listen::proxy_header(&headers) {
+        let detail = format!(
+            "pool '{pool}' is not set up: the call came through a proxy (header '{header}'), so anybody may have sent it, and \
+             whoever sets up a pool can run any command here; call the server itself, or write [pools.{pool}] into its settings \
+             file (--config)"
+        );
+        return Err(Problem::new(Code::CommandsNotAllowed, detail).with("pool", &*pool).into());
+    }
     if !app.config.takes_pool_commands() {
         let detail = format!(
             "pool '{pool}' is not set up: this server can be reached from other machines, and whoever sets up a pool can run \

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use wayleave_api::Problem;
 use wayleave_api::urls::{AddResult, AddStatus};
 
-use crate::budget::Share;
+use wayleave_listen::Share;
 
 /// The buffer limits.
 #[derive(Clone, Copy)]
@@ -205,7 +205,7 @@ mod tests {
 
     /// A separate buffer, within a budget of `bytes` bytes.
     fn unread_within(bounds: Bounds, bytes: usize) -> (Giver, Reader) {
-        unread_in(bounds, Arc::new(crate::budget::Budget::new(bytes)).share(1))
+        unread_in(bounds, Arc::new(wayleave_listen::Budget::new(bytes)).share(1))
     }
 
     fn unread(bounds: Bounds) -> (Giver, Reader) {

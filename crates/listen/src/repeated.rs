@@ -12,7 +12,7 @@ const KINDS_MAX: usize = 32;
 
 /// Remembers what was logged.
 #[derive(Default)]
-pub(crate) struct Repeated(Mutex<Vec<Kind>>);
+pub struct Repeated(Mutex<Vec<Kind>>);
 
 struct Kind {
     text: String,
@@ -22,7 +22,7 @@ struct Kind {
 
 impl Repeated {
     /// Whether a line of this kind is due, and if so how many were suppressed since the last one.
-    pub(crate) fn due(&self, kind: &str, now: Instant) -> Option<u64> {
+    pub fn due(&self, kind: &str, now: Instant) -> Option<u64> {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = kinds.iter_mut().find(|found| found.text == kind) {
             if now.duration_since(found.told) < EVERY {

@@ -1,0 +1,154 @@
+//! `match … -- command`: runs a command while its client has a worker, and gives the worker back afterwards.
+//!
+//! The match is confirmed several times per reservation time. If it is gone, or no server has confirmed it for most of that
+//! time, the worker may soon be another client's: the command is stopped. A signal that ends this process is passed on.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::time::{Instant, sleep, timeout};
+use wayleave_api::matches::{DeleteMatchQuery, GetMatchQuery, Match, MatchState};
+use wayleave_client::Client;
+
+use super::match_client::may_pass;
+use crate::exit::{Ended, REFUSED};
+
+/// How often a match is confirmed per reservation time.
+const CONFIRMS: u32 = 5;
+/// How long the command may take to end after TERM, before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// The exit code for a program that cannot be run, as in shells.
+const NO_PROGRAM: u8 = 127;
+
+/// Runs the command with the worker's address in its environment. Returns when it has ended.
+///
+/// # Errors
+/// If the command fails, with its exit code; if it cannot be run; or if the match ended before the command.
+pub async fn run(client: &Client, found: &Match, command: &[String]) -> anyhow::Result<()> {
+    let ended = hold_and_run(client, found, command).await;
+    let query = DeleteMatchQuery { pool: found.pool.clone(), token: found.token.clone() };
+    if let Err(error) = client.delete_match(&found.client, &query).await
+        && error.problem().is_none_or(|problem| !matches!(problem.status, 404 | 409))
+    {
+        eprintln!("the worker could not be given back ({error}); it is free when the reservation time is over");
+    }
+    ended
+}
+
+async fn hold_and_run(client: &Client, found: &Match, command: &[String]) -> anyhow::Result<()> {
+    let reservation = Duration::from_millis(client.pool(&found.pool).await?.reservation_ms);
+    let mut listening = Listening::start()?;
+    let mut child = spawn(found, command)?;
+    let status = tokio::select! {
+        status = child.wait() => status,
+        why = hold(client, found, reservation) => {
+            stop(&mut child).await;
+            let message = format!("the command was stopped, because its worker may be another client's: {why}");
+            return Err(Ended { code: REFUSED, message }.into());
+        }
+        () = listening.told_to_end() => {
+            stop(&mut child).await;
+            child.wait().await
+        }
+    };
+    match code_of(status.context("cannot wait for the command")?) {
+        0 => Ok(()),
+        code => Err(Ended { code, message: String::new() }.into()),
+    }
+}
+
+fn spawn(found: &Match, command: &[String]) -> anyhow::Result<Child> {
+    let (program, arguments) = command.split_first().context("there is no command")?;
+    let spawned = Command::new(program)
+        .args(arguments)
+        .env("WAYLEAVE_ADDRESS", found.address.as_deref().unwrap_or_default())
+        .env("WAYLEAVE_TOKEN", found.token.as_deref().unwrap_or_default())
+        .kill_on_drop(true)
+        .spawn();
+    spawned.map_err(|error| {
+        let message = format!("cannot run '{program}': {error}");
+        Ended { code: NO_PROGRAM, message }.into()
+    })
+}
+
+/// Confirms the match until it is gone or may be; returns why.
+async fn hold(client: &Client, found: &Match, reservation: Duration) -> String {
+    let (pause, query) = (reservation / CONFIRMS, GetMatchQuery { pool: found.pool.clone(), ..Default::default() });
+    let mut confirmed = Instant::now();
+    loop {
+        sleep(pause).await;
+        // The server counts from a later moment.
+        let begun = Instant::now();
+        match timeout(pause, client.get_match(&found.client, &query)).await {
+            Ok(Ok(now)) if now.state == MatchState::Matched && now.token == found.token => confirmed = begun,
+            Ok(Ok(now)) => return now.reason,
+            Ok(Err(error)) if !may_pass(&error) => return error.to_string(),
+            Ok(Err(_)) | Err(_) => {}
+        }
+        if confirmed.elapsed() >= reservation - pause {
+            return "no server has confirmed the match in time".to_owned();
+        }
+    }
+}
+
+/// TERM, then KILL.
+async fn stop(child: &mut Child) {
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    // It is not reaped yet, so the id is its own.
+    if pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok()) && timeout(GRACE, child.wait()).await.is_ok() {
+        return;
+    }
+    // Fails for one that has ended.
+    _ = child.kill().await;
+}
+
+fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// The signals that end this process.
+struct Listening {
+    interrupt: Signals,
+    others: [Signals; 2],
+}
+
+impl Listening {
+    fn start() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        let others = [listen(SignalKind::terminate())?, listen(SignalKind::hangup())?];
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, others })
+    }
+
+    /// The first interrupt reaches the command too, from the terminal: it may end by itself.
+    async fn told_to_end(&mut self) {
+        let [terminate, hangup] = &mut self.others;
+        let mut interrupts = 0;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => return,
+                _ = hangup.recv() => return,
+                _ = self.interrupt.recv() => interrupts += 1,
+            }
+            if interrupts > 1 {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_is_the_commands_also_of_one_that_a_signal_ended() {
+        let raw = [0, 3 << 8, 15, 9].map(ExitStatus::from_raw);
+        assert_eq!(raw.map(code_of), [0, 3, 143, 137]);
+    }
+}

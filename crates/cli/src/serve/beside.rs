@@ -1,0 +1,132 @@
+//! Notices a store that is open beside a copy of it on this machine, before a command runs twice.
+//!
+//! A store that was restored, copied or salvaged has its pools paused. One that was copied by other means, such as `cp -r`, has
+//! not: its server would start the same commands, and end the containers of the original. A pool has a random owner that
+//! every copy repeats. So a server takes names made of its pools' owners ([`wayleave_makers::process_name`]); one that finds
+//! a name taken pauses all of its pools and says so.
+//!
+//! Whichever server starts second is taken for the copy's. A copy on another machine, or in another network namespace, is not
+//! noticed. Of many pools only the first ones have names: a copy has the same first ones.
+
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+use wayleave_core::limits::PAGE_MAX;
+use wayleave_core::names::PoolName;
+use wayleave_core::redact;
+use wayleave_makers::process_name::{self, ProcessName};
+use wayleave_shard::matches::Matches;
+
+/// How many pools have names: each takes a file descriptor.
+const NAMES_MAX: usize = 16;
+/// How often new pools get names.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// A server that is killed gives its names back a moment after its lock: how often, and how long, they are waited for.
+const TRIES: u32 = 10;
+const TRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// The names of this store's pools, by their owners.
+type Names = Arc<Mutex<Vec<(Arc<str>, UnixListener)>>>;
+
+/// Keeps the names of this store while its server runs.
+pub struct Beside {
+    names: Names,
+    looking: AbortHandle,
+}
+
+impl Beside {
+    /// Takes the names of all pools; pauses the pools if another server of this machine has one. To be called before anything
+    /// carries out what pools order.
+    pub async fn start(matches: &Matches) -> Self {
+        let names = Names::default();
+        if let Some((pool, process)) = take_names(matches, &names, TRIES).await {
+            let paused = pause_all(matches).await;
+            let of = process.map(command_of).unwrap_or_default();
+            tracing::warn!(
+                pool = %pool, process.id = process, process.command = of, pools.paused = paused,
+                "this store is a copy of one that another server of this machine has open, or the other way round: all pools of \
+                 this one are paused, so that no command runs twice; stop the other server, then run `wayleave pools resume --all`"
+            );
+        }
+        let (later, matches) = (Arc::clone(&names), matches.clone());
+        let look = async move {
+            loop {
+                sleep(LOOK_EVERY).await;
+                take_names(&matches, &later, 1).await;
+                later
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .iter()
+                    .for_each(|(_, name)| process_name::answer(name));
+            }
+        };
+        Self { names, looking: tokio::spawn(look).abort_handle() }
+    }
+
+    /// Gives the names back; to be called before the store is closed, so that the next server finds them free.
+    pub fn end(self) {
+        self.looking.abort();
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// Takes the names that this process does not have yet. Returns the first pool whose name another process of this user has.
+async fn take_names(matches: &Matches, names: &Names, tries: u32) -> Option<(PoolName, Option<i32>)> {
+    let (pools, _) = matches.pools(None, NAMES_MAX).await.ok()?;
+    let mut taken = None;
+    for pool in pools {
+        let Ok(pool) = matches.pool(pool.name).await else { continue };
+        let has = |names: &Names| {
+            let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+            names.len() >= NAMES_MAX || names.iter().any(|(owner, _)| *owner == pool.owner)
+        };
+        for attempt in 1..=tries {
+            if has(names) {
+                break;
+            }
+            match process_name::take(&format!("wayleave-pool-{}", pool.owner)).await {
+                Ok(ProcessName::Ours(name)) => {
+                    names.lock().unwrap_or_else(PoisonError::into_inner).push((Arc::clone(&pool.owner), name));
+                }
+                Ok(ProcessName::Taken(process)) if attempt == tries => {
+                    taken = taken.or_else(|| Some((pool.name.clone(), process)));
+                }
+                Ok(ProcessName::Taken(_)) => sleep(TRY_PAUSE).await,
+                Ok(ProcessName::OtherUser(_)) | Err(_) => break,
+            }
+        }
+        if taken.is_some() {
+            return taken;
+        }
+    }
+    None
+}
+
+/// Pauses every pool; returns how many were not paused.
+async fn pause_all(matches: &Matches) -> usize {
+    let (mut after, mut paused) = (None, 0);
+    loop {
+        let Ok((pools, next)) = matches.pools(after, PAGE_MAX).await else { return paused };
+        for pool in pools.into_iter().filter(|pool| !pool.paused) {
+            match matches.pause_pool(pool.name.clone(), true).await {
+                Ok(_) => paused += 1,
+                Err(why) => {
+                    tracing::error!(pool = %pool.name, %why, "a pool of a copied store cannot be paused: pause it")
+                }
+            }
+        }
+        match next {
+            Some(last) => after = Some(last),
+            None => return paused,
+        }
+    }
+}
+
+/// What a process was started as.
+fn command_of(process: i32) -> String {
+    let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    redact::reason(&String::from_utf8_lossy(&command).replace('\0', " "), 200)
+}

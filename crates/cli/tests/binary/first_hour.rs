@@ -1,0 +1,117 @@
+//! What a new user tries first, and what the commands answer to mistakes.
+
+use std::io::{BufRead, BufReader};
+use std::time::Duration;
+
+use crate::support::{Server, folder, wayleave};
+
+#[test]
+fn a_snapshot_is_not_imported_and_the_message_says_what_to_type() {
+    let (keep, data) = folder();
+    let server = Server::start(&data);
+    let file = keep.path().join("all.snapshot");
+    let file = file.to_str().unwrap();
+    server.run(&["snapshot", file]).ok();
+    let refused = server.run(&["import", file]);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    let says = format!("{file} is a snapshot, not an export: `wayleave restore {file} --data FOLDER`");
+    assert!(refused.err.contains(&says) && refused.err.lines().count() == 1, "{}", refused.err);
+}
+
+#[test]
+fn an_export_that_would_leave_something_out_says_what_to_type() {
+    let (keep, data) = folder();
+    let server = Server::start(&data);
+    server.run_with(&["seed", "-"], "http://a.example/").ok();
+    server.run(&["get", "--release", "fetched", "--wait", "5s"]).ok();
+    let file = keep.path().join("all.jsonl");
+    let file = file.to_str().unwrap();
+    let refused = server.run(&["export", file]);
+    assert_eq!(refused.code, 4, "{}", refused.err);
+    let command = format!("wayleave export --partial {file}");
+    assert!(
+        refused.err.contains(&format!("`{command}`")) && refused.err.contains("wayleave snapshot"),
+        "{}",
+        refused.err
+    );
+    let typed: Vec<&str> = command.split(' ').skip(1).collect();
+    server.run(&typed).ok();
+}
+
+#[test]
+fn a_url_is_found_in_every_crawl_that_has_it() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    let url = "http://a.example/x";
+    let unknown = server.run(&["urls", "lookup", url]);
+    assert_eq!(unknown.code, 3, "{}", unknown.err);
+    assert!(unknown.err.contains("is not known in any crawl"), "{}", unknown.err);
+    for crawl in ["news", "shops"] {
+        server.run_with(&["seed", "--crawl", crawl, "-"], url).ok();
+    }
+    server.run_with(&["seed", "--crawl", "others", "-"], "http://a.example/y").ok();
+    let crawls = |args: &[&str]| {
+        let found = server.run(&[&["urls", "lookup", url, "--json"], args].concat()).json();
+        found.iter().map(|url| url["crawl"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let mut both = crawls(&[]);
+    both.sort();
+    assert_eq!(both, ["news", "shops"]);
+    assert_eq!(crawls(&["--crawl", "shops"]), ["shops"]);
+    let shown = server.run(&["urls", "lookup", url]).ok();
+    assert!(shown.contains("news") && shown.contains("shops"), "{shown}");
+    assert_eq!(server.run(&["urls", "lookup", url, "--crawl", "others"]).code, 3);
+    assert_eq!(server.run(&["urls", "lookup", "mailto:a@b"]).code, 3);
+}
+
+#[test]
+fn roles_show_who_the_primary_is() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    let elect = ["elect", "r", "--ttl", "2s", "--grace", "200ms", "--address", "here:1", "--", "sleep", "60"];
+    let mut child = wayleave(&elect).env("WAYLEAVE_SERVER", &server.url).spawn().unwrap();
+    let name = format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), child.id());
+    crate::pools::until("it leads", || server.run(&["roles", "show", "r"]).out.contains("here:1"));
+    for args in [&["roles"][..], &["roles", "show", "r"]] {
+        let shown = server.run(args).ok();
+        assert!(shown.contains(&name) && shown.contains("here:1"), "{shown}");
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn an_import_whose_server_goes_away_says_so_soon_and_how_far_it_came() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    let mut command = wayleave(&["import", "-"]);
+    command.env("WAYLEAVE_SERVER", &server.url).stdin(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // More than a window holds: part of it is acknowledged before the server dies.
+    let writing = std::thread::spawn(move || {
+        use std::io::Write;
+        for n in 0..2_000_000 {
+            if writeln!(input, "http://h{}.example/{n}", n % 50).is_err() {
+                return;
+            }
+        }
+    });
+    crate::pools::until("some are stored", || server.stats()["urls"]["queued"].as_u64().unwrap_or(0) > 20_000);
+    server.kill();
+    let begun = std::time::Instant::now();
+    let mut errors = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    println!("seen: after {:?}: {line}", begun.elapsed());
+    assert!(
+        line.starts_with("waiting for the server, which acknowledges nothing; ") && !line.contains("; 0 URLs"),
+        "{line}"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let last = errors.lines().map_while(Result::ok).last().unwrap();
+    println!("seen: after {:?}: {last}", begun.elapsed());
+    assert!(last.starts_with("error: the import ended after ") && last.contains("run it again"), "{last}");
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    writing.join().unwrap();
+}

@@ -1,0 +1,96 @@
+//! `wayleave match CLIENT --pool POOL -- command`: the command has its worker for as long as it runs, and no longer.
+//!
+//! Interleavings: the command outlives the reservation time; somebody ends the match under it; the server dies under it; it is
+//! told to end.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::pools::{Stage, until};
+use crate::support::wayleave;
+
+/// A stage with a pool of one worker with one slot, and a short reservation time.
+fn stage() -> Stage {
+    let stage = Stage::new();
+    stage.pool("render", 1, &["--max", "1", "--reservation", "2s"]).ok();
+    stage
+}
+
+fn start(stage: &Stage, command: &[&str]) -> Child {
+    let args = ["match", "one", "--pool", "render", "--wait", "30s", "--"];
+    wayleave(&[&args[..], command].concat()).env("WAYLEAVE_SERVER", &stage.server().url).spawn().unwrap()
+}
+
+fn has_match(stage: &Stage) -> bool {
+    let shown = stage.run(&["matches", "show", "one", "--pool", "render", "--json"]);
+    shown.code == 0 && shown.json()[0]["state"] == "matched"
+}
+
+#[test]
+fn a_command_has_the_address_of_its_worker_and_the_worker_is_given_back_at_its_end() {
+    let stage = stage();
+    let begun = Instant::now();
+    let shell = "echo at $WAYLEAVE_ADDRESS with ${#WAYLEAVE_TOKEN}; sleep 6; exit 3";
+    let mut child = start(&stage, &["sh", "-c", shell]);
+    until("it has a worker", || has_match(&stage));
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(child.try_wait().unwrap().is_none() && has_match(&stage), "it outlives the reservation time");
+    let ended = child.wait_with_output().unwrap();
+    let out = String::from_utf8(ended.stdout).unwrap();
+    assert!(out.starts_with("at 127.0.0.1:") && !out.contains("with 0"), "{out}");
+    assert_eq!(ended.status.code(), Some(3), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(begun.elapsed() >= Duration::from_secs(6));
+    assert!(!has_match(&stage), "it was given back");
+}
+
+#[test]
+fn a_command_whose_match_somebody_ends_is_stopped() {
+    let stage = stage();
+    let child = start(&stage, &["sleep", "60"]);
+    until("it has a worker", || has_match(&stage));
+    stage.run(&["matches", "cancel", "one", "--pool", "render"]).ok();
+    let begun = Instant::now();
+    let ended = child.wait_with_output().unwrap();
+    let err = String::from_utf8(ended.stderr).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(ended.status.code(), Some(4), "{err}");
+    assert!(err.contains("the command was stopped, because its worker may be another client's"), "{err}");
+}
+
+#[test]
+fn a_command_whose_match_nobody_confirms_is_stopped_before_the_reservation_time_is_over() {
+    let mut stage = stage();
+    let child = start(&stage, &["sleep", "60"]);
+    until("it has a worker", || has_match(&stage));
+    stage.server.take().unwrap().kill();
+    let begun = Instant::now();
+    let ended = child.wait_with_output().unwrap();
+    let err = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(4), "{err}");
+    assert!(err.contains("no server has confirmed the match in time"), "{err}");
+    println!("seen: stopped {:?} after the server died", begun.elapsed());
+}
+
+#[test]
+fn a_signal_ends_the_command_and_gives_the_worker_back() {
+    let stage = stage();
+    let child = start(&stage, &["sh", "-c", "trap 'echo told; exit 7' TERM; while :; do sleep 0.1; done"]);
+    until("it has a worker", || has_match(&stage));
+    std::thread::sleep(Duration::from_millis(500));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), &ended.stdout[..]), (Some(7), &b"told\n"[..]));
+    assert!(!has_match(&stage), "it was given back");
+}
+
+#[test]
+fn a_command_that_cannot_be_run_keeps_no_worker() {
+    let stage = stage();
+    let ended = start(&stage, &["no-such-program-here"]).wait_with_output().unwrap();
+    let err = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(127), "{err}");
+    assert!(err.contains("cannot run 'no-such-program-here'"), "{err}");
+    assert!(!has_match(&stage));
+}
