@@ -76,7 +76,7 @@ pub fn copy(json: bool, args: &CopyArgs) -> anyhow::Result<()> {
     let CopyArgs { from, to } = args;
     let cannot = || format!("cannot copy {from} to {to}");
     let runtime = runtime()?;
-    let mut source = from.source(runtime.handle()).with_context(cannot)?;
+    let mut source = from.source(Damage::Refused, runtime.handle()).with_context(cannot)?;
     let made = into_place(&mut *source, to, Damage::Refused, runtime.handle()).with_context(cannot)?;
     made.report(json, &to.to_string())
 }
@@ -89,7 +89,7 @@ pub fn salvage(json: bool, args: &SalvageArgs) -> anyhow::Result<()> {
     let SalvageArgs { from, to } = args;
     let cannot = || format!("cannot save {} into {}", from.display(), to.display());
     let runtime = runtime()?;
-    let mut source = Place::Folder(from.clone()).source(runtime.handle()).with_context(cannot)?;
+    let mut source = Place::Folder(from.clone()).source(Damage::Skipped, runtime.handle()).with_context(cannot)?;
     let place = Place::Folder(to.clone());
     let mut made = into_place(&mut *source, &place, Damage::Skipped, runtime.handle()).with_context(cannot)?;
     if !made.copied.losses.is_empty() {

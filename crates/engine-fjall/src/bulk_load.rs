@@ -204,7 +204,7 @@ fn fill(part: &Path, header: &SnapshotHeader, messages: &Receiver<Message>) -> R
     });
     filled.map_err(broken)?;
     // Moves the new tables below, where merges need not read them. Without it they would be merged at the next start.
-    _ = tables.merge(MergeKind::Due);
+    _ = tables.merge(MergeKind::Due, u64::MAX);
     Ok(())
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use wayleave_engine::suite::harness::{batch, put};
+use wayleave_core::ids::ShardId;
+use wayleave_engine::suite::harness::{batch, fenced, put};
 use wayleave_engine::{Engine, Error, Scan};
 
 use crate::{Fjall, OpenError, Options};
@@ -92,8 +93,15 @@ enum Outcome {
     Torn,
 }
 
+/// What became of a store with one damaged file: besides the outcome what the start said, or the number of rows that can be
+/// read.
+struct Judged {
+    outcome: Outcome,
+    said: String,
+}
+
 /// Opens a store with one damaged file.
-async fn judge(folder: &Path, laid: &BTreeMap<PathBuf, Vec<u8>>, what: &str) -> Outcome {
+async fn judge(folder: &Path, laid: &BTreeMap<PathBuf, Vec<u8>>, what: &str) -> Judged {
     let engine = match Fjall::open(folder, options()) {
         Ok(engine) => engine,
         Err(error) => {
@@ -106,16 +114,22 @@ async fn judge(folder: &Path, laid: &BTreeMap<PathBuf, Vec<u8>>, what: &str) -> 
                 "{what}: files are gone"
             );
             assert!(files(folder) == *laid, "{what}: files have changed");
-            return Outcome::Refused;
+            let said = error.to_string().replace(&folder.display().to_string(), "");
+            let said = said.split_once('(').map_or(said.as_str(), |(_, said)| said);
+            let said = said.split_once("):").map_or(said, |(said, _)| said).to_owned();
+            return Judged { outcome: Outcome::Refused, said };
         }
     };
     assert_eq!(engine.shards(), 4, "{what}");
     let mut missing = Vec::new();
-    let mut unreadable = false;
+    let (mut unreadable, mut kept) = (false, 0);
     for n in 0..ROWS {
         match engine.get_many(&[put(1, &name(n), "").key]).await {
             Ok(found) => match found.into_iter().next().flatten() {
-                Some(value) => assert_eq!(value, "v".repeat(500).into_bytes(), "{what}: another value"),
+                Some(value) => {
+                    assert_eq!(value, "v".repeat(500).into_bytes(), "{what}: another value");
+                    kept += 1;
+                }
                 None => missing.push(n),
             },
             Err(Error::Corrupt(_)) => unreadable = true,
@@ -130,16 +144,17 @@ async fn judge(folder: &Path, laid: &BTreeMap<PathBuf, Vec<u8>>, what: &str) -> 
         Err(Error::Corrupt(_)) => unreadable = true,
         Err(other) => panic!("{what}: {other}"),
     }
+    let judged = |outcome| Judged { outcome, said: format!("{kept} of {ROWS} rows are read") };
     if unreadable {
         assert!(missing.is_empty(), "{what}: {missing:?} are missing in silence");
-        return Outcome::Unreadable;
+        return judged(Outcome::Unreadable);
     }
     if missing.is_empty() {
-        return Outcome::Whole;
+        return judged(Outcome::Whole);
     }
     let first = missing[0];
     assert!(missing.iter().copied().eq(first..ROWS), "{what}: rows are missing in the middle: {missing:?}");
-    Outcome::Torn
+    judged(Outcome::Torn)
 }
 
 /// The places in a file that are flipped: every byte of a small file, samples of a large one.
@@ -147,21 +162,37 @@ fn places(len: usize, most: usize) -> impl Iterator<Item = usize> {
     (0..len).step_by(len.div_ceil(most).max(1))
 }
 
-async fn damage_everything(clean: bool, flips: usize) -> BTreeMap<(String, &'static str, Outcome), usize> {
+/// How often each outcome was seen for a kind of file and of damage, and what was said, with digits left out.
+type Seen = BTreeMap<(String, &'static str, Outcome), BTreeMap<String, usize>>;
+
+fn without_numbers(text: &str) -> String {
+    let text: String = text.chars().map(|c| if c.is_ascii_digit() { 'N' } else { c }).collect();
+    text.split("NN").collect::<String>()
+}
+
+async fn damage_everything(clean: bool, flips: usize) -> Seen {
     let above = tempfile::tempdir().unwrap();
     let folder = above.path().join("data");
     make(&folder, clean).await;
     let mut sound = files(&folder);
-    // A kill during a flush leaves a table that no version names; opening removes it.
-    let listed = crate::manifest::read(&folder.join("db")).unwrap();
-    sound.retain(|path, _| !path.starts_with("db/tables") || listed.iter().any(|table| table.path.ends_with(path)));
+    // A kill during a flush leaves files that no version names; opening removes them.
+    let (version, listed) = crate::manifest::read(&folder.join("db")).unwrap();
+    let current = PathBuf::from(format!("db/v{version}"));
+    sound.retain(|path, _| match path.parent() {
+        Some(parent) if parent == Path::new("db/tables") => listed.iter().any(|table| table.path.ends_with(path)),
+        Some(parent) if parent == Path::new("db") => *path == current || path.ends_with(crate::manifest::CURRENT),
+        _ => true,
+    });
     assert!(sound.keys().filter(|path| path.starts_with("db/tables")).count() > 1, "{:?}", sound.keys());
-    let mut seen = BTreeMap::new();
+    let mut seen = Seen::new();
     for (path, bytes) in &sound {
-        let newest_journal = sound.keys().filter(|path| path.starts_with("journal")).max() == Some(path);
+        // A kill during a rotation leaves a file with nothing but its head behind it.
+        let mut journals = sound.iter().filter(|(path, bytes)| path.starts_with("journal") && bytes.len() > 4_096);
+        let newest_journal = journals.next_back().is_some_and(|(newest, _)| newest == path);
         let mut cases: Vec<(&'static str, Option<Vec<u8>>)> = vec![("removed", None)];
         cases.push(("emptied", Some(Vec::new())));
         cases.push(("cut", Some(bytes[..bytes.len() / 2].to_vec())));
+        cases.push(("zeroed", Some(vec![0; bytes.len()])));
         for at in places(bytes.len(), flips) {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << (at % 8);
@@ -175,29 +206,35 @@ async fn damage_everything(clean: bool, flips: usize) -> BTreeMap<(String, &'sta
             };
             lay_out(&folder, &laid);
             let what = format!("{} {how} ({number})", path.display());
-            let outcome = judge(&folder, &laid, &what).await;
+            let Judged { outcome, said } = judge(&folder, &laid, &what).await;
             assert!(outcome != Outcome::Torn || newest_journal, "{what}: acknowledged rows are gone");
-            let kind: String =
-                path.display().to_string().chars().map(|c| if c.is_ascii_digit() { 'N' } else { c }).collect();
-            *seen.entry((kind, how, outcome)).or_default() += 1;
+            let kind = without_numbers(&path.display().to_string());
+            let said = if outcome == Outcome::Refused { without_numbers(&said) } else { said };
+            *seen.entry((kind, how, outcome)).or_default().entry(said).or_default() += 1;
         }
     }
-    for ((file, how, outcome), count) in &seen {
-        println!("{file:<24} {how:<8} {outcome:?}: {count}");
+    for ((file, how, outcome), said) in &seen {
+        let (count, after) = (said.values().sum::<usize>(), if clean { "a clean stop" } else { "a kill" });
+        // What was said most often, or how many rows were left at least.
+        let said = match outcome {
+            Outcome::Refused => said.iter().max_by_key(|(_, count)| **count).map(|(said, _)| said.as_str()),
+            _ => said.keys().next().map(String::as_str),
+        };
+        println!("seen: after {after}, {file} {how}: {outcome:?} {count} times, {}", said.unwrap_or_default());
     }
     seen
 }
 
-fn check(seen: &BTreeMap<(String, &'static str, Outcome), usize>) {
+fn check(seen: &Seen) {
     let outcomes = |file: &str, how: &str| -> Vec<Outcome> {
         seen.keys().filter(|(f, h, _)| f == file && *h == how).map(|(_, _, outcome)| *outcome).collect()
     };
     for file in ["FORMAT", "db/current", "db/vN"] {
-        for how in ["removed", "emptied", "cut", "flipped"] {
+        for how in ["removed", "emptied", "cut", "zeroed", "flipped"] {
             assert_eq!(outcomes(file, how), [Outcome::Refused], "{file} {how}");
         }
     }
-    for how in ["removed", "emptied", "cut"] {
+    for how in ["removed", "emptied", "cut", "zeroed"] {
         assert_eq!(outcomes("db/tables/N", how), [Outcome::Refused], "table {how}");
     }
 }
@@ -230,7 +267,9 @@ async fn no_flipped_bit_of_format_is_taken_for_another_number() {
         let mut laid = sound.clone();
         laid.get_mut(Path::new("FORMAT")).unwrap()[bit / 8] ^= 1 << (bit % 8);
         lay_out(&folder, &laid);
-        assert_eq!(judge(&folder, &laid, &format!("bit {bit}")).await, Outcome::Refused);
+        assert_eq!(judge(&folder, &laid, &format!("bit {bit}")).await.outcome, Outcome::Refused);
+        // Not even for that of a newer program.
+        assert!(matches!(Fjall::open(&folder, options()), Err(OpenError::Damaged { .. })), "bit {bit}");
     }
     // A whole FORMAT of another store.
     let other = above.path().join("other");
@@ -240,4 +279,123 @@ async fn no_flipped_bit_of_format_is_taken_for_another_number() {
     lay_out(&folder, &laid);
     let refused = Fjall::open(&folder, options()).err().unwrap().to_string();
     assert!(refused.contains("FORMAT says 5 shards, the tables have 4"), "{refused}");
+}
+
+/// A file system that goes back to an earlier state may name an older version of the manifest, whose checksum is right.
+#[tokio::test]
+async fn an_older_manifest_is_refused_and_newer_tables_are_kept() {
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("data");
+    let engine = Fjall::open(&folder, options()).unwrap();
+    let put_all = async |rows: std::ops::Range<usize>| {
+        engine.commit(batch(rows.map(|n| put(1, &name(n), &"v".repeat(500))))).await.unwrap();
+        drop(engine.snapshot().await.unwrap());
+    };
+    put_all(0..ROWS / 2).await;
+    let early = files(&folder);
+    put_all(ROWS / 2..ROWS).await;
+    drop(engine);
+    let mut laid = files(&folder);
+    for (path, bytes) in early.into_iter().filter(|(path, _)| path.starts_with("db")) {
+        let is_current = path.ends_with(crate::manifest::CURRENT);
+        if is_current || !laid.contains_key(&path) {
+            laid.insert(path, bytes);
+        }
+    }
+    lay_out(&folder, &laid);
+    for _ in 0..2 {
+        let judged = judge(&folder, &laid, "an older manifest").await;
+        assert_eq!(judged.outcome, Outcome::Refused);
+        println!("seen: db/current names an older version: Refused, {}", judged.said);
+    }
+    // A start that was killed before it has put back what it had set aside.
+    fs::create_dir(folder.join("db/aside")).unwrap();
+    let newest = laid.keys().filter(|path| path.starts_with("db/tables")).max().unwrap();
+    fs::rename(folder.join(newest), folder.join("db/aside").join(newest.file_name().unwrap())).unwrap();
+    assert_eq!(judge(&folder, &laid, "after a kill").await.outcome, Outcome::Refused);
+    // With its own manifest the same folder opens, and what no version names is removed.
+    let engine_of = |laid: &BTreeMap<PathBuf, Vec<u8>>| {
+        lay_out(&folder, laid);
+        Fjall::open(&folder, options())
+    };
+    let mut stray = laid.clone();
+    stray.retain(|path, _| !path.starts_with("journal") && !path.starts_with("db"));
+    assert!(engine_of(&stray).is_err());
+}
+
+/// Flips a bit in every table whose content `finds` a place for, in its data blocks.
+fn flip(folder: &Path, finds: impl Fn(&[u8]) -> Option<usize>) -> usize {
+    let tables = files(folder).into_iter().filter(|(path, _)| path.starts_with("db/tables"));
+    let found = tables.filter_map(|(path, bytes)| finds(&bytes).map(|at| (path, bytes, at)));
+    let flipped = found.map(|(path, mut bytes, at)| {
+        bytes[at] ^= 1;
+        fs::write(folder.join(path), bytes).unwrap();
+    });
+    flipped.count()
+}
+
+fn position(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    bytes.windows(part.len()).position(|window| window == part)
+}
+
+/// A regression: the start was refused, and so was `salvage`.
+#[tokio::test]
+async fn a_fence_that_cannot_be_read_closes_its_shard_only() {
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("data");
+    let engine = Fjall::open(&folder, options()).unwrap();
+    let mut epochs = Vec::new();
+    for shard in 0..4 {
+        // Different ones, to find the row by its value.
+        for _ in 0..5 * (shard + 1) {
+            epochs.truncate(shard.into());
+            epochs.push(engine.own(ShardId(shard), &[]).await.unwrap().0);
+        }
+        let rows = (0..20).map(|n| put(shard, &name(n), &"v".repeat(500)));
+        engine.commit(fenced([(shard, epochs[usize::from(shard)], 1)], rows)).await.unwrap();
+    }
+    drop(engine.snapshot().await.unwrap());
+    drop(engine);
+    let fence = [&[1][..], &epochs[2].0.to_be_bytes(), &1u64.to_be_bytes()].concat();
+    assert_eq!(flip(&folder, |bytes| position(bytes, &fence)), 1);
+    let engine = Fjall::open(&folder, options()).unwrap();
+    assert!(matches!(engine.own(ShardId(2), &[]).await, Err(Error::Corrupt(why)) if why.contains("shard 2")));
+    for shard in [0, 1, 3] {
+        let (epoch, seq) = engine.own(ShardId(shard), &[]).await.unwrap();
+        assert_eq!((epoch.0, seq), (epochs[usize::from(shard)].0 + 1, 1));
+        assert!(engine.get_many(&[put(shard, &name(7), "").key]).await.unwrap()[0].is_some());
+    }
+    // In a copy it goes on above all that it can have had.
+    let of_snapshot = engine.snapshot().await.unwrap().header().fences[&ShardId(2)];
+    assert_eq!(engine.header().fences[&ShardId(2)], of_snapshot);
+    assert!(of_snapshot.epoch > epochs[2] && of_snapshot.seq > 1_000_000, "{of_snapshot:?}");
+    drop(engine);
+    assert!(Fjall::open(&folder, options()).is_ok(), "a flush does not change it");
+    println!("seen: the fence of one of 4 shards cannot be read: it opens, and 3 shards are served");
+}
+
+/// A regression: rows could not be saved if one of the engine itself was lost.
+#[tokio::test]
+async fn without_its_own_rows_a_store_is_refused_and_can_be_saved() {
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("data");
+    make(&folder, true).await;
+    let engine = Fjall::open(&folder, options()).unwrap();
+    // A table with nothing but the row that counts files of the journal.
+    drop(engine.snapshot().await.unwrap());
+    drop(engine.snapshot().await.unwrap());
+    engine.commit(batch([put(2, "new", "v")])).await.unwrap();
+    drop(engine);
+    let own_rows = [crate::flusher::DONE_KEY, crate::own_rows::SHARDS_KEY];
+    let finds = |bytes: &[u8]| own_rows.iter().find_map(|key| position(bytes, key)).filter(|_| bytes.len() < 4096);
+    assert!(flip(&folder, finds) >= 2);
+    let laid = files(&folder);
+    let judged = judge(&folder, &laid, "rows of the engine").await;
+    assert_eq!(judged.outcome, Outcome::Refused);
+    println!("seen: rows of the engine itself cannot be read: Refused, {}; salvage saves all others", judged.said);
+    let engine = Fjall::open(&folder, Options { salvage: true, ..options() }).unwrap();
+    for n in 0..ROWS {
+        assert!(engine.get_many(&[put(1, &name(n), "").key]).await.unwrap()[0].is_some(), "row {n}");
+    }
+    assert!(engine.get_many(&[put(2, "new", "").key]).await.unwrap()[0].is_some(), "from the journal");
 }

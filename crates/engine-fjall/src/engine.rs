@@ -18,9 +18,10 @@ use crate::flusher::{Flusher, JournalFolder};
 use crate::folder::Folder;
 use crate::loading::{self, Loading};
 use crate::lsm::{FjallTables, TableOptions};
-use crate::manifest;
+use crate::manifest::{self, BadFile};
 use crate::merger::{Merger, Room};
 use crate::open_error::OpenError;
+use crate::orphans::Orphans;
 use crate::own_rows;
 use crate::private;
 use crate::scrub::Scrub;
@@ -44,11 +45,20 @@ pub struct Options {
     pub files_max: usize,
     /// Whether to drop everything after damage in the journal instead of refusing to open.
     pub repair: bool,
+    /// Whether to go on without rows of the engine itself that cannot be read: only to save the others.
+    pub salvage: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { shards: 64, cache_bytes: 32 << 20, memtable_bytes: 48 << 20, files_max: 900, repair: false }
+        Self {
+            shards: 64,
+            cache_bytes: 32 << 20,
+            memtable_bytes: 48 << 20,
+            files_max: 900,
+            repair: false,
+            salvage: false,
+        }
     }
 }
 
@@ -108,12 +118,12 @@ impl Fjall {
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let folder = Folder::open(&disk, path, options.shards, |db| make_tables(db, options.shards))?;
         private::keep_and_tell(path);
-        let tables = open_tables(&folder, &options)?;
+        let (tables, orphans) = open_tables(&folder, &options)?;
         let io = |error| OpenError::io(path, error);
         // Random: the upper half is enough, and setting the lowest bit excludes 0.
         let life = (wayleave_engine::entropy::system() >> 64) as u64 | 1;
-        let loading =
-            Loading { freeze_bytes: options.memtable_bytes, repair: options.repair, drive: Drive::Threads, life };
+        let Options { memtable_bytes: freeze_bytes, repair, salvage, .. } = options;
+        let loading = Loading { freeze_bytes, repair, salvage, drive: Drive::Threads, life };
         // What was granted in a part that a repair drops must not be granted again, so the store gets a new incarnation,
         // as after a restore; before the repair, which may be interrupted.
         let renew = |tables: &FjallTables| {
@@ -122,6 +132,9 @@ impl Fjall {
             renewed.map_err(|error| OpenError::tables(path, error))
         };
         let store = Arc::new(loading::load(&folder, tables, loading, renew)?);
+        let incarnation = own_rows::incarnation(&store.tables, &folder, salvage)?;
+        // Nothing is missing between the tables and the journal.
+        orphans.remove();
         let floor_bytes = watchdog::floor_bytes(options.memtable_bytes);
         let damage: Arc<DamageLog> = Arc::default();
         let watched =
@@ -132,7 +145,6 @@ impl Fjall {
         let merger = Merger::start(Arc::clone(&store), Room { disk, folder: path.into(), floor_bytes }).map_err(io)?;
         let scrub = Scrub::start(&store, Arc::clone(&damage)).map_err(io)?;
         let clock = Clock::start(store.last_committed());
-        let incarnation = own_rows::incarnation(&store.tables, &folder)?;
         let (_scrub, _merger, _flusher) = (scrub, merger, flusher);
         Ok(Self { watchdog, _scrub, _merger, _flusher, store, clock, damage, incarnation, folder })
     }
@@ -236,13 +248,17 @@ pub(crate) fn make_tables(path: &Path, shards: u16) -> Result<(), OpenError> {
     tables.load(|write| write(&own_rows::SHARDS_KEY, &shards.to_be_bytes())).map_err(broken)
 }
 
-/// Opens what [`make_tables`] has created, after checking that all of it is there.
-pub(crate) fn open_tables(folder: &Folder, options: &Options) -> Result<FjallTables, OpenError> {
+/// Opens what [`make_tables`] has created, after checking that all of it is there. Files that the manifest does not name are set
+/// aside.
+pub(crate) fn open_tables(folder: &Folder, options: &Options) -> Result<(FjallTables, Orphans), OpenError> {
     let path = folder.database();
-    manifest::read(&path).map_err(|bad| OpenError::file(folder.path(), &bad.path, &bad.what))?;
+    let aside = Orphans::put_back(&path).map_err(|error| OpenError::io(&path, error))?;
+    let bad = |bad: BadFile| OpenError::file(folder.path(), &bad.path, &bad.what);
+    let (version, listed) = manifest::read(&path).map_err(bad)?;
+    let orphans = aside.set_aside(version, &listed).map_err(|error| OpenError::io(&path, error))?;
     let tables = FjallTables::open(&path, options.tables()).map_err(|error| OpenError::tables(folder.path(), error))?;
-    own_rows::check_shards(&tables, folder)?;
-    Ok(tables)
+    own_rows::check_shards(&tables, folder, options.salvage)?;
+    Ok((tables, orphans))
 }
 
 #[cfg(test)]

@@ -224,6 +224,9 @@ impl At<'_> {
         let version = number(lines.next(), "wayleave").ok_or_else(|| damaged("names no version"))?;
         // Checked before the rest: the rest of a newer format may differ.
         if version > format::VERSION {
+            if !ends_with_its_checksum(&text) {
+                return Err(damaged("does not match its checksum"));
+            }
             return Err(OpenError::Newer { path: self.path.into(), found: version, known: format::VERSION });
         }
         let shards = number(lines.next(), "shards").and_then(|shards| u16::try_from(shards).ok());
@@ -244,11 +247,20 @@ impl At<'_> {
     }
 }
 
-/// The content of FORMAT. The checksum keeps a flipped bit from turning one number into another.
+/// The content of FORMAT. The checksum keeps a flipped bit from turning one number into another. In every version the first
+/// line names the version, and the last one is a checksum of all others.
 fn format_text(shards: u16) -> String {
     let lines = format!("wayleave {}\nshards {shards}\n", format::VERSION);
-    let checksum = xxhash_rust::xxh3::xxh3_64(lines.as_bytes());
-    format!("{lines}checksum {checksum:016x}\n")
+    format!("{lines}{}", checksum_of(&lines))
+}
+
+fn checksum_of(lines: &str) -> String {
+    format!("checksum {:016x}\n", xxhash_rust::xxh3::xxh3_64(lines.as_bytes()))
+}
+
+fn ends_with_its_checksum(text: &str) -> bool {
+    let lines = text.rfind("checksum ").and_then(|at| text.get(..at));
+    lines.is_some_and(|lines| text.strip_prefix(lines) == Some(&*checksum_of(lines)))
 }
 
 fn number(line: Option<&str>, word: &str) -> Option<u32> {

@@ -81,7 +81,10 @@ fn a_folder_in_use_is_refused_until_it_is_free() {
 
 #[test]
 fn a_newer_format_asks_for_a_newer_program() {
-    check_refused(&[("FORMAT", "wayleave 2\nanything\n"), ("db/", "")], "use a newer wayleave");
+    let newer = "wayleave 2\nanything\n";
+    let whole = format!("{newer}{}", checksum_of(newer));
+    check_refused(&[("FORMAT", &whole), ("db/", "")], "use a newer wayleave");
+    check_refused(&[("FORMAT", newer), ("db/", "")], "FORMAT does not match its checksum");
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod manifest;
 mod memtable;
 mod merger;
 mod open_error;
+mod orphans;
 mod own_rows;
 mod partitions;
 pub mod private;

@@ -7,7 +7,7 @@ use wayleave_engine::Error;
 use crate::fence_row::{self, FenceRow};
 use crate::flusher::{DONE_KEY, Done};
 use crate::folder::Folder;
-use crate::journal::{Journal, Tail};
+use crate::journal::{self, Journal, Tail};
 use crate::open_error::OpenError;
 use crate::partitions::{self, Partitions, shard_of};
 use crate::replay::Replay;
@@ -21,6 +21,8 @@ pub(crate) struct Loading {
     pub(crate) freeze_bytes: usize,
     /// Whether to drop everything after damage in the journal.
     pub(crate) repair: bool,
+    /// Whether to go on without rows of the engine itself.
+    pub(crate) salvage: bool,
     /// Who drives the group commit.
     pub(crate) drive: Drive,
     /// The id of this open: unique and not 0.
@@ -37,11 +39,12 @@ pub(crate) fn load<T: Tables>(
     loading: Loading,
     before_repair: impl FnOnce(&T) -> Result<(), OpenError>,
 ) -> Result<Store<T>, OpenError> {
-    let Loading { freeze_bytes, repair, drive, life } = loading;
-    let replayed = match replay(folder, &tables, false) {
+    let Loading { freeze_bytes, repair, salvage, drive, life } = loading;
+    let replay = |tables: &T, repair| replay(folder, tables, repair, salvage);
+    let replayed = match replay(&tables, false) {
         Err(OpenError::JournalDamaged { repair: Some(_), .. }) if repair => {
             before_repair(&tables)?;
-            replay(folder, &tables, true)
+            replay(&tables, true)
         }
         replayed => replayed,
     };
@@ -60,10 +63,13 @@ struct Replayed {
     last_committed: Time,
 }
 
-fn replay<T: Tables>(folder: &Folder, tables: &T, repair: bool) -> Result<Replayed, OpenError> {
+fn replay<T: Tables>(folder: &Folder, tables: &T, repair: bool, salvage: bool) -> Result<Replayed, OpenError> {
     let snapshot = tables.snapshot();
     let (partitions, fence_changed) = load_fences(&snapshot, folder)?;
-    let done = load_done(&snapshot, folder)?;
+    let done = match load_done(&snapshot, folder) {
+        Err(OpenError::Damaged { .. }) if salvage => all_of_journal(folder)?,
+        done => done?,
+    };
     let mut last_committed = fence_changed.max(done.at);
     let journal = folder.journal();
     let replay = Replay { disk: folder.disk(), folder: &journal, done: done.file, repair };
@@ -79,20 +85,32 @@ fn load_fences(rows: &impl Snapshot, folder: &Folder) -> Result<(Partitions, Tim
     // A fence row is the first row of its shard: seek from each to the next shard that has rows.
     let mut next = Some(ShardId(0));
     while let Some(from) = next {
-        let Some(first) = rows.range(&fence_row::key(from), &[0xff; 8]).next() else { break };
-        let (key, value) = first.map_err(|error| unreadable(folder, &error))?;
-        let shard = shard_of(&key);
+        let (shard, found) = match rows.range(&fence_row::key(from), &[0xff; 8]).next() {
+            None => break,
+            Some(Ok((key, value))) => {
+                let shard = shard_of(&key);
+                (shard, (key == fence_row::key(shard)).then_some(Ok(value)))
+            }
+            // The block may belong to a later shard: ask for this one alone.
+            Some(Err(Error::Corrupt(_))) => (from, rows.get(&fence_row::key(from)).transpose()),
+            Some(Err(error)) => return Err(unreadable(folder, &error)),
+        };
         next = shard.0.checked_add(1).map(ShardId);
-        if key != fence_row::key(shard) {
-            continue;
-        }
-        let row = FenceRow::decode(&value)
-            .ok_or_else(|| damaged(folder, format!("the fence row of shard {} cannot be read", shard.0)))?;
+        let row = match found {
+            None => continue,
+            Some(Ok(value)) => FenceRow::decode(&value).ok_or_else(|| "it does not decode".to_owned()),
+            Some(Err(Error::Corrupt(why))) => Err(why),
+            Some(Err(error)) => return Err(unreadable(folder, &error)),
+        };
         for (_, place) in partitions.at(&[shard]) {
             let mut partition = partitions::lock(&place);
-            (partition.fence, partition.at) = (row.fence, row.at);
+            match &row {
+                Ok(row) => (partition.fence, partition.at) = (row.fence, row.at),
+                // It costs its shard only. The journal may have a newer one.
+                Err(why) => partition.fence_lost = Some(format!("the fence of shard {}: {why}", shard.0)),
+            }
         }
-        latest = latest.max(row.at);
+        latest = latest.max(row.map_or(Time::ZERO, |row| row.at));
     }
     Ok((partitions, latest))
 }
@@ -102,6 +120,14 @@ fn load_done(rows: &impl Snapshot, folder: &Folder) -> Result<Done, OpenError> {
     let found = rows.get(&DONE_KEY).map_err(|error| unreadable(folder, &error))?;
     let Some(value) = found else { return Ok(Done::default()) };
     Done::decode(&value).ok_or_else(|| damaged(folder, "the row that counts the journal's files cannot be read".into()))
+}
+
+/// The whole journal, where it is not known which files are in tables: to replay some of them again changes nothing, as long as
+/// all later ones follow.
+fn all_of_journal(folder: &Folder) -> Result<Done, OpenError> {
+    let numbers = journal::numbers(&**folder.disk(), &folder.journal());
+    let numbers = numbers.map_err(|error| OpenError::io(folder.path(), error))?;
+    Ok(Done { file: numbers.first().map_or(0, |first| first.saturating_sub(1)), at: Time::ZERO })
 }
 
 fn damaged(folder: &Folder, what: String) -> OpenError {

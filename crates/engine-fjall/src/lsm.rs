@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -47,6 +47,8 @@ pub(crate) struct FjallTables {
     snapshots: Arc<OpenSnapshots>,
     /// Makes a running merge end early.
     stop: Arc<AtomicBool>,
+    /// What the next merge may write.
+    bytes_max: Arc<AtomicU64>,
     /// Held while a table is added: its file is not part of any version until then.
     adding: Mutex<()>,
     strategy: Arc<lsm_tree::compaction::Leveled>,
@@ -60,11 +62,12 @@ impl FjallTables {
     /// If the folder cannot be read or written.
     pub(crate) fn open(folder: &Path, options: TableOptions) -> lsm_tree::Result<Self> {
         let (seqno, visible) = (SequenceNumberCounter::new(1), SequenceNumberCounter::new(1));
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, bytes_max) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(u64::MAX)));
+        let stops = StopFilters { stop: Arc::clone(&stop), bytes_max: Arc::clone(&bytes_max) };
         let config = Config::new(folder, seqno.clone(), visible.clone())
             .use_cache(Arc::new(Cache::with_capacity_bytes(options.cache_bytes)))
             .use_descriptor_table(Some(Arc::new(DescriptorTable::new(options.files_max.max(10)))))
-            .with_compaction_filter_factory(Some(Arc::new(StopFilters(Arc::clone(&stop)))));
+            .with_compaction_filter_factory(Some(Arc::new(stops)));
         let tree = settings(config).open()?;
         private::keep_inside(folder);
         let next = tree.get_highest_persisted_seqno().map_or(1, |highest| highest + 1);
@@ -76,7 +79,16 @@ impl FjallTables {
             .with_l0_threshold(YOUNG_TABLES_DUE)
             .with_table_target_size(TABLE_BYTES);
         let (snapshots, strategy) = (Arc::default(), Arc::new(strategy));
-        Ok(Self { tree, folder: folder.into(), visible, snapshots, stop, adding: Mutex::default(), strategy })
+        Ok(Self {
+            tree,
+            folder: folder.into(),
+            visible,
+            snapshots,
+            stop,
+            bytes_max,
+            adding: Mutex::default(),
+            strategy,
+        })
     }
 
     /// Adds what `fill` writes, in key order, as one table. An error adds nothing.
@@ -295,7 +307,8 @@ impl Tables for FjallTables {
         sizes
     }
 
-    fn merge(&self, kind: MergeKind) -> Result<bool, MergeFailure> {
+    fn merge(&self, kind: MergeKind, bytes_max: u64) -> Result<bool, MergeFailure> {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
         let (before, first) = (self.tree.current_version().id(), self.tree.next_table_id());
         let oldest = self.snapshots.oldest(&self.visible);
         let merged = match kind {
@@ -340,8 +353,12 @@ impl Snapshot for FjallSnapshot {
     }
 }
 
-/// Lets every merge be stopped at the next row. The tree itself looks only once in a million rows.
-struct StopFilters(Arc<AtomicBool>);
+/// Lets every merge be stopped at the next row: on demand, or when it has written its part. The tree itself looks only once in
+/// a million rows.
+struct StopFilters {
+    stop: Arc<AtomicBool>,
+    bytes_max: Arc<AtomicU64>,
+}
 
 impl Factory for StopFilters {
     fn name(&self) -> &str {
@@ -349,19 +366,24 @@ impl Factory for StopFilters {
     }
 
     fn make_filter(&self, _: &Context) -> Box<dyn CompactionFilter> {
-        Box::new(StopFilter(Arc::clone(&self.0)))
+        Box::new(StopFilter { stop: Arc::clone(&self.stop), bytes_left: self.bytes_max.load(Ordering::Relaxed) })
     }
 }
 
-struct StopFilter(Arc<AtomicBool>);
+struct StopFilter {
+    stop: Arc<AtomicBool>,
+    bytes_left: u64,
+}
 
 impl CompactionFilter for StopFilter {
-    fn filter_item(&mut self, _: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
-        if self.0.load(Ordering::Relaxed) {
-            Err(std::io::Error::from(ErrorKind::Interrupted).into())
-        } else {
-            Ok(Verdict::Keep)
+    fn filter_item(&mut self, item: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(std::io::Error::from(ErrorKind::Interrupted).into());
         }
+        // Only rows that stay come here.
+        let bytes = (item.key().len() + item.value()?.len()) as u64;
+        self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or(std::io::Error::from(ErrorKind::StorageFull))?;
+        Ok(Verdict::Keep)
     }
 }
 

@@ -19,7 +19,7 @@ impl Stage {
     /// Adds a table with the rows of a range, or with their tombstones.
     fn add(&self, rows: std::ops::Range<u32>, value: Option<&[u8]>) {
         let mut table = Memtable::default();
-        rows.for_each(|row| _ = table.put(&row.to_be_bytes(), value));
+        rows.for_each(|row| table.put(&row.to_be_bytes(), value));
         self.tables.add(&[Arc::new(table)]).unwrap();
     }
 
@@ -38,7 +38,7 @@ fn open(folder: &Path) -> FjallTables {
 }
 
 fn merge_all(tables: &FjallTables) {
-    while tables.merge(MergeKind::Due).unwrap() {}
+    while tables.merge(MergeKind::Due, u64::MAX).unwrap() {}
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn an_open_snapshot_keeps_its_tables_until_it_is_closed() {
     let snapshot = stage.tables.snapshot();
     stage.add(0..1_000, None);
     merge_all(&stage.tables);
-    stage.tables.merge(MergeKind::All).unwrap();
+    stage.tables.merge(MergeKind::All, u64::MAX).unwrap();
     assert_eq!(snapshot.all().filter(Result::is_ok).count(), 1_000);
     assert_eq!(snapshot.get(&7u32.to_be_bytes()).unwrap(), Some(vec![9; 50]));
     assert!(stage.files().0 >= 10, "{:?}", stage.files());
@@ -84,13 +84,25 @@ fn merging_everything_drops_what_is_deleted() {
     stage.add(0..49_000, None);
     let before = stage.tables.sizes();
     assert_eq!((before.items, before.tombstones), (99_000, 49_000));
-    stage.tables.merge(MergeKind::All).unwrap();
+    stage.tables.merge(MergeKind::All, u64::MAX).unwrap();
     let after = stage.tables.sizes();
     assert_eq!((after.items, after.tombstones), (1_000, 0));
     assert!(after.all < before.all / 10, "{before:?}, {after:?}");
     assert_eq!(stage.rows().unwrap(), 1_000);
     let empty = Stage::new();
-    empty.tables.merge(MergeKind::All).unwrap();
+    empty.tables.merge(MergeKind::All, u64::MAX).unwrap();
+}
+
+#[test]
+fn a_merge_writes_no_more_than_it_may() {
+    let stage = Stage::new();
+    stage.add(0..10_000, Some(&[7; 100]));
+    stage.add(0..9_000, None);
+    let before = stage.files();
+    assert_eq!(stage.tables.merge(MergeKind::All, 100_000), Err(MergeFailure::Full));
+    assert_eq!(stage.files(), before, "nothing is left behind");
+    stage.tables.merge(MergeKind::All, 104_000).unwrap();
+    assert_eq!((stage.rows().unwrap(), stage.tables.sizes().tombstones), (1_000, 0), "what is deleted costs nothing");
 }
 
 #[test]
@@ -101,7 +113,7 @@ fn a_merge_that_is_stopped_changes_nothing_and_leaves_no_files() {
     }
     stage.tables.stop_merging(true);
     let before = stage.files();
-    assert_eq!(stage.tables.merge(MergeKind::Due), Err(MergeFailure::Stopped));
+    assert_eq!(stage.tables.merge(MergeKind::Due, u64::MAX), Err(MergeFailure::Stopped));
     assert_eq!(stage.files(), before);
     stage.tables.stop_merging(false);
     merge_all(&stage.tables);
@@ -125,7 +137,7 @@ fn a_merge_that_meets_damage_changes_nothing_and_reads_around_it_go_on() {
     let stage = Stage { tables: open(folder.path()), folder };
     let before = stage.files();
     for _ in 0..2 {
-        assert!(matches!(stage.tables.merge(MergeKind::Due), Err(MergeFailure::Damaged(_))));
+        assert!(matches!(stage.tables.merge(MergeKind::Due, u64::MAX), Err(MergeFailure::Damaged(_))));
         assert_eq!(stage.files(), before, "and nothing is left behind");
     }
     let snapshot = stage.tables.snapshot();
@@ -144,6 +156,6 @@ fn numbers_of_versions_go_on_after_a_reopen() {
         assert_eq!(stage.tables.snapshot().get(&3u32.to_be_bytes()).unwrap(), Some(vec![round]));
     }
     let tables = open(folder.path());
-    tables.merge(MergeKind::All).unwrap();
+    tables.merge(MergeKind::All, u64::MAX).unwrap();
     assert_eq!(tables.snapshot().get(&3u32.to_be_bytes()).unwrap(), Some(vec![4]));
 }

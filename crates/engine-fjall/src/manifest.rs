@@ -44,17 +44,17 @@ impl BadFile {
     }
 }
 
-/// Reads and checks the manifest in a folder; returns the tables that it names. The tables' content is not read, but
-/// every one must be there.
+/// Reads and checks the manifest in a folder; returns the number of the newest version and the tables that it names. The
+/// tables' content is not read, but every one must be there.
 ///
 /// # Errors
 /// The first file that is missing or damaged. Nothing is changed.
-pub(crate) fn read(folder: &Path) -> Result<Vec<ListedTable>, BadFile> {
-    let tables = list(folder)?;
+pub(crate) fn read(folder: &Path) -> Result<(u64, Vec<ListedTable>), BadFile> {
+    let (number, tables) = (newest(folder)?, list(folder)?);
     for table in &tables {
         table.path.metadata().map_err(|error| unreadable(&table.path, &error))?;
     }
-    Ok(tables)
+    Ok((number, tables))
 }
 
 /// Reads and checks the manifest alone.

@@ -24,6 +24,8 @@ const CLEAN_AFTER: Duration = Duration::from_secs(16 * 3600);
 /// Above this number of tombstones, and this share of all rows (one in …), they are dropped without waiting.
 const TOMBSTONES_MANY: u64 = 100_000;
 const TOMBSTONES_SHARE: u64 = 8;
+/// On a full disk everything is merged again once the rows and tombstones have changed by this share of them (one in …).
+const CHANGE_SHARE: u64 = 16;
 
 /// What the merge thread shares with flushes and the watchdog.
 #[derive(Debug, Default)]
@@ -37,6 +39,28 @@ pub(crate) struct Merging {
     pub(crate) all: bool,
 }
 
+impl Merging {
+    /// Notes why merging pauses; true if that is news. How much room is missing changes with every flush, and is none.
+    fn note_pause(&mut self, why: Pause) -> bool {
+        let (Pause::Room(text) | Pause::Failure(text)) = &why;
+        let is_news = match why {
+            Pause::Room(_) => self.paused.is_none(),
+            Pause::Failure(_) => self.paused.as_ref() != Some(text),
+        };
+        self.paused = Some(text.clone());
+        is_news
+    }
+}
+
+/// Why merging pauses.
+#[derive(Clone, Debug)]
+enum Pause {
+    /// There is no room for the next merge.
+    Room(String),
+    /// A merge has failed.
+    Failure(String),
+}
+
 /// The space that merges must leave free.
 #[derive(Clone, Debug)]
 pub(crate) struct Room {
@@ -47,6 +71,12 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    /// The free space that a merge needs which writes so much. More is written meanwhile: what is in memory, and what goes on
+    /// while callers should add nothing.
+    pub(crate) const fn needed(floor_bytes: u64, merge_bytes: u64) -> u64 {
+        floor_bytes.saturating_add(floor_bytes / 2).saturating_add(merge_bytes)
+    }
+
     fn free(&self) -> u64 {
         // A disk that does not answer is the watchdog's concern.
         self.disk.free_bytes(&self.folder).unwrap_or(u64::MAX)
@@ -129,16 +159,20 @@ impl Rounds {
         let begun = Instant::now();
         loop {
             let sizes = store.tables.sizes();
-            let kind = self.next(sizes, store, now);
-            let needed = match kind {
+            let mut kind = self.next(sizes, store, now);
+            let merge_bytes = match kind {
                 MergeKind::Due => sizes.next_merge,
                 MergeKind::All => remaining_bytes(sizes),
             };
-            let free = room.free();
-            if free < room.floor_bytes.saturating_add(needed) {
+            let (free, needed) = (room.free(), Room::needed(room.floor_bytes, merge_bytes));
+            let bytes_max = free.saturating_sub(room.floor_bytes);
+            if free < needed && kind == MergeKind::Due && self.may_make_room(sizes, bytes_max) {
+                kind = MergeKind::All;
+            } else if free < needed {
                 // A merge that is not due needs no room; whether one is due is known only by trying.
                 if kind == MergeKind::Due && store.tables.young() >= usize::from(YOUNG_TABLES_DUE) {
-                    pause(store, format!("a merge of tables needs {} MiB more", mib(room.floor_bytes + needed - free)));
+                    let missing = mib(needed - free);
+                    pause(store, Pause::Room(format!("a merge of tables needs {missing} MiB more")));
                 }
                 self.on_clean(kind, sizes);
                 if kind == MergeKind::Due {
@@ -147,7 +181,7 @@ impl Rounds {
                 continue;
             }
             set_all(store, kind == MergeKind::All);
-            let merged = store.tables.merge(kind);
+            let merged = store.tables.merge(kind, bytes_max);
             set_all(store, false);
             match merged {
                 Ok(true) => store.tell_flush(),
@@ -162,8 +196,8 @@ impl Rounds {
                     self.on_clean(kind, store.tables.sizes());
                 }
                 Err(MergeFailure::Stopped) if is_closing(store) => return,
-                Err(MergeFailure::Stopped) if kind == MergeKind::All => {
-                    // It gave way to new tables; if it was for want of room, the watchdog stops the next one too.
+                Err(MergeFailure::Full | MergeFailure::Stopped) if kind == MergeKind::All => {
+                    // It gave way to new tables, or more is left than there is room for: others come first.
                     self.on_clean(kind, sizes);
                     store.tables.stop_merging(false);
                 }
@@ -173,6 +207,15 @@ impl Rounds {
                 }
             }
         }
+    }
+
+    /// Whether to merge everything although there is no room for the next merge: what is deleted may give back more than that
+    /// takes. The merge ends where its room does, so it is enough that there is a chance.
+    fn may_make_room(&self, sizes: Sizes, bytes_max: u64) -> bool {
+        let tried = self.clean_tried.is_some_and(|tried| sizes.items.abs_diff(tried) <= tried / CHANGE_SHARE);
+        // At best each tombstone drops a row besides itself.
+        let dropped = sizes.tombstones.saturating_mul(2);
+        sizes.tombstones > 0 && !tried && share_of(sizes, sizes.items.saturating_sub(dropped)) < bytes_max
     }
 
     fn on_clean(&mut self, kind: MergeKind, sizes: Sizes) {
@@ -210,15 +253,19 @@ impl Rounds {
             }
             MergeFailure::Failed(why) => why,
         };
-        pause(store, why);
+        pause(store, Pause::Failure(why));
     }
 }
 
 /// The most that is left of all tables once tombstones are gone. They may delete nothing: a row that was put and deleted between
 /// two flushes leaves its tombstone alone.
 fn remaining_bytes(sizes: Sizes) -> u64 {
-    let kept = sizes.items.saturating_sub(sizes.tombstones);
-    let share = u128::from(sizes.all) * u128::from(kept) / u128::from(sizes.items.max(1));
+    share_of(sizes, sizes.items.saturating_sub(sizes.tombstones))
+}
+
+/// The bytes of so many rows.
+fn share_of(sizes: Sizes, rows: u64) -> u64 {
+    let share = u128::from(sizes.all) * u128::from(rows) / u128::from(sizes.items.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
@@ -234,11 +281,11 @@ fn is_closing<T: Tables>(store: &Store<T>) -> bool {
     store.merging.lock().unwrap_or_else(PoisonError::into_inner).closing
 }
 
-fn pause<T: Tables>(store: &Store<T>, why: String) {
+fn pause<T: Tables>(store: &Store<T>, why: Pause) {
     let mut merging = store.merging.lock().unwrap_or_else(PoisonError::into_inner);
-    if merging.paused.as_ref() != Some(&why) {
-        tracing::warn!(reason = %why, "merging of tables pauses; the store goes on, and reads get slower with time");
-        merging.paused = Some(why);
+    if merging.note_pause(why) {
+        let reason = merging.paused.as_deref();
+        tracing::warn!(reason, "merging of tables pauses; the store goes on, and reads get slower with time");
     }
     drop(merging);
     // A flush may be waiting for fewer tables.

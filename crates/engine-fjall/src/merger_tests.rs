@@ -1,7 +1,7 @@
 //! When merges start, when they pause, and when everything is merged to drop deleted rows.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
 use crate::disk::OsDisk;
@@ -19,6 +19,7 @@ struct Scripted {
     results: Mutex<Vec<Result<bool, MergeFailure>>>,
     merges: Mutex<Vec<MergeKind>>,
     keeps_tombstones: AtomicBool,
+    bytes_max: AtomicU64,
 }
 
 impl Tables for Scripted {
@@ -40,8 +41,9 @@ impl Tables for Scripted {
         *self.sizes.lock().unwrap()
     }
 
-    fn merge(&self, kind: MergeKind) -> Result<bool, MergeFailure> {
+    fn merge(&self, kind: MergeKind, bytes_max: u64) -> Result<bool, MergeFailure> {
         self.merges.lock().unwrap().push(kind);
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
         if kind == MergeKind::All && !self.keeps_tombstones.load(Ordering::Relaxed) {
             self.sizes.lock().unwrap().tombstones = 0;
         }
@@ -75,8 +77,9 @@ impl Stage {
             results: Mutex::default(),
             merges: Mutex::default(),
             keeps_tombstones: AtomicBool::new(false),
+            bytes_max: AtomicU64::default(),
         };
-        let loading = Loading { freeze_bytes: 1 << 20, repair: false, drive: Drive::Threads, life: 1 };
+        let loading = Loading { freeze_bytes: 1 << 20, repair: false, salvage: false, drive: Drive::Threads, life: 1 };
         let store = loading::load(&folder, tables, loading, |_| Ok(())).unwrap();
         let disk = SimDisk::new(1);
         let room = Room { disk: Arc::new(disk.clone()), folder: "/".into(), floor_bytes: FLOOR };
@@ -112,12 +115,24 @@ fn merges_run_until_none_is_due() {
 #[test]
 fn no_merge_starts_without_room_for_all_that_it_may_write() {
     let mut stage = Stage::new(Sizes { next_merge: 1_000, ..Sizes::default() }, 9);
-    stage.disk.set_free_bytes(FLOOR + 999);
+    let slack = FLOOR / 2;
+    stage.disk.set_free_bytes(FLOOR + slack + 999);
     assert_eq!(stage.round(Duration::ZERO), []);
     assert!(stage.paused().unwrap().contains("needs"), "{:?}", stage.paused());
-    stage.disk.set_free_bytes(FLOOR + 1_000);
+    stage.disk.set_free_bytes(FLOOR + slack + 1_000);
     assert_eq!(stage.round(Duration::from_secs(1)), [MergeKind::Due], "and it goes on by itself");
     assert_eq!(stage.paused(), None);
+}
+
+/// A regression: while there was no room, every flush changed the missing number and so wrote another line.
+#[test]
+fn a_pause_is_news_once_and_not_with_every_number() {
+    let mut merging = Merging::default();
+    let room = |mib: u32| Pause::Room(format!("a merge of tables needs {mib} MiB more"));
+    let damage = || Pause::Failure("a table is damaged".into());
+    let news: Vec<bool> = [room(5), room(6), damage(), damage(), room(7)].map(|why| merging.note_pause(why)).into();
+    assert_eq!(news, [true, false, true, false, false]);
+    assert!(merging.paused.unwrap().contains("7 MiB"), "health shows the present number");
 }
 
 #[test]
@@ -175,13 +190,37 @@ fn a_manifest_that_is_unsure_fails_the_store() {
 fn merging_everything_needs_room_for_all_that_may_be_left() {
     let mut sizes = Sizes { items: 400_000, tombstones: 200_000, all: 1_000_000, ..Sizes::default() };
     let mut stage = Stage::new(sizes, 1);
-    stage.disk.set_free_bytes(FLOOR + 500_000);
+    stage.disk.set_free_bytes(FLOOR * 3 / 2 + 500_000);
     assert_eq!(stage.round(Duration::ZERO), [MergeKind::All, MergeKind::Due]);
     sizes.tombstones = 100_000;
     let mut stage = Stage::new(sizes, 1);
-    stage.disk.set_free_bytes(FLOOR + 749_999);
+    stage.disk.set_free_bytes(FLOOR * 3 / 2 + 749_999);
     assert_eq!(stage.round(Duration::ZERO), [MergeKind::Due], "three quarters of it may stay");
     assert_eq!(stage.round(Duration::from_secs(1)), [MergeKind::Due]);
+}
+
+/// A regression: on a full disk no merge was due that had room, and what was deleted never gave its space back.
+#[test]
+fn what_is_deleted_on_a_full_disk_gives_its_space_back() {
+    // Too few tombstones, and too many tables, to merge everything at once.
+    let sizes = Sizes { items: 80_000, tombstones: 39_000, all: 160_000, next_merge: 160_000, ..Sizes::default() };
+    let mut stage = Stage::new(sizes, 20);
+    stage.disk.set_free_bytes(FLOOR + 50_000);
+    stage.next_merges([Err(MergeFailure::Full)]);
+    stage.store.tables.keeps_tombstones.store(true, Ordering::Relaxed);
+    assert_eq!(stage.round(Duration::ZERO), [MergeKind::All]);
+    assert_eq!(stage.store.tables.bytes_max.load(Ordering::Relaxed), 50_000, "the floor is for flushes");
+    assert!(stage.paused().unwrap().contains("needs"), "{:?}", stage.paused());
+    assert_eq!(stage.round(Duration::from_secs(1)), [], "not again before there is much more to drop");
+    stage.store.tables.sizes.lock().unwrap().items += 1_000;
+    assert_eq!(stage.round(Duration::from_secs(2)), []);
+    stage.store.tables.sizes.lock().unwrap().items += 5_000;
+    assert_eq!(stage.round(Duration::from_secs(3)), [MergeKind::All]);
+    // If at least this much stays, it has no chance.
+    let sizes = Sizes { tombstones: 20_000, ..sizes };
+    let mut stage = Stage::new(sizes, 20);
+    stage.disk.set_free_bytes(FLOOR + 50_000);
+    assert_eq!(stage.round(Duration::ZERO), []);
 }
 
 #[test]

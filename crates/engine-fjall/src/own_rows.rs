@@ -1,6 +1,8 @@
 //! The rows that the store keeps for itself besides fences, under kind 0 of the last shard: what the journal's rows are
 //! counted by ([`crate::flusher::DONE_KEY`]), the incarnation, and the number of shards.
 
+use wayleave_engine::Error;
+
 use crate::folder::Folder;
 use crate::lsm::FjallTables;
 use crate::open_error::OpenError;
@@ -16,8 +18,12 @@ pub(crate) const SHARDS_KEY: [u8; 4] = [0xff, 0xff, 0, 3];
 ///
 /// # Errors
 /// If the row that says so cannot be read.
-pub(crate) fn incarnation(tables: &impl Tables, folder: &Folder) -> Result<u64, OpenError> {
-    let found = tables.snapshot().get(&INCARNATION_KEY).map_err(|error| damaged(folder, error.to_string()))?;
+pub(crate) fn incarnation(tables: &impl Tables, folder: &Folder, salvage: bool) -> Result<u64, OpenError> {
+    let found = match tables.snapshot().get(&INCARNATION_KEY) {
+        // What is made of it is another store in any case.
+        Err(Error::Corrupt(_)) if salvage => None,
+        found => found.map_err(|error| damaged(folder, error.to_string()))?,
+    };
     let Some(value) = found else { return Ok(0) };
     let number = value.as_slice().try_into().map(u64::from_be_bytes);
     number.map_err(|_| damaged(folder, "the row that names the store cannot be read".into()))
@@ -26,9 +32,12 @@ pub(crate) fn incarnation(tables: &impl Tables, folder: &Folder) -> Result<u64, 
 /// Compares the number of shards with that in FORMAT.
 ///
 /// # Errors
-/// If they differ, or the row is missing.
-pub(crate) fn check_shards(tables: &FjallTables, folder: &Folder) -> Result<(), OpenError> {
-    let found = tables.snapshot().get(&SHARDS_KEY).map_err(|error| damaged(folder, error.to_string()))?;
+/// If they differ, or the row is missing; unless the store is salvaged, also if it cannot be read.
+pub(crate) fn check_shards(tables: &FjallTables, folder: &Folder, salvage: bool) -> Result<(), OpenError> {
+    let found = match tables.snapshot().get(&SHARDS_KEY) {
+        Err(Error::Corrupt(_)) if salvage => return Ok(()),
+        found => found.map_err(|error| damaged(folder, error.to_string()))?,
+    };
     let stored = found.and_then(|value| value.as_slice().try_into().ok().map(u16::from_be_bytes));
     match stored {
         Some(stored) if stored == folder.shards() => Ok(()),

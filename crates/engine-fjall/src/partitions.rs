@@ -16,6 +16,8 @@ pub(crate) struct Partition {
     pub(crate) fence: FenceState,
     /// The time of its last commit.
     pub(crate) at: Time,
+    /// Why the stored fence cannot be read, if so: then nobody may own the shard.
+    pub(crate) fence_lost: Option<String>,
     /// Whether the fence state has changed since it was last flushed.
     pub(crate) fence_changed: bool,
     /// The active memtable: rows that changed since the last freeze.
@@ -31,7 +33,7 @@ impl Partition {
     }
 
     pub(crate) fn set_fence(&mut self, fence: FenceState, at: Time) {
-        (self.fence, self.fence_changed) = (fence, true);
+        (self.fence, self.fence_changed, self.fence_lost) = (fence, true, None);
         self.at = self.at.max(at);
     }
 }

@@ -8,16 +8,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use wayleave_core::ids::ShardId;
+use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::fences::FenceState;
 use wayleave_engine::snapshot_file::SnapshotHeader;
 use wayleave_engine::{Error, Row};
 
 use crate::fence_row::{self, FenceRow};
 use crate::lsm::{FjallSnapshot, FjallTables};
-use crate::partitions;
+use crate::partitions::{self, Partition};
 use crate::store::Store;
 use crate::tables::{Snapshot as _, Tables};
+
+/// The fence of a shard whose own cannot be read, in copies: far above all that the shard can have had, because rows are
+/// named after commits.
+const FENCE_LOST: FenceState = FenceState { epoch: Epoch(1 << 40), seq: 1 << 40 };
 
 /// After every key.
 const END: [u8; 8] = [0xff; 8];
@@ -32,7 +36,7 @@ impl Snapshot {
     /// Requests a snapshot from the flush thread, and waits for it.
     ///
     /// # Errors
-    /// If the store cannot flush its memtables, or a fence row cannot be read.
+    /// If the store cannot flush its memtables.
     pub(crate) async fn take(store: Arc<Store<FjallTables>>, mut header: SnapshotHeader) -> Result<Self, Error> {
         store.syncer.check()?;
         let (wanted, taken) = oneshot::channel();
@@ -43,9 +47,14 @@ impl Snapshot {
             return store.syncer.check().and(Err(failed()));
         };
         for shard in (0..header.shards).map(ShardId) {
-            let Some(value) = tables.get(&fence_row::key(shard))? else { continue };
-            let damaged = || Error::Corrupt(format!("the fence row of shard {} cannot be read", shard.0));
-            let row = FenceRow::decode(&value).ok_or_else(damaged)?;
+            let lost = FenceRow { fence: FENCE_LOST, at: header.at };
+            let row = match tables.get(&fence_row::key(shard)) {
+                Ok(None) => continue,
+                Ok(Some(value)) => FenceRow::decode(&value).unwrap_or(lost),
+                // Its block holds other rows of the shard, so reading these says that they are damaged.
+                Err(Error::Corrupt(_)) => lost,
+                Err(error) => return Err(error),
+            };
             header.fences.insert(shard, row.fence);
             header.at = header.at.max(row.at);
         }
@@ -72,6 +81,8 @@ impl Snapshot {
 /// The fences of a store's shards.
 pub(crate) fn fences<T: Tables>(store: &Store<T>, shards: u16) -> BTreeMap<ShardId, FenceState> {
     let shards: Vec<ShardId> = (0..shards).map(ShardId).collect();
-    let fences = store.partitions.at(&shards).into_iter().map(|(shard, place)| (shard, partitions::lock(&place).fence));
+    let fence = |partition: &Partition| if partition.fence_lost.is_some() { FENCE_LOST } else { partition.fence };
+    let places = store.partitions.at(&shards).into_iter();
+    let fences = places.map(|(shard, place)| (shard, fence(&partitions::lock(&place))));
     fences.filter(|(_, fence)| *fence != FenceState::default()).collect()
 }

@@ -106,7 +106,11 @@ impl<T: Tables> Store<T> {
         let places = self.partitions.at(&shards);
         let mut guards = lock_all(&places);
         self.check_rows(&guards, expects)?;
-        let old = partition(&mut guards, shard).map(|partition| partition.fence).unwrap_or_default();
+        let owned = partition(&mut guards, shard);
+        if let Some(why) = owned.as_ref().and_then(|partition| partition.fence_lost.clone()) {
+            return Err(Error::Corrupt(why));
+        }
+        let old = owned.map(|partition| partition.fence).unwrap_or_default();
         let fence = FenceState { epoch: Epoch(old.epoch.0.saturating_add(1)), seq: old.seq };
         let fence_states = [(shard, fence)];
         let record = record::encode_batch(at, &fence_states, &[]);

@@ -81,11 +81,12 @@ pub(crate) trait Tables: Send + Sync + 'static {
     /// The sizes that merges depend on.
     fn sizes(&self) -> Sizes;
 
-    /// Runs one merge; false if none was due. Files that no reader needs any more are removed.
+    /// Runs one merge, which may write about this many bytes; false if none was due. Files that no reader needs any more are
+    /// removed.
     ///
     /// # Errors
-    /// Why it did not finish.
-    fn merge(&self, kind: MergeKind) -> Result<bool, MergeFailure>;
+    /// Why it did not finish: [`MergeFailure::Full`] also if it would have written more.
+    fn merge(&self, kind: MergeKind, bytes_max: u64) -> Result<bool, MergeFailure>;
 
     /// Makes a running merge end early; with `false` merges may run again.
     fn stop_merging(&self, stop: bool);

@@ -15,6 +15,7 @@ use wayleave_engine::{Error, Health};
 
 use crate::damage::DamageLog;
 use crate::disk::Disk;
+use crate::merger::Room;
 use crate::store::Store;
 use crate::tables::{Tables, YOUNG_TABLES_LIMIT, YOUNG_TABLES_MANY};
 
@@ -54,7 +55,7 @@ struct Signs {
 
 /// Why callers should add nothing, if so; `refusing` says whether that is so already.
 fn judge_growth(signs: &Signs, floor: u64, refusing: bool) -> Option<String> {
-    let needed = floor.saturating_add(signs.next_merge);
+    let needed = Room::needed(floor, signs.next_merge);
     let wanted = if refusing { needed.saturating_add(floor / 4) } else { needed };
     if let Some(free) = signs.free_bytes.filter(|free| *free < wanted) {
         return Some(format!(
@@ -277,11 +278,11 @@ mod tests {
     fn growth_is_refused_while_the_next_merge_has_no_room() {
         let signs =
             |free: u64, next: u64| Signs { free_bytes: Some(free << 20), next_merge: next << 20, ..Signs::default() };
-        assert_eq!(judge_growth(&signs(700, 600), RESERVE, false), None);
-        let refused = judge_growth(&signs(699, 600), RESERVE, false).unwrap();
-        assert!(refused.contains("699 MiB free, merging needs up to 700"), "{refused}");
-        assert!(judge_growth(&signs(724, 600), RESERVE, true).is_some(), "a little more must be free");
-        assert_eq!(judge_growth(&signs(725, 600), RESERVE, true), None);
+        assert_eq!(judge_growth(&signs(750, 600), RESERVE, false), None);
+        let refused = judge_growth(&signs(749, 600), RESERVE, false).unwrap();
+        assert!(refused.contains("749 MiB free, merging needs up to 750"), "{refused}");
+        assert!(judge_growth(&signs(774, 600), RESERVE, true).is_some(), "a little more must be free");
+        assert_eq!(judge_growth(&signs(775, 600), RESERVE, true), None);
         let tables = Signs { young: 100, paused: Some("why".into()), ..Signs::default() };
         assert!(judge_growth(&tables, RESERVE, false).unwrap().starts_with("100 tables wait"));
         check(Signs { young: YOUNG_TABLES_LIMIT, ..tables }, false, "refuse: 160 tables wait to be merged");

@@ -7,9 +7,12 @@ use std::collections::{BTreeMap, HashSet};
 
 use wayleave_core::codec::Damaged;
 use wayleave_core::fleet::RowNo;
+use wayleave_core::frontier::row::{LeaseRow, Link};
 use wayleave_core::ids::{ChunkId, ShardId};
+use wayleave_core::limits::LEASE_MS_MAX;
 use wayleave_core::names::{MachineId, PoolName};
 use wayleave_core::placement::PlacementState;
+use wayleave_core::time::{Millis, Time};
 
 use crate::rows::{
     Kind, bulk_job, chunk, chunk_links, cluster, due, hold, hot, job, join, key as keys, lease, log, machine,
@@ -58,6 +61,12 @@ pub fn check(row: &Row) -> Result<(), Damaged> {
     Ok(())
 }
 
+/// When a reservation ends of which it is not known when it would have ended: whoever has it may be visiting until then.
+#[must_use]
+pub const fn lost_lease_ends(at: Time) -> Time {
+    at.after(Millis(LEASE_MS_MAX))
+}
+
 /// A row that is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
@@ -81,28 +90,59 @@ pub struct Salvage {
     link_rows: HashSet<Key>,
     /// Rows of links that the chunks of the present shard need.
     wanted_links: HashSet<Key>,
+    /// Chunks in progress that are kept.
+    kept: HashSet<ChunkId>,
+    /// The moment of the store.
+    at: Time,
 }
 
 impl Salvage {
-    /// For a store with these readable rows of index servers and of chunks' links: they come after the rows that refer to
-    /// them.
+    /// For a store of this moment with these readable rows of index servers and of chunks' links: they come after the rows
+    /// that refer to them. So do chunks, see [`Salvage::note_chunk`].
     #[must_use]
-    pub fn new(servers: &[Row], links: Vec<Row>) -> Self {
+    pub fn new(servers: &[Row], links: Vec<Row>, at: Time) -> Self {
         let servers = servers.iter().filter_map(|row| placement::decode_server(&row.key, &row.value).ok());
         let servers = servers.map(|(server, row)| (server, row.row)).collect();
         let link_rows = links.into_iter().filter(|row| check(row).is_ok()).map(|row| row.key).collect();
-        Self { servers, link_rows, ..Self::default() }
+        Self { servers, link_rows, at, ..Self::default() }
+    }
+
+    /// Notes a readable row of a chunk in progress, before the first row is taken.
+    pub fn note_chunk(&mut self, row: &Row) {
+        let Ok((shard, chunk)) =
+            keys::Parts(&row.key).prefix().and_then(|(shard, _)| Ok((shard, chunk::decode(&row.value)?)))
+        else {
+            return;
+        };
+        if chunk.link_keys(shard).iter().all(|key| self.link_rows.contains(key)) {
+            self.kept.insert(chunk.id());
+        }
     }
 
     /// Takes the next row; `None` if it is left out, with the reason in `left_out`.
     pub fn take(&mut self, row: Row, left_out: &mut Vec<LeftOut>) -> Option<Row> {
         let why = match check(&row).and_then(|()| self.refers(&row)) {
-            Ok(None) => return Some(row),
+            Ok(None) => return Some(self.detached(row)),
             Ok(Some(why)) => why,
             Err(Damaged(why)) => why.to_owned(),
         };
         left_out.push(LeftOut { key: row.key, why });
         None
+    }
+
+    /// A reservation ends with its chunk. If that is lost it becomes one that ends by itself: otherwise its URLs would never
+    /// return, and its group would stay busy.
+    fn detached(&self, row: Row) -> Row {
+        let is_lease = keys::kind(&row.key) == Ok(Kind::Lease);
+        let Some(lease) = is_lease.then(|| lease::decode(&row.value).ok()).flatten() else { return row };
+        match lease.link {
+            Some(Link { chunk, visiting }) if !self.kept.contains(&chunk) => {
+                // The visit may go on.
+                let expires_at = if visiting { lost_lease_ends(self.at) } else { self.at };
+                Row { value: lease::encode(&LeaseRow { link: None, expires_at, ..lease }), ..row }
+            }
+            _ => row,
+        }
     }
 
     /// Why a row refers to one that is lost, if it does; notes what later rows may refer to.

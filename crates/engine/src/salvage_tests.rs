@@ -1,6 +1,6 @@
 use wayleave_core::frontier::row::{HostRow, HotRow, Pace};
 use wayleave_core::frontier::url_key::UrlKey;
-use wayleave_core::ids::{HostId, QueueId};
+use wayleave_core::ids::{CrawlNo, HostId, QueueId, Token};
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState, LinkRow, LinkState, Write as PipelineWrite};
 use wayleave_core::settings::PaceSettings;
 use wayleave_core::time::{Millis, Time};
@@ -56,6 +56,47 @@ fn workers_and_matches_of_a_lost_pool_are_left_out() {
     assert_eq!(salvage.refers(&row), Ok(None));
 }
 
+/// A regression: nothing ended it, so its group stayed busy for good.
+#[test]
+fn a_reservation_of_a_lost_chunk_ends_by_itself() {
+    let lease = |no: u128, visiting: bool| {
+        let row = LeaseRow {
+            token: Token::new(SHARD, no),
+            host: HostId::new(SHARD, 1),
+            holder: "w".into(),
+            granted_at: Time(5),
+            expires_at: Time(6),
+            crawl: CrawlNo(1),
+            queued_at: None,
+            urls: Vec::new(),
+            taken_away: 0,
+            request: None,
+            link: Some(Link { chunk: ChunkId::new(SHARD, 5), visiting }),
+            ended_chunk: None,
+        };
+        Row { key: lease::key(SHARD, row.token), value: lease::encode(&row) }
+    };
+    let taken = |salvage: &mut Salvage| {
+        let rows = [lease(1, true), lease(2, false)].map(|row| salvage.take(row, &mut Vec::new()).unwrap());
+        rows.map(|row| lease::decode(&row.value).unwrap())
+    };
+    let chunk = long_chunk();
+    let links = chunk.iter().filter(|row| keys::kind(&row.key) == Ok(Kind::ChunkLinks)).cloned();
+    let of = |row: &&Row| keys::kind(&row.key) == Ok(Kind::Chunk);
+    for (links, noted, kept) in [
+        (links.clone().collect(), true, true),
+        (links.clone().collect(), false, false),
+        (links.take(1).collect(), true, false),
+    ] {
+        let mut salvage = Salvage::new(&[], links, Time(100));
+        chunk.iter().filter(of).filter(|_| noted).for_each(|row| salvage.note_chunk(row));
+        let [visiting, idle] = taken(&mut salvage);
+        assert_eq!((visiting.link.is_some(), idle.link.is_some()), (kept, kept));
+        let ends = if kept { (Time(6), Time(6)) } else { (Time(3_600_100), Time(100)) };
+        assert_eq!((visiting.expires_at, idle.expires_at), ends);
+    }
+}
+
 /// A chunk in progress of three rows.
 fn long_chunk() -> Vec<Row> {
     let link = LinkRow {
@@ -98,7 +139,7 @@ fn a_chunk_that_has_lost_links_is_left_out_with_those_that_it_has() {
         let rows: Vec<Row> = all.iter().enumerate().filter(|(at, _)| *at != lost).map(|(_, row)| row.clone()).collect();
         let is_link = |row: &&Row| keys::kind(&row.key) == Ok(Kind::ChunkLinks);
         let links = rows.iter().filter(is_link).cloned().collect();
-        let (mut salvage, mut left_out) = (Salvage::new(&[], links), Vec::new());
+        let (mut salvage, mut left_out) = (Salvage::new(&[], links, Time(9)), Vec::new());
         let kept: Vec<Row> = rows.iter().cloned().filter_map(|row| salvage.take(row, &mut left_out)).collect();
         let whole = if lost == 3 { 3 } else { 0 };
         assert_eq!((kept.len(), left_out.len()), (whole, rows.len() - whole), "{left_out:?}");

@@ -32,7 +32,7 @@ const COUNTERS_LOST: ShardRow =
 const COUNTERS_BEHIND: u64 = 1 << 32;
 
 /// Passes every readable row of some kinds to `take`; true if some were not readable.
-fn each(source: &mut dyn Source, (mut from, to): (Key, Key), mut take: impl FnMut(&Row)) -> anyhow::Result<bool> {
+pub fn each(source: &mut dyn Source, (mut from, to): (Key, Key), mut take: impl FnMut(&Row)) -> anyhow::Result<bool> {
     let mut damaged = false;
     while from < to {
         match read(source, &from, PAGE)? {
@@ -129,6 +129,14 @@ impl HotRows {
         rows.sort_by(|a, b| a.key.cmp(&b.key));
         rows
     }
+}
+
+/// The hosts that live in a shard, as far as they can be read.
+///
+/// # Errors
+/// If nothing can be read at all.
+pub fn hosts(source: &mut dyn Source, shard: ShardId) -> anyhow::Result<impl Iterator<Item = HostRow> + use<>> {
+    Ok(HotRows::load(source, shard)?.hosts.into_values())
 }
 
 /// The hot rows of a shard that has lost some, in key order, without a log.

@@ -11,6 +11,7 @@ use wayleave_engine::snapshot_file::Loss;
 use wayleave_engine::{Key, Row};
 
 use super::damage::{Step, read};
+use super::handed_out;
 use super::source::{Source, after};
 
 /// Rows per read.
@@ -38,7 +39,7 @@ pub struct Losses {
 }
 
 /// Rebuilds rows in a gap. A queued URL has two rows, and each tells the other: the entry in the queue has all that the URL's
-/// row says, and the row has all but the details of earlier visits.
+/// row says, and the row has all but the details of earlier visits. A reservation or hold is told by the rows of its URLs.
 ///
 /// # Errors
 /// If nothing can be read at all.
@@ -59,6 +60,9 @@ pub fn rebuild(source: &mut dyn Source, from: &[u8], to: &[u8]) -> anyhow::Resul
                 }
             }
         }
+    }
+    for shard in (0..source.header().shards).map(ShardId) {
+        rows.extend(handed_out::rebuild(source, shard, from, to)?);
     }
     rows.sort_by(|a, b| a.key.cmp(&b.key));
     rows.dedup_by(|a, b| a.key == b.key);

@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod blocks;
 mod damage;
+mod handed_out;
 mod hot;
 mod losses;
 mod place;

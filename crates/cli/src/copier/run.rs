@@ -149,7 +149,10 @@ fn salvage(
     for shard in (0..source.header().shards).map(ShardId) {
         links.extend(readable(source, shard, Kind::ChunkLinks)?);
     }
-    let mut salvage = Salvage::new(&readable(source, ShardId(0), Kind::IndexServer)?, links);
+    let mut salvage = Salvage::new(&readable(source, ShardId(0), Kind::IndexServer)?, links, source.header().at);
+    for shard in (0..source.header().shards).map(ShardId) {
+        hot::each(source, keys::range(shard, Kind::Chunk, Kind::Chunk), |row| salvage.note_chunk(row))?;
+    }
     let damaged = hot::damaged_shards(source)?;
     let mut to_rebuild = damaged.iter().copied().peekable();
     let (mut from, mut limit) = (Key::new(), PAGE_ROWS);

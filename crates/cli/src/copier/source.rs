@@ -12,6 +12,7 @@ use wayleave_engine::{Engine, Error, Row, Scan};
 use wayleave_engine_fjall::{Fjall, Options, Snapshot};
 use wayleave_engine_postgres::Reader;
 
+use super::run::Damage;
 use crate::exit::{Ended, REFUSED};
 
 /// After every key of a store.
@@ -79,13 +80,13 @@ impl FolderSource {
     ///
     /// # Errors
     /// If it is none, a server uses it, or it cannot be opened.
-    pub fn open(path: &Path, runtime: Handle) -> anyhow::Result<Self> {
+    pub fn open(path: &Path, damage: Damage, runtime: Handle) -> anyhow::Result<Self> {
         // An open would create it.
         if !path.join("FORMAT").exists() {
             let message = format!("{} is no data folder: the file FORMAT is missing", path.display());
             return Err(Ended { code: crate::exit::NOT_FOUND, message }.into());
         }
-        let engine = Fjall::open(path, Options::default())?;
+        let engine = Fjall::open(path, Options { salvage: damage == Damage::Skipped, ..Options::default() })?;
         let header = engine.header();
         Ok(Self { engine, header, runtime })
     }

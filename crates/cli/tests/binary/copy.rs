@@ -303,6 +303,76 @@ async fn all_but_the_damage_is_salvaged_and_the_result_opens() {
     }
 }
 
+/// A regression: nothing ended what was handed out under a lost reservation, so its URLs never returned.
+#[test]
+fn reservations_whose_rows_are_lost_are_rebuilt_from_their_urls() {
+    let ((_keep, data), (_keep_other, other)) = (folder(), folder());
+    let server = Server::start(&data);
+    let urls: String = (0..6_000).map(|n| format!("http://h{}.example/{n}\n", n % 400)).collect();
+    server.run_with(&["seed"], &urls).ok();
+    let got = server.run(&["get", "--groups", "390", "--holder", "lost-holder", "--lease", "1h", "--json"]).json();
+    assert_eq!(got.len(), 390);
+    // A snapshot writes all rows to tables.
+    server.run(&["snapshot", text(&data.with_extension("snapshot"))]).ok();
+    assert_eq!(server.stop(), 0);
+    for entry in std::fs::read_dir(data.join("db/tables")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        // The first block with reservations: the last has the log behind them, and with it the rows of hosts.
+        if let Some(at) = bytes.windows(11).position(|part| part == b"lost-holder") {
+            bytes[at] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+    let said = command(&["salvage", text(&data), text(&other)]);
+    assert!(said.code == 6 && said.out.contains("rebuilt from others"), "{}{}", said.out, said.err);
+    let server = Server::start(&other);
+    let all = server.run(&["reservations", "--all", "--json"]).json();
+    let rebuilt = all.iter().filter(|lease| lease["holder"] == "(lost)").count();
+    assert!(all.len() == 390 && rebuilt > 5, "{} reservations, {rebuilt} were rebuilt: {}", all.len(), said.out);
+    let holders = server.run(&["reservations", "revoke", "--holder", "(lost)"]);
+    assert_eq!(holders.code, 0, "{}", holders.err);
+    server.run(&["reservations", "revoke", "--holder", "lost-holder"]).ok();
+    let urls = server.stats()["urls"].clone();
+    assert_eq!((&urls["queued"], &urls["reserved"]), (&6_000.into(), &0.into()), "{urls}");
+    println!(
+        "seen: a block of reservations cannot be read: {rebuilt} of 390 rebuilt by salvage, all 6000 URLs queued again"
+    );
+}
+
+/// A regression: one unreadable block that had the fence of a shard kept a whole store from being opened and from being saved.
+#[test]
+fn a_store_whose_fences_cannot_be_read_is_salvaged() {
+    let ((_keep, data), (_keep_other, other)) = (folder(), folder());
+    let server = Server::start(&data);
+    server.run_with(&["seed"], &(0..400).map(|n| format!("http://h{n}.example/\n")).collect::<String>()).ok();
+    server.run(&["snapshot", text(&data.with_extension("snapshot"))]).ok();
+    assert_eq!(server.stop(), 0);
+    // The first rows of every table are those of the first shard, its fence before all others.
+    for entry in std::fs::read_dir(data.join("db/tables")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        if bytes.len() > 8_192 {
+            bytes[100] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+    let server = Server::start_with(&data, &["--memtable-mb", "1"]);
+    let served = server.run(&["get", "--groups", "200", "--json"]).json().len();
+    assert!(served > 50, "the other shards are served: {served}");
+    server.kill();
+    let said = command(&["salvage", text(&data), text(&other)]);
+    assert_eq!(said.code, 6, "{}{}", said.out, said.err);
+    let server = Server::start(&other);
+    let all = server.run(&["urls", "list", "--all", "--json"]).json().len();
+    assert!(all > 250, "{all}: {}", said.out);
+    server.run(&["put", "http://new.example/"]).ok();
+    assert_eq!(server.stop(), 0);
+    println!(
+        "seen: the fence of one of 4 shards cannot be read: {served} groups of 400 served, {all} of 400 URLs salvaged"
+    );
+}
+
 #[test]
 fn a_snapshot_of_a_damaged_store_fails_and_says_so_and_a_partial_one_names_what_is_missing() {
     let ((keep, data), (_keep_other, other)) = (folder(), folder());

@@ -16,11 +16,13 @@ struct Disk {
 }
 
 impl Disk {
-    /// A file system of 160 MiB, of which 76 MiB are used by something else; the store keeps 64 MiB in reserve.
-    fn new(path: &Path) -> Self {
-        let script = "mount -t tmpfs -o size=160m tmpfs \"$0\" && head -c 79691776 /dev/zero > \"$0/ballast\" && echo ready && exec sleep 600";
+    /// A file system of so many MiB, of which some are used by something else; the store keeps 64 MiB in reserve.
+    fn new(path: &Path, mib: u32, used: u32) -> Self {
+        let script = format!(
+            "mount -t tmpfs -o size={mib}m tmpfs \"$0\" && head -c {used}M /dev/zero > \"$0/ballast\" && echo ready && exec sleep 600"
+        );
         let mut command = Command::new("unshare");
-        command.args(["-m", "sh", "-c", script]).arg(path).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.args(["-m", "sh", "-c", &script]).arg(path).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut holder = command.spawn().expect("this test needs unshare, of util-linux");
         let mut line = String::new();
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -28,14 +30,27 @@ impl Disk {
         Self { holder, path: path.to_owned() }
     }
 
-    fn start(&self) -> Server {
+    fn start(&self, memtable_mb: &str) -> Server {
         let enter = format!("exec nsenter -m -t {} \"$@\"", self.holder.id());
-        Server::start_limited(&self.path.join("data"), &["--memtable-mb", "1"], &enter)
+        Server::start_limited(&self.path.join("data"), &["--memtable-mb", memtable_mb], &enter)
+    }
+
+    /// The path as seen from here.
+    fn seen(&self, name: &str) -> String {
+        format!("/proc/{}/root{}/{name}", self.holder.id(), self.path.display())
     }
 
     fn make_room(&self) {
-        let seen_from_here = format!("/proc/{}/root{}/ballast", self.holder.id(), self.path.display());
-        std::fs::remove_file(seen_from_here).unwrap();
+        std::fs::remove_file(self.seen("ballast")).unwrap();
+    }
+
+    /// The free space, in MiB.
+    fn free(&self) -> u64 {
+        let holder = self.holder.id().to_string();
+        let df =
+            Command::new("nsenter").args(["-m", "-t", &holder, "df", "--output=avail", "-m"]).arg(&self.path).output();
+        let told = df.unwrap();
+        String::from_utf8(told.stdout).unwrap().lines().last().unwrap().trim().parse().unwrap()
     }
 }
 
@@ -48,7 +63,12 @@ impl Drop for Disk {
 
 /// Puts 500 URLs, once; returns the reason for those that were not stored.
 fn put(server: &Server, batch: usize) -> Result<(), String> {
-    let text = |i: usize| format!("http://h{}.example/{batch}/{i}/{}", i % 40, "x".repeat(100));
+    put_long(server, batch, 100)
+}
+
+/// The same with longer URLs.
+fn put_long(server: &Server, batch: usize, bytes: usize) -> Result<(), String> {
+    let text = |i: usize| format!("http://h{}.example/{batch}/{i}/{}", i % 40, "x".repeat(bytes));
     let urls = (0..500).map(|i| UrlToAdd { url: text(i), ..UrlToAdd::default() }).collect();
     let client = Client::new(&server.url).unwrap().with_retry(Retry::NEVER);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -63,8 +83,8 @@ fn put(server: &Server, batch: usize) -> Result<(), String> {
 #[test]
 fn a_full_disk_is_told_to_clients_and_nothing_acknowledged_is_lost() {
     let (keep, _) = folder();
-    let disk = Disk::new(keep.path());
-    let mut server = disk.start();
+    let disk = Disk::new(keep.path(), 200, 76);
+    let mut server = disk.start("1");
     let mut stored = 0;
     let refused = loop {
         match put(&server, stored) {
@@ -94,6 +114,7 @@ fn a_full_disk_is_told_to_clients_and_nothing_acknowledged_is_lost() {
     assert!(lines <= 6, "{lines} lines for {tries} tries: {}", server.log());
     assert_eq!(server.ended(), None, "{}", server.log());
     assert_eq!(queued(&server), before, "what was refused left nothing behind");
+    println!("seen: a disk of 200 MiB: {before} URLs stored, {tries} puts refused by {lines} lines of log, none lost");
     disk.make_room();
     let since = Instant::now();
     while put(&server, stored).is_err() {
@@ -101,5 +122,52 @@ fn a_full_disk_is_told_to_clients_and_nothing_acknowledged_is_lost() {
     }
     let queued = queued(&server);
     assert!(queued >= (stored as u64 + 1) * 500, "{queued} URLs are there, of {} batches", stored + 1);
+    assert_eq!(server.stop(), 0);
+}
+
+/// A regression: a merge under load took the space that all writes need, and what was deleted on a full disk never gave its space
+/// back, because no merge had room.
+#[test]
+fn a_disk_that_fills_up_under_load_gives_back_what_is_deleted() {
+    let (keep, _) = folder();
+    let disk = Disk::new(keep.path(), 320, 0);
+    let mut server = disk.start("4");
+    for round in 0..3 {
+        let (mut batches, mut refused) = (0, 0);
+        // A merge that runs takes space, so new URLs may be refused for a while before they are for good.
+        while refused < 25 {
+            match put_long(&server, round * 1_000 + batches, 1_500) {
+                Ok(()) => (batches, refused) = (batches + 1, 0),
+                Err(why) => {
+                    assert!(why.contains("filling up"), "{why}");
+                    refused += 1;
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+            }
+            assert!(batches < 400, "the disk must be full by now");
+        }
+        let at = disk.free();
+        assert!(batches > 10 && at >= 64, "{batches} batches, {at} MiB are free\n{}", server.log());
+        let leased = server.run(&["get", "--groups", "5", "--json"]).json();
+        assert_eq!(leased.len(), 5, "reservations go on");
+        for lease in &leased {
+            server.run(&["renew", lease["token"].as_str().unwrap(), "--lease", "2s"]).ok();
+        }
+        server.run(&["crawls", "delete", "DEFAULT", "--yes"]).ok();
+        let since = Instant::now();
+        while put_long(&server, round, 10).is_err() {
+            assert!(since.elapsed() < Duration::from_secs(90), "{} MiB are free\n{}", disk.free(), server.log());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let (took, after) = (since.elapsed().as_secs_f64(), disk.free());
+        println!(
+            "seen: round {round}: a disk of 320 MiB, {} URLs of 1,500 bytes stored, new ones refused at {at} MiB free; all \
+             deleted: accepted again after {took:.1} s, {after} MiB free",
+            batches * 500
+        );
+    }
+    assert_eq!(server.ended(), None, "{}", server.log());
+    let log = server.log();
+    assert!(!log.contains("no space left"), "writes were never refused: {log}");
     assert_eq!(server.stop(), 0);
 }

@@ -87,8 +87,11 @@ fn a_newer_and_a_damaged_folder_are_refused_with_the_remedy() {
     let (_keep, data) = folder();
     assert_eq!(Server::start(&data).stop(), 0);
     let format = std::fs::read_to_string(data.join("FORMAT")).unwrap();
+    // In every format the last line is a checksum of those before.
+    let newer = "wayleave 991\nshards 4\nchecksum 9a03ed203234c814\n".to_owned();
     for (text, remedy) in [
-        (format.replacen("wayleave ", "wayleave 99", 1), "use a newer wayleave"),
+        (newer, "use a newer wayleave"),
+        (format.replacen("wayleave ", "wayleave 99", 1), "FORMAT does not match its checksum"),
         ("nonsense".to_owned(), "restore it from a backup"),
     ] {
         std::fs::write(data.join("FORMAT"), text).unwrap();

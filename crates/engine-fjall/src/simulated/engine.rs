@@ -67,7 +67,7 @@ impl Simulated {
         let life = disk.below(u64::MAX) | 1;
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
         let folder = Folder::open(&disk, path, shards, |_| Ok(()))?;
-        let loading = Loading { freeze_bytes: NEVER, repair: false, drive: Drive::ByHand, life };
+        let loading = Loading { freeze_bytes: NEVER, repair: false, salvage: false, drive: Drive::ByHand, life };
         let store = Arc::new(loading::load(&folder, tables.clone(), loading, |_| Ok(()))?);
         let keeper = Timekeeper::new(read_clock(), store.last_committed());
         Ok(Self {
@@ -143,7 +143,7 @@ impl Simulated {
 
     /// Runs a merge of tables. One that fails changes nothing and does not fail the store.
     pub fn merge(&self) {
-        _ = self.store.tables.merge(MergeKind::Due);
+        _ = self.store.tables.merge(MergeKind::Due, u64::MAX);
     }
 
     /// Whether the store has failed and must be reopened.

@@ -103,7 +103,7 @@ impl Tables for SimTables {
         Sizes { items, tombstones, ..Sizes::default() }
     }
 
-    fn merge(&self, kind: MergeKind) -> Result<bool, MergeFailure> {
+    fn merge(&self, kind: MergeKind, _: u64) -> Result<bool, MergeFailure> {
         let mut state = self.state();
         if let Some(failure) = state.fail_merge.take() {
             return Err(failure);

@@ -167,6 +167,12 @@ pub struct StoredChunk {
 }
 
 impl StoredChunk {
+    /// Its id.
+    #[must_use]
+    pub const fn id(&self) -> ChunkId {
+        self.row.id
+    }
+
     /// The keys of the rows that have the rest of its links.
     #[must_use]
     pub fn link_keys(&self, shard: ShardId) -> Vec<Key> {
