@@ -63,6 +63,8 @@ fn bounds_hold_for_the_file_as_for_the_flags() {
         ("cache_mb = 0", "cache_mb"),
         ("memtable_mb = 0", "memtable_mb"),
         ("hosts_max = 0", "hosts_max"),
+        ("drain_ms = 600001", "drain_ms"),
+        ("node_ttl_ms = 999", "node_ttl_ms"),
     ] {
         assert!(usage(Settings::merge(Args::default(), file(text).unwrap())).contains(name), "{text}");
     }

@@ -12,6 +12,7 @@ mod copy;
 mod damage;
 mod descriptors;
 mod documents;
+mod early_signals;
 mod elect;
 mod export_import;
 mod fleet;
