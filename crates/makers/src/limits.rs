@@ -51,5 +51,7 @@ pub const CREATES_MAX: usize = 64;
 /// How long an engine may still answer an order to create a container after its deadline. Then the call is dropped; a container
 /// that comes later is found by lists.
 pub const CREATE_ANSWER_AWAITED: Duration = Duration::from_secs(2 * 60);
+/// How long an engine may say nothing of a pull. Then the call is dropped, and the next order starts another one.
+pub const PULL_SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 /// Containers that are looked at side by side.
 pub const LOOKS_AT_ONCE_MAX: usize = 8;
