@@ -83,7 +83,7 @@ enum Command {
     /// The supervisor of a command that `elect` runs
     #[command(hide = true)]
     ElectGuard(elect::GuardArgs),
-    /// Execs a command of `elect`
+    /// Execs a command of `elect`, or a worker of a pool
     #[command(hide = true)]
     Exec(exec::Args),
     /// Crawl: fetch what the server hands out, obey robots.txt, follow links, and store the pages as WARC files

@@ -1,14 +1,15 @@
-//! The process that becomes a command of `elect`: it ties its life to its parent's first.
+//! The process that becomes a command of `elect` or a worker of a pool: it changes its own settings, then execs.
 //!
-//! Only the child itself can request that (PR_SET_PDEATHSIG), between fork and exec, which is not possible in safe code. So this
-//! is a separate process; the setting survives exec.
+//! Only the child itself can tie its life to its parent's (PR_SET_PDEATHSIG) or lower its limits before the command reads
+//! them, between fork and exec, which is not possible in safe code. So this is a separate process; the settings survive
+//! exec.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Resource, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
 
 use crate::exit::{COMMAND_NOT_FOUND, Ended};
 
@@ -21,6 +22,9 @@ pub struct Args {
     /// End with this process
     #[arg(long)]
     parent: Option<i32>,
+    /// Limit the number of file descriptors to this
+    #[arg(long)]
+    files: Option<u64>,
     /// The command and its arguments
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -34,6 +38,11 @@ pub fn tied_to(parent: u32) -> Command {
     command
 }
 
+/// What runs a command with this soft limit of file descriptors; the command follows.
+pub fn with_files(files: u64) -> Vec<String> {
+    ["/proc/self/exe", WORD, "--files", &files.to_string(), "--"].map(str::to_owned).into()
+}
+
 /// Execs the command; returns only on failure.
 ///
 /// # Errors
@@ -45,6 +54,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         if getppid().map(|parent| parent.as_raw_nonzero().get()) != args.parent {
             return Err(Ended { code: 1, message: "the parent is gone; not starting the command".into() }.into());
         }
+    }
+    if let Some(files) = args.files {
+        let mut limit = getrlimit(Resource::Nofile);
+        limit.current = Some(limit.maximum.map_or(files, |maximum| files.min(maximum)));
+        setrlimit(Resource::Nofile, limit)?;
     }
     let [program, rest @ ..] = args.command.as_slice() else { return Ok(()) };
     let error = Command::new(program).args(rest).exec();

@@ -8,6 +8,8 @@ use wayleave_core::limits::STOP_TIME;
 /// A worker gets this long to end by itself after SIGTERM, at most; then it is killed. Shorter than the deadline of an order
 /// to stop it, so that the outcome is told in time.
 pub const STOP_GRACE: Duration = Duration::from_secs(25);
+/// What a worker that ended by itself has left behind gets this long to end after SIGTERM.
+pub const LEFT_GRACE: Duration = Duration::from_secs(10);
 const _: () = assert!(STOP_GRACE.as_millis() + 2_000 < STOP_TIME.0 as u128);
 
 /// Concurrent calls of one kind to the workers of a pool.

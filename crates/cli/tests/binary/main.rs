@@ -34,5 +34,6 @@ mod serving;
 mod sixteen_workers;
 mod snapshot;
 mod support;
+mod unit;
 mod worker_guide;
 mod workers;
