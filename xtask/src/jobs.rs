@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use crate::leftovers;
+
 /// One program and what to call it.
 pub struct Job {
     pub name: String,
@@ -68,17 +70,30 @@ fn run_one(mut job: Job) -> Done {
 /// The same program at the lowest priority: it takes the time that others leave.
 pub fn in_background(command: &Command) -> Command {
     let mut background = Command::new("nice");
-    background.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    background.args(["-n", "19"]);
+    before(background, command)
+}
+
+/// The same program, which fails if it leaves processes behind.
+pub fn leaving_nothing(command: &Command) -> Command {
+    let mut watched = Command::new("/proc/self/exe");
+    watched.arg(leftovers::WORD);
+    before(watched, command)
+}
+
+/// A program that runs the one of a command, with the same environment and in the same folder.
+fn before(mut program: Command, command: &Command) -> Command {
+    program.arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => background.env(name, value),
-            None => background.env_remove(name),
+            Some(value) => program.env(name, value),
+            None => program.env_remove(name),
         };
     }
     if let Some(folder) = command.get_current_dir() {
-        background.current_dir(folder);
+        program.current_dir(folder);
     }
-    background
+    program
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! and `fixtures` write. Nothing here is part of the product.
 
 mod jobs;
+mod leftovers;
 mod packages;
 mod prove;
 mod steps;
@@ -35,6 +36,12 @@ fn main() -> ExitCode {
         ["verify", "--without", "docker"] => steps::verify(&root(), false),
         ["fix"] => steps::fix(&root()),
         ["fixtures"] => steps::fixtures(&root()),
+        [leftovers::WORD, ..] => {
+            return match leftovers::run(args.get(1..).unwrap_or_default()) {
+                Ok(code) => ExitCode::from(code),
+                Err(error) => failed(&error),
+            };
+        }
         ["prove", ..] => prove::run(&root(), args.get(1..).unwrap_or_default()),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}{}", prove::listing());
@@ -47,11 +54,13 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("{error:#}");
+    ExitCode::FAILURE
 }
 
 /// The workspace: the parent folder of this crate. Cargo provides the path at run time.

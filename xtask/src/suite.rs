@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::jobs::{Done, Job, in_background};
+use crate::jobs::{Done, Job, in_background, leaving_nothing};
 use crate::steps;
 
 /// A test binary.
@@ -108,6 +108,8 @@ impl Binary {
         let mut command = self.command();
         command.args(words.split_whitespace());
         let command = if track == Track::Background { in_background(&command) } else { command };
+        let mut command = leaving_nothing(&command);
+        command.stdin(Stdio::null());
         let part = part.trim_end_matches(':');
         Job { name: format!("{} {part}", self.name).trim_end().to_owned(), command }
     }
@@ -203,12 +205,12 @@ mod tests {
         };
         let all: Vec<(&str, String)> = tracks.iter().flatten().map(|job| (job.name.as_str(), words(job))).collect();
         let expected = [
-            ("sim proofs three_nodes", "three_nodes::"),
-            ("cli binary", ""),
-            ("sim proofs", "--skip=three_nodes:: --skip=timed_model:: --skip=seeds::"),
-            ("core lib", ""),
-            ("sim proofs timed_model", "-n 19 /t/deps/x timed_model::"),
-            ("sim proofs seeds", "-n 19 /t/deps/x seeds::"),
+            ("sim proofs three_nodes", "leaves-nothing /t/deps/x three_nodes::"),
+            ("cli binary", "leaves-nothing /t/deps/x"),
+            ("sim proofs", "leaves-nothing /t/deps/x --skip=three_nodes:: --skip=timed_model:: --skip=seeds::"),
+            ("core lib", "leaves-nothing /t/deps/x"),
+            ("sim proofs timed_model", "leaves-nothing nice -n 19 /t/deps/x timed_model::"),
+            ("sim proofs seeds", "leaves-nothing nice -n 19 /t/deps/x seeds::"),
         ];
         assert_eq!(all, expected.map(|(name, words)| (name, words.to_owned())));
     }

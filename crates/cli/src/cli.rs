@@ -10,7 +10,7 @@ use crate::commands::{
     release, reservations, roles, stats, urls, why,
 };
 use crate::remote::{Remote, RemoteArgs};
-use crate::{check, copy, elect, exit, export, import, seed, serve, snapshot, workers};
+use crate::{check, copy, elect, exec, exit, export, import, seed, serve, snapshot, workers};
 
 /// The control plane of a crawl fleet: which host may be visited now, by whom, and which URLs of it.
 #[derive(Debug, Parser)]
@@ -83,9 +83,9 @@ enum Command {
     /// The supervisor of a command that `elect` runs
     #[command(hide = true)]
     ElectGuard(elect::GuardArgs),
-    /// Execs that command
+    /// Execs a command of `elect`, or a worker of a pool
     #[command(hide = true)]
-    ElectExec(elect::ExecArgs),
+    Exec(exec::Args),
     /// Crawl: fetch what the server hands out, obey robots.txt, follow links, and store the pages as WARC files
     Crawl(Box<workers::crawl::Args>),
     /// Build an index of each crawled chunk
@@ -133,7 +133,7 @@ fn run(remote: &RemoteArgs, command: Command) -> anyhow::Result<()> {
         Command::Bench(args) => bench(remote, *args),
         Command::Elect(args) => elect::run(&Remote::new(remote)?, *args),
         Command::ElectGuard(args) => elect::guard(&args),
-        Command::ElectExec(args) => elect::exec(&args),
+        Command::Exec(args) => exec::run(&args),
         Command::Restore(args) => snapshot::restore(remote.json, &args),
         Command::Copy(args) => copy::copy(remote.json, &args),
         Command::Check(args) => check::run(remote.json, &args),
@@ -161,7 +161,7 @@ async fn ask(remote: &Remote, command: Command) -> anyhow::Result<()> {
         // These need threads of their own, or none, and were handled before.
         Command::Serve(_) | Command::Bench(_) => Ok(()),
         Command::Restore(_) | Command::Copy(_) | Command::Check(_) | Command::Salvage(_) => Ok(()),
-        Command::Elect(_) | Command::ElectGuard(_) | Command::ElectExec(_) => Ok(()),
+        Command::Elect(_) | Command::ElectGuard(_) | Command::Exec(_) => Ok(()),
         Command::Crawl(_) | Command::Build(_) | Command::Index(_) | Command::Demo(_) => Ok(()),
         Command::Seed(args) => seed::run(remote, args).await,
         Command::Put(args) => put::run(remote, args).await,

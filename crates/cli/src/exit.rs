@@ -31,6 +31,9 @@ pub const STORE_FAILED: u8 = 7;
 /// commands use.
 pub const STANDBY: u8 = 75;
 
+/// The command to run was not found or cannot be run; shells use the same code.
+pub const COMMAND_NOT_FOUND: u8 = 127;
+
 /// Invalid arguments or settings that clap cannot check.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

@@ -17,6 +17,7 @@ mod commands;
 mod copier;
 mod copy;
 mod elect;
+mod exec;
 mod exit;
 mod export;
 mod import;

@@ -123,6 +123,22 @@ impl Membership {
         options: Options,
         tasks: &dyn Spawn,
     ) -> Result<Self, JoinError> {
+        let member = Self::enter(registry, frontier, network, options, tasks).await?;
+        member.settled().await;
+        Ok(member)
+    }
+
+    /// Joins, and does not wait for any shard.
+    ///
+    /// # Errors
+    /// As `join`.
+    pub async fn enter(
+        registry: Registry,
+        frontier: Frontier,
+        network: Arc<dyn Network>,
+        options: Options,
+        tasks: &dyn Spawn,
+    ) -> Result<Self, JoinError> {
         let row = NodeRow {
             id: options.id,
             address: options.address.as_str().into(),
@@ -152,14 +168,18 @@ impl Membership {
         let others = Arc::downgrade(&shared);
         let tell = move |keys: &[Key]| _ = others.upgrade().map(|shared| shared.tell_others(keys));
         shared.registry.hints().on_tell(Arc::new(tell));
-        let mut passes = shared.passes.subscribe();
-        let member = Self {
+        Ok(Self {
             renewal: tasks.spawn(live(shared.clone(), renewal, deadline).boxed()),
             seats: tasks.spawn(Seats::new(shared.clone()).run().boxed()),
             shared,
-        };
-        _ = tokio::time::timeout(Duration::from_millis(member.shared.options.ttl.0), passes.changed()).await;
-        Ok(member)
+        })
+    }
+
+    /// Waits until the shards that fall to this node are opening, at most for the time of a lease.
+    pub async fn settled(&self) {
+        let mut passes = self.shared.passes.subscribe();
+        let looked = passes.wait_for(|passes| *passes > 0);
+        _ = tokio::time::timeout(Duration::from_millis(self.shared.options.ttl.0), looked).await;
     }
 
     /// This node's id.

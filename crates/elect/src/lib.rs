@@ -34,5 +34,5 @@ pub use guard::{Guard, Stale};
 pub use identity::Identity;
 pub use options::{Options, PeerDoor};
 pub use plan::{Plan, TooTight, Wish};
-pub use term::{Over, Permit, Term};
+pub use term::{Hold, Over, Permit, Term};
 pub use watchdog::{LastLine, Watch, Watchdog};

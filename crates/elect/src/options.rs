@@ -37,8 +37,9 @@ pub struct Options {
     pub priority: u8,
     /// The interval between heartbeats; derived from T by default.
     pub interval: Option<Duration>,
-    /// How long the work may take to stop once it was told to. Then it is cancelled; and if it is still running when
-    /// the term ends, the last line is called. All of this happens before the end of the term.
+    /// How long the work may take to stop once it was told to, whether or not a server answers meanwhile. Then it is
+    /// cancelled; and if it is still running after a further [`Options::reserve`], the last line is called. All of this
+    /// happens before the end of the term.
     pub grace: Duration,
     /// What ends work that cannot be stopped.
     pub last_line: LastLine,
@@ -84,7 +85,7 @@ impl Options {
         Plan::new(millis(ttl), self.wish())
     }
 
-    /// How long before the end of the term work that did not stop is ended.
+    /// How long ending work that did not stop may take: this long before the end of the term it is ended.
     #[must_use]
     pub fn reserve(&self) -> Duration {
         (self.grace / 4).clamp(RESERVE_MIN, RESERVE_MAX)

@@ -1,13 +1,14 @@
 //! A term as the guarded work sees it: is it valid, until when, and must the work stop?
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use wayleave_core::time::Millis;
 
 use crate::clock::{Clock, Moment};
+use crate::watchdog::Watch;
 
 /// One term as primary. Only an election creates one; clones share it.
 #[derive(Clone, Debug)]
@@ -24,6 +25,24 @@ struct Inner {
     slot_run: AtomicBool,
     stopping: watch::Sender<bool>,
     ends: watch::Sender<Moment>,
+    /// The number of holds.
+    holds: watch::Sender<usize>,
+    /// The watchdog's entry, while the work may be running.
+    watch: OnceLock<Weak<Watch>>,
+}
+
+/// Work that outlives the future of its term. As long as a hold exists, the term's work counts as running: the role is
+/// neither released nor led again, and the watchdog watches it.
+#[derive(Debug)]
+pub struct Hold {
+    term: Term,
+    _watch: Option<Arc<Watch>>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.term.0.holds.send_modify(|holds| *holds = holds.saturating_sub(1));
+    }
 }
 
 /// Permission for one guarded action now, in this epoch. Only [`Term::check`] creates one.
@@ -45,7 +64,8 @@ impl Term {
     pub(crate) fn new(epoch: u64, until: Moment, uuid: &str, clock: Arc<dyn Clock>) -> Self {
         let (stopping, ends) = (watch::Sender::new(false), watch::Sender::new(until));
         let (until, slot_run) = (AtomicU64::new(until.0), AtomicBool::new(false));
-        Self(Arc::new(Inner { epoch, uuid: uuid.to_owned(), clock, until, slot_run, stopping, ends }))
+        let (holds, watch) = (watch::Sender::new(0), OnceLock::new());
+        Self(Arc::new(Inner { epoch, uuid: uuid.to_owned(), clock, until, slot_run, stopping, ends, holds, watch }))
     }
 
     /// The fencing token of this term: every write carries it.
@@ -98,6 +118,23 @@ impl Term {
     /// Waits until the work is told to stop; the remaining term is for finishing.
     pub async fn stopping(&self) {
         _ = self.0.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+
+    /// Keeps the term's work counted as running after its future has ended or was cancelled: for processes and threads
+    /// that may survive it. Drop the hold when they are gone.
+    #[must_use]
+    pub fn hold(&self) -> Hold {
+        self.0.holds.send_modify(|holds| *holds += 1);
+        Hold { term: self.clone(), _watch: self.0.watch.get().and_then(Weak::upgrade) }
+    }
+
+    /// Waits until there is no hold.
+    pub(crate) async fn let_go(&self) {
+        _ = self.0.holds.subscribe().wait_for(|holds| *holds == 0).await;
+    }
+
+    pub(crate) fn set_watch(&self, watch: &Arc<Watch>) {
+        _ = self.0.watch.set(Arc::downgrade(watch));
     }
 
     /// The end of the term, each time it moves.

@@ -8,6 +8,8 @@ use wayleave_core::limits::STOP_TIME;
 /// A worker gets this long to end by itself after SIGTERM, at most; then it is killed. Shorter than the deadline of an order
 /// to stop it, so that the outcome is told in time.
 pub const STOP_GRACE: Duration = Duration::from_secs(25);
+/// What a worker that ended by itself has left behind gets this long to end after SIGTERM.
+pub const LEFT_GRACE: Duration = Duration::from_secs(10);
 const _: () = assert!(STOP_GRACE.as_millis() + 2_000 < STOP_TIME.0 as u128);
 
 /// Concurrent calls of one kind to the workers of a pool.
@@ -51,5 +53,7 @@ pub const CREATES_MAX: usize = 64;
 /// How long an engine may still answer an order to create a container after its deadline. Then the call is dropped; a container
 /// that comes later is found by lists.
 pub const CREATE_ANSWER_AWAITED: Duration = Duration::from_secs(2 * 60);
+/// How long an engine may say nothing of a pull. Then the call is dropped, and the next order starts another one.
+pub const PULL_SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 /// Containers that are looked at side by side.
 pub const LOOKS_AT_ONCE_MAX: usize = 8;

@@ -40,8 +40,12 @@ with T 15 s and --grace 5s:
   KILL at 14.345 s = T - margin - reserve           reserve: a quarter of the grace, 20 ms at least, 500 ms at most
   all dead by 14.845 s = T - margin                 the server gives the role to another at 15 s, not before
 
+A process of the command that cannot be killed (it runs as another user, or waits for a broken disk) keeps the role: elect renews
+the term, says which process it is, and neither releases the role nor leads again until it is gone. A second TERM, a second
+after the first one or later, makes elect exit without releasing.
+
 Exit codes: 0 stopped by TERM, INT or HUP, or with --once the command succeeded; with --once the command's own code, or 128 +
-the signal that ended it; 2 wrong usage, or T is too short; 4 the server refuses; 5 it cannot be reached (with --ttl or --no-wait;
+the signal that ended it; 1 told twice to stop while something of the command was still running; 2 wrong usage, or T is too short; 4 the server refuses; 5 it cannot be reached (with --ttl or --no-wait;
 otherwise elect waits for it), or with --slot the command succeeded but this could not be recorded; 75 with --no-wait, another is
 primary; 127 the command was not found.";
 
@@ -74,8 +78,11 @@ pub struct Args {
     #[arg(long, value_name = "LISTEN[=ADVERTISED]", value_parser = peer)]
     peer: Option<PeerDoor>,
     /// Allow a --peer address that other machines can reach, although there is no TLS
-    #[arg(long, env = "WAYLEAVE_INSECURE", requires = "peer")]
-    insecure: bool,
+    #[arg(
+        long, env = "WAYLEAVE_INSECURE", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        value_name = "BOOL", value_parser = clap::builder::BoolishValueParser::new()
+    )]
+    insecure: Option<bool>,
     /// Exit when the command exits by itself, with its code
     #[arg(long)]
     pub once: bool,
@@ -98,7 +105,7 @@ impl Args {
     /// The address for questions, if other machines can reach it without explicit consent.
     pub fn exposes_itself(&self) -> Option<SocketAddr> {
         let listen = self.peer.as_ref().map(|door| door.listen)?;
-        (!self.insecure && !listen.ip().to_canonical().is_loopback()).then_some(listen)
+        (!self.insecure.unwrap_or(false) && !listen.ip().to_canonical().is_loopback()).then_some(listen)
     }
 
     /// The metadata, with a name for people: its uuid says nothing to them.
@@ -165,17 +172,6 @@ pub struct GuardArgs {
     /// How long before the end the command gets KILL
     #[arg(long)]
     pub kill_ahead: u64,
-    /// The command and its arguments
-    #[arg(last = true, required = true)]
-    pub command: Vec<String>,
-}
-
-/// Arguments of the process that execs the command.
-#[derive(Clone, Debug, clap::Args)]
-pub struct ExecArgs {
-    /// The guardian
-    #[arg(long)]
-    pub parent: i32,
     /// The command and its arguments
     #[arg(last = true, required = true)]
     pub command: Vec<String>,

@@ -3,28 +3,38 @@
 //! It has its own process group, so that neither Ctrl-C nor Ctrl-Z at elect's terminal reaches it, and no async
 //! runtime: one poll loop over a socket, a timer on the boot clock, and a pidfd of the command.
 
+use std::collections::HashSet;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
 
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process_group, pidfd_open, set_child_subreaper, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, getpid, kill_process, kill_process_group, pidfd_open,
+    set_child_subreaper, waitid,
 };
+use rustix::time::Timespec;
 use tokio::signal::unix::{SignalKind, signal};
 use wayleave_core::time::Millis;
 use wayleave_elect::{Alarm, BootClock, Clock, Moment};
 
 use super::args::GuardArgs;
 use super::protocol::{Order, Report};
-use super::strays;
+use super::strays::{self, Survivor};
+use crate::exec;
 
-/// How long killed processes may take to die before the guardian reports them as dead all the same.
-const DYING: Duration = Duration::from_secs(2);
+/// How long killed processes may take to die before stderr says so.
+const DYING: Millis = Millis(2_000);
+/// A supervisor that ends a whole control group signals the command as well, perhaps first: after a command that exited
+/// by itself the guardian waits this long for such a signal.
+const SETTLE: Millis = Millis(100);
+/// The pause between two looks at what a dead command has left, and at what was killed.
+const LOOK_AGAIN: Millis = Millis(10);
+/// The same, of processes that have not died in time.
+const LOOK_SELDOM: Millis = Millis(200);
 
 /// Supervises one run of the command.
 ///
@@ -39,8 +49,10 @@ pub fn run(args: &GuardArgs) -> anyhow::Result<()> {
     let mut guardian = Guardian::start(args, link)?;
     bury_orphans(guardian.leader)?;
     guardian.say(Report::Started(guardian.leader.as_raw_nonzero().get()));
-    let code = guardian.watch(&told)?;
-    guardian.say(Report::Ended(code));
+    guardian.watch(&told)?;
+    let stopped = guardian.wind_down(&told)?;
+    let code = guardian.code();
+    guardian.say(if stopped { Report::Stopped(code) } else { Report::Ended(code) });
     guardian.linger()
 }
 
@@ -53,67 +65,114 @@ struct Guardian {
     until: Moment,
     stop_ahead: Millis,
     kill_ahead: Millis,
-    /// After the command was told to stop: when it will be killed.
+    /// Once the command was told to stop: when it is killed.
     kill_at: Option<Moment>,
+    /// When it was killed for the first time, and whether stderr has said that something has not died.
+    killed_at: Option<Moment>,
+    told_of_survivors: bool,
+    link_open: bool,
+    told_open: bool,
 }
 
 impl Guardian {
     fn start(args: &GuardArgs, link: UnixStream) -> anyhow::Result<Self> {
-        // The running binary, even if its file was replaced meanwhile.
-        let mut command = Command::new("/proc/self/exe");
-        command.args(["elect-exec", "--parent"]).arg(std::process::id().to_string()).arg("--").args(&args.command);
-        let child = command.stdin(Stdio::null()).process_group(0).spawn().context("cannot start the command")?;
+        let mut command = exec::tied_to(std::process::id());
+        let child = command
+            .args(&args.command)
+            .stdin(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("cannot start the command")?;
         // The handle is dropped without a wait: the command stays a zombie and keeps its pid until the guardian ends.
         let leader = Pid::from_child(&child);
         let ended = pidfd_open(leader, PidfdFlags::empty()).context("cannot watch the command")?;
         let until = Moment(args.until);
         let (stop_ahead, kill_ahead) = (Millis(args.stop_ahead), Millis(args.kill_ahead));
         let alarm = Alarm::at(until.before(stop_ahead)).context("cannot set a timer")?;
-        Ok(Self { leader, ended, link, heard: Vec::new(), alarm, until, stop_ahead, kill_ahead, kill_at: None })
+        Ok(Self {
+            leader,
+            ended,
+            link,
+            heard: Vec::new(),
+            alarm,
+            until,
+            stop_ahead,
+            kill_ahead,
+            kill_at: None,
+            killed_at: None,
+            told_of_survivors: false,
+            link_open: true,
+            told_open: true,
+        })
     }
 
     /// Waits for the end of the command, and enforces it in time.
-    fn watch(&mut self, told: &UnixStream) -> anyhow::Result<u8> {
-        let mut link_open = true;
-        let mut told_open = true;
+    fn watch(&mut self, told: &UnixStream) -> anyhow::Result<()> {
+        while !self.wait(told, None)? {}
+        Ok(())
+    }
+
+    /// The command is dead. What it has started gets the rest of the grace period, and then is killed. Returns when all
+    /// are dead: whether the command had been told to stop.
+    fn wind_down(&mut self, told: &UnixStream) -> anyhow::Result<bool> {
+        let settled_at = BootClock.now().after(SETTLE);
+        let mut asked: HashSet<Pid> = HashSet::new();
+        let mut stopped = self.kill_at.is_some();
         loop {
-            let mut ready = [false; 4];
-            {
-                let nothing = PollFlags::empty();
-                let read = |open: bool| if open { PollFlags::IN } else { nothing };
-                let mut fds = [
-                    PollFd::new(&self.ended, PollFlags::IN),
-                    PollFd::new(&self.alarm, PollFlags::IN),
-                    PollFd::new(&self.link, read(link_open)),
-                    PollFd::new(told, read(told_open)),
-                ];
-                match poll(&mut fds, None) {
-                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(error).context("cannot wait for the command"),
-                }
-                for (ready, fd) in ready.iter_mut().zip(&fds) {
-                    *ready = !fd.revents().is_empty();
-                }
+            let left = strays::living(&|child| child == self.leader);
+            let settled = stopped || BootClock.now() >= settled_at;
+            if left.is_empty() && settled {
+                return Ok(stopped);
             }
-            let [ended, rung, spoken, signalled] = ready;
-            if ended {
-                return Ok(self.bury());
-            }
-            if link_open && spoken {
-                link_open = self.listen();
-                if !link_open {
-                    // Elect is dead; the term will not be renewed.
-                    self.stop();
-                }
-            }
-            if told_open && signalled {
-                told_open = false;
+            if settled && !left.is_empty() {
                 self.stop();
             }
-            if rung || BootClock.now() >= self.next() {
-                self.on_time()?;
+            // What had left the group did not get the signal that the group got.
+            for stray in left.iter().filter(|stray| getpgid(Some(**stray)).ok() != Some(self.leader)) {
+                if self.kill_at.is_some() && asked.insert(*stray) {
+                    _ = kill_process(*stray, Signal::TERM);
+                }
+            }
+            self.wait(told, Some(self.pause()))?;
+            stopped |= !settled && self.kill_at.is_some();
+        }
+    }
+
+    /// Waits for something to happen, at most this long, and reacts to it. True if the command is dead.
+    fn wait(&mut self, told: &UnixStream, at_most: Option<Millis>) -> anyhow::Result<bool> {
+        // A command that is known to be dead stays ready, and a closed socket too, whatever is asked of it.
+        let open = [at_most.is_none(), true, self.link_open, self.told_open];
+        let mut ready = [false; 4];
+        {
+            let all = [self.ended.as_fd(), self.alarm.as_fd(), self.link.as_fd(), told.as_fd()];
+            let listened = all.iter().zip(open).filter(|(_, open)| *open);
+            let mut fds: Vec<PollFd<'_>> = listened.map(|(fd, _)| PollFd::new(fd, PollFlags::IN)).collect();
+            let timeout =
+                at_most.map(|span| Timespec { tv_sec: 0, tv_nsec: i64::try_from(span.0).unwrap_or(0) * 1_000_000 });
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("cannot wait for the command"),
+            }
+            for ((ready, _), fd) in ready.iter_mut().zip(open).filter(|(_, open)| *open).zip(&fds) {
+                *ready = !fd.revents().is_empty();
             }
         }
+        let [ended, rung, spoken, signalled] = ready;
+        if self.link_open && spoken {
+            self.link_open = self.listen();
+            if !self.link_open {
+                // Elect is dead; the term will not be renewed.
+                self.stop();
+            }
+        }
+        if self.told_open && signalled {
+            self.told_open = false;
+            self.stop();
+        }
+        if rung || BootClock.now() >= self.next() {
+            self.on_time()?;
+        }
+        Ok(ended)
     }
 
     /// The next deadline.
@@ -128,12 +187,29 @@ impl Guardian {
             self.stop();
         }
         if self.kill_at.is_some() && now >= self.next() {
-            _ = kill_process_group(self.leader, Signal::KILL);
-            // Its death is seen through the pidfd; the timer is no longer needed.
-            self.alarm.set(now.after(Millis(60_000)))?;
+            self.kill(now);
+            self.alarm.set(now.after(self.pause())).context("cannot set a timer")?;
             return Ok(());
         }
         self.alarm.set(self.next()).context("cannot set a timer")
+    }
+
+    const fn pause(&self) -> Millis {
+        if self.told_of_survivors { LOOK_SELDOM } else { LOOK_AGAIN }
+    }
+
+    /// Kills the command, what is left of its group, and what it has left behind; repeated until all are dead.
+    fn kill(&mut self, now: Moment) {
+        _ = kill_process_group(self.leader, Signal::KILL);
+        // Nobody is kept: killing a zombie does nothing, and does not reap it.
+        let living = strays::living(&|_| false);
+        let refused: Vec<_> = living.iter().map(|pid| kill_process(*pid, Signal::KILL).err()).collect();
+        let killed_at = *self.killed_at.get_or_insert(now);
+        if !self.told_of_survivors && now.since(killed_at) >= DYING {
+            let left: Vec<Survivor> = living.iter().zip(refused).map(|(pid, why)| Survivor::of(*pid, why)).collect();
+            eprintln!("wayleave: the command has not stopped: {}", strays::describe(&left));
+            self.told_of_survivors = true;
+        }
     }
 
     /// Tells the command to stop; kills it after the grace period, but before the end of the term.
@@ -171,12 +247,8 @@ impl Guardian {
         open
     }
 
-    /// The command is dead: ends its remaining descendants, and reports its exit status.
-    fn bury(&self) -> u8 {
-        _ = kill_process_group(self.leader, Signal::KILL);
-        if !strays::end(self.leader, DYING) {
-            eprintln!("wayleave: a process started by the command does not die");
-        }
+    /// The exit status of the dead command.
+    fn code(&self) -> u8 {
         let status = waitid(WaitId::Pid(self.leader), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok().flatten();
         let code = status.as_ref().and_then(rustix::process::WaitIdStatus::exit_status);
         let signal = status.as_ref().and_then(rustix::process::WaitIdStatus::terminating_signal);
@@ -210,7 +282,7 @@ fn bury_orphans(leader: Pid) -> anyhow::Result<()> {
     std::thread::Builder::new().name("orphans".into()).spawn(move || {
         runtime.block_on(async {
             loop {
-                strays::bury(Some(leader));
+                strays::bury(&|child| child == leader);
                 if deaths.recv().await.is_none() {
                     return;
                 }
@@ -226,9 +298,8 @@ fn signals() -> anyhow::Result<UnixStream> {
     let (heard, say) = UnixStream::pair()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let entered = runtime.enter();
-    let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
     let mut signals = Vec::new();
-    for kind in kinds {
+    for kind in super::stop_signals() {
         signals.push(signal(kind).context("cannot listen for signals")?);
     }
     drop(entered);

@@ -1,11 +1,13 @@
 //! The processes that do the work, for those that must kill them as a last resort.
 
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, PidfdFlags, Signal, getpgid, getpgrp, kill_process_group, pidfd_open, pidfd_send_signal};
 
-use super::strays;
+use super::strays::{self, LOOK_AGAIN, Survivor};
 
 /// How long killed processes may take to die.
 const DYING: Duration = Duration::from_millis(200);
@@ -14,10 +16,46 @@ const DYING: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 pub struct Pids(Mutex<Known>);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Known {
-    guardian: Option<Pid>,
+    guardian: Option<Guardian>,
     group: Option<Pid>,
+    /// Children that no command of ours has started: `sidecar & exec wayleave elect …`. While the guardian lives, orphans
+    /// of the command become its children, so whatever becomes ours is one of them.
+    strangers: HashSet<Pid>,
+    /// What was killed and has not died.
+    left: Vec<Survivor>,
+}
+
+#[derive(Debug)]
+struct Guardian {
+    pid: Pid,
+    /// Its pid may be reused once it was waited for.
+    handle: Option<OwnedFd>,
+}
+
+impl Known {
+    /// The guardian and the command have groups of their own, so what is in this process's group is another one's.
+    fn is_not_ours(&self, pid: Pid) -> bool {
+        self.strangers.contains(&pid)
+            || self.guardian.as_ref().is_some_and(|guardian| guardian.pid == pid)
+            || getpgid(Some(pid)).is_ok_and(|group| group == getpgrp())
+    }
+
+    /// Updates the strangers.
+    fn look(&mut self) {
+        let children = strays::children();
+        self.strangers.retain(|stranger| children.contains(stranger));
+        // Asked after the list was read: a guardian that lives now had all orphans of the command then.
+        let only_strangers = match &self.guardian {
+            Some(guardian) => strays::is_alive(guardian.pid),
+            None => self.left.is_empty(),
+        };
+        if only_strangers {
+            let guardian = self.guardian.as_ref().map(|guardian| guardian.pid);
+            self.strangers.extend(children.into_iter().filter(|child| Some(*child) != guardian));
+        }
+    }
 }
 
 impl Pids {
@@ -25,9 +63,17 @@ impl Pids {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A guardian is about to be started: all children that there are now are strangers.
+    pub fn look(&self) {
+        self.known().look();
+    }
+
     /// The guardian has been started.
     pub fn guardian(&self, pid: Option<Pid>) {
-        *self.known() = Known { guardian: pid, group: None };
+        let handle = |pid| pidfd_open(pid, PidfdFlags::empty()).ok();
+        let mut known = self.known();
+        known.strangers.retain(|stranger| Some(*stranger) != pid);
+        (known.guardian, known.group) = (pid.map(|pid| Guardian { pid, handle: handle(pid) }), None);
     }
 
     /// The guardian has started the command.
@@ -35,35 +81,58 @@ impl Pids {
         self.known().group = pid;
     }
 
-    /// The guardian, while there is one.
-    pub fn guardian_now(&self) -> Option<Pid> {
-        self.known().guardian
-    }
-
     /// All are dead.
     pub fn forget(&self) {
-        *self.known() = Known::default();
+        let mut known = self.known();
+        (known.guardian, known.group) = (None, None);
     }
 
-    /// Kills all of them, and waits briefly for their death. If the command's pid is not known yet, killing the
-    /// guardian kills the command.
-    pub fn kill(&self) {
-        let Known { guardian, group } = std::mem::take(&mut *self.known());
-        if let Some(group) = group {
-            _ = kill_process_group(group, Signal::KILL);
+    /// Notes strangers, and reaps dead children, except the guardian, which another task waits for.
+    pub fn bury(&self) {
+        let mut known = self.known();
+        let guardian = known.guardian.as_ref().map(|guardian| guardian.pid);
+        strays::bury(&|child| Some(child) == guardian);
+        known.look();
+    }
+
+    /// Kills all of them, and waits briefly for their death; returns those that have not died. If the command's pid is
+    /// not known yet, killing the guardian kills the command.
+    pub fn kill(&self) -> Vec<Survivor> {
+        let mut known = self.known();
+        known.look();
+        let group = known.group.take();
+        if let Some(Guardian { pid, handle: Some(handle) }) = &known.guardian {
+            if let Some(group) = group.filter(|_| strays::is_alive(*pid)) {
+                _ = kill_process_group(group, Signal::KILL);
+            }
+            _ = pidfd_send_signal(handle, Signal::KILL);
         }
-        if let Some(guardian) = guardian {
-            _ = kill_process(guardian, Signal::KILL);
-        }
+        known.end(DYING)
+    }
+
+    /// What was killed and has not died until now; it is killed again.
+    pub fn left(&self) -> Vec<Survivor> {
+        let mut known = self.known();
+        if known.left.is_empty() { Vec::new() } else { known.end(Duration::ZERO) }
+    }
+}
+
+impl Known {
+    /// Waits for the death of the guardian, and kills what becomes a child of this process with it: the command, and what
+    /// it has started.
+    fn end(&mut self, patience: Duration) -> Vec<Survivor> {
         let begun = Instant::now();
-        while group.is_some_and(|group| test_kill_process_group(group).is_ok()) && begun.elapsed() < DYING {
-            std::thread::sleep(Duration::from_millis(2));
+        let guardian = self.guardian.as_ref().map(|guardian| guardian.pid);
+        let lives = || guardian.filter(|pid| strays::is_alive(*pid));
+        while lives().is_some() && begun.elapsed() < patience {
+            std::thread::sleep(LOOK_AGAIN);
         }
-        // Processes that had left the group are reparented to this one when the guardian is dead.
-        if let Some(guardian) = guardian
-            && !strays::end(guardian, DYING)
-        {
-            eprintln!("wayleave: a process started by the command does not die");
+        let mut left = strays::end(&|pid| self.is_not_ours(pid), patience);
+        match lives() {
+            Some(guardian) => left.push(Survivor::of(guardian, None)),
+            None => self.guardian = None,
         }
+        self.left.clone_from(&left);
+        left
     }
 }

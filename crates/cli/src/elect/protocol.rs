@@ -16,8 +16,11 @@ pub enum Order {
 pub enum Report {
     /// The command is running, with this pid and process group.
     Started(i32),
-    /// The command and all its descendants are dead; its exit code, or 128 + the signal that ended it.
+    /// The command and all its descendants are dead, and it exited by itself; its exit code, or 128 + the signal that
+    /// ended it.
     Ended(u8),
+    /// They are dead, and it had been told to stop.
+    Stopped(u8),
 }
 
 impl std::fmt::Display for Order {
@@ -34,6 +37,7 @@ impl std::fmt::Display for Report {
         match self {
             Self::Started(pid) => write!(f, "started {pid}"),
             Self::Ended(code) => write!(f, "ended {code}"),
+            Self::Stopped(code) => write!(f, "stopped {code}"),
         }
     }
 }
@@ -55,6 +59,7 @@ impl Report {
         match line.split_once(' ')? {
             ("started", pid) => pid.parse().ok().map(Self::Started),
             ("ended", code) => code.parse().ok().map(Self::Ended),
+            ("stopped", code) => code.parse().ok().map(Self::Stopped),
             _ => None,
         }
     }
@@ -69,7 +74,7 @@ mod tests {
         for order in [Order::Until(Moment(123)), Order::Stop] {
             assert_eq!(Order::parse(&order.to_string()), Some(order));
         }
-        for report in [Report::Started(77), Report::Ended(143)] {
+        for report in [Report::Started(77), Report::Ended(143), Report::Stopped(0)] {
             assert_eq!(Report::parse(&report.to_string()), Some(report));
         }
         assert_eq!((Order::parse("until then"), Report::parse("ended badly")), (None, None));

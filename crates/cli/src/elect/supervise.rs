@@ -14,17 +14,21 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
-use wayleave_elect::{Options, Term};
+use wayleave_elect::{Hold, Options, Term};
 
 use super::args::Args;
 use super::pids::Pids;
 use super::protocol::{Order, Report};
+use super::strays::{self, Survivor};
 
 /// The first and the longest pause after a command that exited by itself.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// A command that ran this long does not fail at startup: the back-off is reset.
 const RAN_WELL: Duration = Duration::from_secs(60);
+/// How often survivors of the command are looked at, and how often the log repeats that there are some.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// How long the guardian may take to report why it ended.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -58,7 +62,7 @@ impl Supervisor {
         }
     }
 
-    /// Runs the command in a term. When this returns or is dropped, the command is dead.
+    /// Runs the command in a term. When this returns or is dropped, the command is dead, or its term is held.
     pub async fn run(self: Arc<Self>, term: Term) -> ControlFlow<u8, Duration> {
         let begun = Instant::now();
         match self.watch(&term).await {
@@ -96,7 +100,7 @@ impl Supervisor {
         PAUSE_MIN.saturating_mul(1 << before.min(16)).min(PAUSE_MAX)
     }
 
-    async fn watch(&self, term: &Term) -> anyhow::Result<Exit> {
+    async fn watch(self: &Arc<Self>, term: &Term) -> anyhow::Result<Exit> {
         let mut guarded = Guarded::start(self, term)?;
         let mut ends = term.ends();
         let mut asked = false;
@@ -105,11 +109,13 @@ impl Supervisor {
                 report = guarded.reports.next_line() => match report.ok().flatten().as_deref().map(Report::parse) {
                     Some(Some(Report::Started(pid))) => self.pids.group(Pid::from_raw(pid)),
                     Some(Some(Report::Ended(code))) => {
-                        guarded.over();
-                        // The guardian enforces the deadline by itself: it may have stopped the command before we
-                        // asked.
-                        let asked = asked || term.left() <= self.stop_ahead;
+                        self.pids.forget();
                         return Ok(Exit { code, asked });
+                    }
+                    // The guardian enforces the deadline by itself, and a supervisor may have told it to stop.
+                    Some(Some(Report::Stopped(code))) => {
+                        self.pids.forget();
+                        return Ok(Exit { code, asked: true });
                     }
                     Some(None) => {}
                     None => return Err(guarded.lost().await),
@@ -135,15 +141,17 @@ struct Exit {
 }
 
 /// A guardian and its connection. Dropping this kills the guardian and the command, unless they are known to be dead.
-struct Guarded<'a> {
+struct Guarded {
     child: Child,
     orders: OwnedWriteHalf,
     reports: Lines<BufReader<OwnedReadHalf>>,
-    pids: &'a Pids,
+    supervisor: Arc<Supervisor>,
+    /// The role is kept as long as this is.
+    hold: Option<Hold>,
 }
 
-impl<'a> Guarded<'a> {
-    fn start(supervisor: &'a Supervisor, term: &Term) -> anyhow::Result<Self> {
+impl Guarded {
+    fn start(supervisor: &Arc<Supervisor>, term: &Term) -> anyhow::Result<Self> {
         let (ours, theirs) = StdStream::pair().context("cannot connect to the guardian")?;
         ours.set_nonblocking(true).context("cannot connect to the guardian")?;
         let millis = |span: Duration| span.as_millis().to_string();
@@ -154,11 +162,13 @@ impl<'a> Guarded<'a> {
         command.env("WAYLEAVE_ROLE", &supervisor.role).env("WAYLEAVE_EPOCH", term.epoch().to_string());
         command.env("WAYLEAVE_UUID", term.uuid());
         command.envs(supervisor.slot.as_ref().map(|slot| ("WAYLEAVE_SLOT", slot)));
+        supervisor.pids.look();
         let child = command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn();
         let child = child.context("cannot start the guardian")?;
         supervisor.pids.guardian(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
         let (reports, orders) = UnixStream::from_std(ours).context("cannot connect to the guardian")?.into_split();
-        Ok(Self { child, orders, reports: BufReader::new(reports).lines(), pids: &supervisor.pids })
+        let (reports, supervisor) = (BufReader::new(reports).lines(), supervisor.clone());
+        Ok(Self { child, orders, reports, supervisor, hold: Some(term.hold()) })
     }
 
     /// A guardian that does not read knows its last deadline, and is killed when that has passed.
@@ -166,22 +176,41 @@ impl<'a> Guarded<'a> {
         _ = self.orders.write_all(format!("{order}\n").as_bytes()).await;
     }
 
-    /// The guardian has reported that all are dead.
-    fn over(&self) {
-        self.pids.forget();
-    }
-
     /// The guardian ended without a report.
     async fn lost(&mut self) -> anyhow::Error {
         let status: Option<ExitStatus> =
             tokio::time::timeout(LAST_WORDS, self.child.wait()).await.ok().and_then(Result::ok);
         let status = status.map_or_else(|| "does not respond".to_owned(), |status| format!("ended: {status}"));
-        anyhow::anyhow!("the guardian of the command {status}; the command and all in its group are killed")
+        anyhow::anyhow!("the guardian of the command {status}; killing the command and all that it has started")
     }
 }
 
-impl Drop for Guarded<'_> {
+impl Drop for Guarded {
     fn drop(&mut self) {
-        self.pids.kill();
+        let left = self.supervisor.pids.kill();
+        let runtime = tokio::runtime::Handle::try_current();
+        if let (Some(hold), Ok(runtime)) = (self.hold.take().filter(|_| !left.is_empty()), runtime) {
+            runtime.spawn(outlive(self.supervisor.clone(), left, hold));
+        }
     }
+}
+
+/// Keeps the role until everything that was killed is dead, and says so.
+async fn outlive(supervisor: Arc<Supervisor>, mut left: Vec<Survivor>, hold: Hold) {
+    let (role, mut say_in) = (&supervisor.role, Duration::ZERO);
+    while !left.is_empty() {
+        if say_in.is_zero() {
+            tracing::error!(
+                role,
+                "the command has not stopped, so the role is neither released nor led again: {}",
+                strays::describe(&left)
+            );
+            say_in = SAY_AGAIN;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+        say_in = say_in.saturating_sub(LOOK_AGAIN);
+        left = supervisor.pids.left();
+    }
+    tracing::info!(role, "all that the command had started is dead now");
+    drop(hold);
 }

@@ -1,6 +1,8 @@
 //! File descriptors: raises the limit as far as the system allows, and divides it so that connections never take those
 //! that the store needs.
 
+use std::sync::OnceLock;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// For the process itself: the log, the lock, the listener, the journal files, and what libraries open.
@@ -14,6 +16,8 @@ const TABLES: u64 = 900;
 const TABLES_MIN: u64 = 32;
 const CONNECTIONS_MIN: u64 = 16;
 
+static BEFORE: OnceLock<u64> = OnceLock::new();
+
 /// How file descriptors are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
@@ -23,8 +27,15 @@ pub struct Shares {
     pub connections: usize,
 }
 
+/// The soft limit before it was raised, which workers of pools get: some allocate a table of that length, or cannot use
+/// high descriptors.
+pub fn before() -> u64 {
+    *BEFORE.get_or_init(|| getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+}
+
 /// Raises the soft limit to the hard limit; returns the limit in force.
 pub fn raise() -> u64 {
+    before();
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let hard = maximum.unwrap_or(u64::MAX);
     let soft = current.unwrap_or(u64::MAX);

@@ -32,7 +32,9 @@ use wayleave_makers::{Failure, Maker, Pools, Runtime, Site, private};
 use wayleave_server::{KeptLog, LogOf, WorkerLogs};
 use wayleave_shard::matches::Matches;
 
+use super::files;
 use super::settings::{EngineKind, Settings};
+use crate::exec;
 
 /// Pause before a runtime that cannot be used is tried again.
 const RUNTIME_PAUSE: Duration = Duration::from_secs(10);
@@ -251,7 +253,9 @@ pub async fn set_pools(settings: &Settings, matches: &Matches) {
 /// The site of this machine's processes.
 async fn processes(folder: &Path) -> Result<Site, Failure> {
     let name = site_name(folder).map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
-    let runtime = ProcessRuntime::open(ProcessSettings::new(folder.join("processes"))).await?;
+    let launcher = exec::with_files(files::before());
+    let settings = ProcessSettings { launcher, ..ProcessSettings::new(folder.join("processes")) };
+    let runtime = ProcessRuntime::open(settings).await?;
     Ok(Site { name, runtime: Arc::new(runtime) })
 }
 

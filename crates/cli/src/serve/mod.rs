@@ -15,10 +15,12 @@ mod store;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use wayleave_engine::Engine;
 use wayleave_registry::Hints;
 use wayleave_roles::Roles;
@@ -36,6 +38,9 @@ use probes::{Prober, Probing};
 pub use settings::{Args, EngineKind, LogForm, Settings};
 use store::Store;
 
+/// How long tasks and blocking work may take to end after the server has stopped.
+const ENDING: Duration = Duration::from_secs(5);
+
 /// Runs a server until it is stopped.
 ///
 /// # Errors
@@ -45,6 +50,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     logging::start(settings.log, &settings.log_level)?;
     environment::warn();
     let doors = runtime("http", cores())?;
+    // From here on a signal is heard, whatever the server is waiting for.
+    let signals = {
+        let _entered = doors.enter();
+        Signals::listen()?
+    };
     // Twice as many owners as cores: some of them wait for the disk.
     let owners_max = cores() * 2;
     let mut server = settings.server();
@@ -52,16 +62,36 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     server.bounds.connections_max = shares.connections;
     // Before anything is created on disk: the address may be forbidden or taken.
     let port = Port::take(server)?;
-    let store = doors.block_on(Store::open(&settings, shares.tables))?;
+    let Some(store) = doors.block_on(signals.unless_told(Store::open(&settings, shares.tables))) else {
+        doors.shutdown_background();
+        return stopped_at_start();
+    };
+    let store = store?;
     let owners = Owners::start(usize::from(store.shards).min(owners_max))?;
     // A separate thread: a heartbeat must not queue behind owners or the readers that they serve.
     let roles = Owners::start(1)?;
     let threads = Threads { owners: owners.lanes(), roles: roles.first() };
-    let served = doors.block_on(serve(&settings, port, store, threads));
+    let served = doors.block_on(serve(&settings, port, store, threads, signals));
+    if let Ok(None) = served {
+        doors.shutdown_background();
+        return stopped_at_start();
+    }
     owners.stop();
     roles.stop();
-    served
+    doors.shutdown_timeout(ENDING);
+    served.map(|_| ())
 }
+
+/// Nothing was answered yet, and what is stored is durable: the process may end as it is, without waiting for threads that
+/// still load the store.
+#[expect(clippy::unnecessary_wraps, reason = "an outcome of `run`")]
+fn stopped_at_start() -> anyhow::Result<()> {
+    tracing::info!("stopped while it was starting");
+    Ok(())
+}
+
+/// A server that has run and stopped, or none if it was told to stop before it was ready.
+type Served = anyhow::Result<Option<()>>;
 
 /// The threads for work that a store may block.
 #[derive(Clone, Copy)]
@@ -79,17 +109,16 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'_>) -> anyhow::Result<()> {
+async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'_>, signals: Signals) -> Served {
     if store.shared {
-        return node::serve(settings, port, store, threads).await;
+        return node::serve(settings, port, store, threads, signals).await;
     }
     let Store { engine, shards, place, outside, .. } = store;
-    let signals = Signals::listen()?;
     let prober = Prober::new(settings.probe_allow.clone())?;
     let roles = roles(engine.clone(), threads, Hints::default());
-    let frontier = Frontier::open(engine, settings.frontier(shards), threads.owners.clone())
-        .await
-        .with_context(|| format!("cannot open the shards of {place}"))?;
+    let opening = Frontier::open(engine, settings.frontier(shards), threads.owners.clone());
+    let Some(frontier) = signals.unless_told(opening).await else { return Ok(None) };
+    let frontier = frontier.with_context(|| format!("cannot open the shards of {place}"))?;
     let (pipeline, fleet) = (Pipeline::new(frontier.clone()), Fleet::new(frontier.clone()));
     let (matches, sites) = (Matches::new(frontier.clone()), Sites::default());
     let services = Services {
@@ -109,8 +138,9 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
             let probing = Probing::start(|stop| async move { prober.run(&fleet, stop).await });
             let beside = Beside::start(&matches).await;
             let makers = Makers::start(settings, matches.clone(), sites).await;
-            makers::set_pools(settings, &matches).await;
-            announce(settings, server.local_addr(), &place, shards);
+            if signals.unless_told(makers::set_pools(settings, &matches)).await.is_some() {
+                announce(settings, server.local_addr(), &place, shards);
+            }
             let served = run_until_told(server, signals, outside).await;
             makers.stop().await;
             beside.end();
@@ -121,7 +151,7 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
     };
     frontier.stop().await;
     tracing::info!("stopped");
-    served
+    served.map(Some)
 }
 
 /// Runs a server until it is stopped, or its store has failed.
@@ -157,33 +187,46 @@ fn announce(settings: &Settings, address: SocketAddr, place: &str, shards: u16) 
     }
 }
 
-/// The two signals that stop the process.
-pub(crate) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
+/// The two signals that stop the process. The first one is remembered; a second one exits at once: everything
+/// acknowledged is durable, so nothing is lost.
+#[derive(Clone, Debug)]
+pub(crate) struct Signals(watch::Receiver<bool>);
 
 impl Signals {
+    /// Listens from now on. Must be called within a runtime.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
-    }
-
-    /// Waits for the first of them. From then on a second one exits at once: everything acknowledged is durable, so
-    /// nothing is lost.
-    pub(crate) async fn first(mut self) {
-        self.next().await;
+        let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        let (tell, told) = watch::channel(false);
         tokio::spawn(async move {
-            self.next().await;
-            eprintln!("stopped at once");
-            std::process::exit(1);
+            for is_second in [false, true] {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if is_second {
+                    eprintln!("stopped at once");
+                    std::process::exit(1);
+                }
+                tell.send_replace(true);
+            }
         });
+        Ok(Self(told))
     }
 
-    async fn next(&mut self) {
+    /// Waits for the first of them.
+    pub(crate) async fn first(mut self) {
+        if self.0.wait_for(|told| *told).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Works until a signal comes; `None` if it came first.
+    async fn unless_told<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            biased;
+            () = self.clone().first() => None,
+            done = work => Some(done),
         }
     }
 }

@@ -22,18 +22,18 @@ use wayleave_shard::pipeline::Pipeline;
 use super::makers::{self, Makers, Sites};
 use super::probes::{Prober, Probing};
 use super::settings::Settings;
-use super::{Signals, Store, Threads, announce, roles};
+use super::{Served, Signals, Store, Threads, announce, roles};
 use crate::exit::Usage;
 
 /// A hand-over takes moments; a store that does not respond must not keep the process alive.
 const LEAVING: Duration = Duration::from_secs(5);
 
 /// Runs a node until it is stopped, or another process has taken its address.
-pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'_>) -> anyhow::Result<()> {
+pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'_>, signals: Signals) -> Served {
     let Store { engine, shards, place, outside, .. } = store;
-    let signals = Signals::listen()?;
     let registry = Registry::new(engine.clone());
-    let secret = agree(&registry, entropy::system()).await?;
+    let agreed = signals.unless_told(agree(&registry, entropy::system())).await;
+    let Some(secret) = agreed.transpose()? else { return Ok(None) };
     let id = NodeId(entropy::system() as u64);
     let dial = Dial::new(secret);
     // Here commits wait for the database, so visits wait for commits rather than for puts.
@@ -57,18 +57,16 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     };
     let server = Server::on(port, services)?;
     let address = server.local_addr();
-    let options = Options {
-        id,
-        address: format!("http://{}", reachable(settings, address)?),
-        name: settings.node.clone().unwrap_or_else(host_name),
-        ttl: Millis(settings.node_ttl_ms),
-    };
+    let options = options(settings, id, address)?;
     let (stop, stopped) = oneshot::channel::<()>();
     // Others may call as soon as they know this node, so it listens before it joins.
     let serving = tokio::spawn(server.run(async move { _ = stopped.await }));
-    let joined = Membership::join(registry, frontier.clone(), dial, options, &Handle::current()).await;
-    let member = Arc::new(joined.with_context(|| format!("cannot join the nodes that share {place}"))?);
+    let (runtime, mine) = (Handle::current(), frontier.clone());
+    let joined = signals.unless_told(Membership::enter(registry, mine, dial, options, &runtime)).await.transpose();
+    let joined = joined.with_context(|| format!("cannot join the nodes that share {place}"))?;
+    let Some(member) = joined.map(Arc::new) else { return Ok(None) };
     peers.joined(member.clone());
+    let settled = signals.unless_told(member.settled()).await.is_some();
     let me = id.to_string().as_str().into();
     let probing = Probing::start(|stop| async move { prober.run_led(&fleet, &lead, me, stop).await });
     let makers = Makers::start(settings, matches.clone(), sites).await;
@@ -77,7 +75,9 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
         let (settings, matches) = (settings.clone(), matches.clone());
         async move { makers::set_pools(&settings, &matches).await }
     });
-    announce(settings, address, &place, shards);
+    if settled {
+        announce(settings, address, &place, shards);
+    }
     let replaced = tokio::select! {
         biased;
         () = signals.first() => None,
@@ -94,7 +94,16 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     _ = stop.send(());
     _ = serving.await;
     tracing::info!("stopped");
-    replaced.map_or(Ok(()), |replaced| Err(replaced.into()))
+    replaced.map_or(Ok(Some(())), |replaced| Err(replaced.into()))
+}
+
+fn options(settings: &Settings, id: NodeId, bound: SocketAddr) -> Result<Options, Usage> {
+    Ok(Options {
+        id,
+        address: format!("http://{}", reachable(settings, bound)?),
+        name: settings.node.clone().unwrap_or_else(host_name),
+        ttl: Millis(settings.node_ttl_ms),
+    })
 }
 
 /// The address at which other nodes reach this one.

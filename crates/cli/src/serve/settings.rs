@@ -392,6 +392,9 @@ impl Settings {
         if !(1_000..=600_000).contains(&self.node_ttl_ms) {
             return Err(Usage(format!("node_ttl_ms = {} is not between 1000 and 600000", self.node_ttl_ms)));
         }
+        if self.drain_ms > 600_000 {
+            return Err(Usage(format!("drain_ms = {} is not between 0 and 600000", self.drain_ms)));
+        }
         if !(1..=86_400_000).contains(&self.backoff_max_ms) {
             return Err(Usage(format!("backoff_max_ms = {} is not between 1 and 86400000", self.backoff_max_ms)));
         }

@@ -68,6 +68,8 @@ fn bounds_hold_for_the_file_as_for_the_flags() {
         ("memtable_mb = 0", "memtable_mb"),
         ("hosts_max = 0", "hosts_max"),
         ("hold_max_ms = 999", "hold_max_ms"),
+        ("drain_ms = 600001", "drain_ms"),
+        ("node_ttl_ms = 999", "node_ttl_ms"),
     ] {
         assert!(usage(Settings::merge(Args::default(), file(text).unwrap())).contains(name), "{text}");
     }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use wayleave_api::{Code, Problem};
@@ -44,7 +45,12 @@ impl Store {
                 let outside = Arc::new(NoSnapshots { kind: "memory, which is lost at its end", why });
                 Ok(Self { engine, shards: settings.shards, place, shared: false, outside })
             }
-            EngineKind::Fjall => Self::open_folder(&settings.data, settings, files_max),
+            EngineKind::Fjall => {
+                // It may take long, and the runtime must hear signals meanwhile.
+                let settings = settings.clone();
+                let open = move || Self::open_folder(&settings.data, &settings, files_max);
+                tokio::task::spawn_blocking(open).await.context("the store's thread broke")?
+            }
             EngineKind::Postgres(url) => Self::open_database(url, settings).await,
         }
     }

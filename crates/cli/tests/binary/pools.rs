@@ -335,6 +335,22 @@ fn pools_of_the_settings_file_are_there_at_once_and_others_may_not_bring_command
     assert!(!stage.server().log().contains("hunter2"));
 }
 
+/// The server raises its own limit, and workers used to inherit that.
+#[test]
+fn a_worker_has_the_limit_of_descriptors_that_the_server_was_started_with() {
+    let (folder, data) = folder();
+    let file = folder.path().join("limit");
+    let mark = format!("STAGE={}", folder.path().display());
+    let server = Server::start_limited(&data, &[], "ulimit -Sn 700");
+    assert!(server.log().contains("raised the file descriptor limit"), "{}", server.log());
+    let stage = Stage { server: Some(server), data, mark, _folder: folder };
+    let script = format!("ulimit -Sn > {0}.new; mv {0}.new {0}; exec sleep 600", file.display());
+    let command = ["--", "sh", "-c", &script];
+    stage.run(&[&["pools", "set", "limited", "--min", "1", "--env", &stage.mark][..], &command].concat()).ok();
+    until("the worker has begun", || file.exists());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "700\n");
+}
+
 #[test]
 fn a_store_in_memory_takes_its_workers_along() {
     let mut stage = Stage::with(&["--engine", "memory"]);

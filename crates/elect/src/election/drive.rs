@@ -15,7 +15,7 @@ use super::peers::Asked;
 use super::state::{Control, Error, State};
 use super::talk::Talk;
 use super::wire::{Heard, Pending, Released, Said, Wire};
-use super::work::{Outcome, Running};
+use super::work::{Outcome, Patience, Running};
 use crate::candidate::{Call, Candidate, Effect, Question, Reason, Then};
 use crate::clock::{Clock, Moment};
 use crate::identity::entropy;
@@ -53,7 +53,7 @@ pub(super) struct Driver<B> {
     state: watch::Sender<State>,
     watchdog: Watchdog,
     talk: Talk,
-    reserve: Millis,
+    patience: Patience,
     last_line: LastLine,
     call: Option<(Call, Pending<Heard>)>,
     look: Option<Pending<Result<Role, Failure>>>,
@@ -87,7 +87,7 @@ impl<B: Send + 'static> Driver<B> {
             state,
             watchdog,
             talk,
-            reserve: millis(options.reserve()),
+            patience: Patience { grace: millis(options.grace), reserve: millis(options.reserve()) },
             last_line: options.last_line.clone(),
             call: None,
             look: None,
@@ -215,7 +215,7 @@ impl<B: Send + 'static> Driver<B> {
                 if self.leaves(&said) {
                     // It is leaving, so it is not reported as a standby.
                     self.show(State::Standby { primary: said.primary, reason: said.reason });
-                    return effects.into_iter().chain(self.candidate.on_resign()).collect();
+                    return self.resign_after(effects);
                 }
                 self.stand_by(said);
                 effects
@@ -234,18 +234,26 @@ impl<B: Send + 'static> Driver<B> {
                     return effects;
                 }
                 self.result = Err(Error::NoServer { tries: self.lost_in_a_row, why });
-                self.candidate.on_resign()
+                self.resign_after(effects)
             }
             Heard::Refused(error) if self.candidate.is_standing() => {
-                self.result = Err(Error::Refused(error));
-                self.candidate.on_lost(now, call, entropy());
-                self.candidate.on_resign()
+                if !self.stopped {
+                    self.result = Err(Error::Refused(error));
+                }
+                let lost = self.candidate.on_lost(now, call, entropy());
+                self.resign_after(lost)
             }
             Heard::Refused(error) => {
                 self.tell_lost(now, &format!("the server refuses it: {error}"));
                 self.candidate.on_lost(now, call, entropy())
             }
         }
+    }
+
+    /// Resigns; what had to be done before is done first.
+    fn resign_after(&mut self, mut effects: Vec<Effect>) -> Vec<Effect> {
+        effects.extend(self.candidate.on_resign());
+        effects
     }
 
     /// Whether a standby has learned all that it wanted to know.
@@ -308,8 +316,7 @@ impl<B: Send + 'static> Driver<B> {
         self.talk.forget_primary();
         tracing::info!(role = self.wire.role(), epoch, "primary");
         let term = Term::new(epoch, until, self.wire.uuid(), self.clock.clone());
-        let work = work(term.clone());
-        self.running = Some(Running::start(term, work, &self.watchdog, self.reserve, self.last_line.clone()));
+        self.running = Some(Running::start(term, work, &self.watchdog, self.patience, self.last_line.clone()));
         self.show(State::Primary { epoch, until });
     }
 
@@ -336,7 +343,7 @@ impl<B: Send + 'static> Driver<B> {
                 let now = self.clock.now();
                 match (why, &mut self.running) {
                     (Reason::Superseded, _) => self.end_work(now),
-                    (_, Some(running)) => running.tell_to_stop(),
+                    (_, Some(running)) => running.tell_to_stop(now),
                     (_, None) => {}
                 }
             }

@@ -88,9 +88,10 @@ impl Election {
 
     /// Stands, works while primary, and stands again, until it is stopped or the work breaks off.
     ///
-    /// The work is started once per term, as a task. [`Term::stopping`] tells it to stop; if it has not ended soon
-    /// after, its task is cancelled, and if that fails too, the watchdog ends the process. Tasks and threads that the
-    /// work starts must end with it. The role is released only when the work has ended.
+    /// The work is started once per term, as a task. [`Term::stopping`] tells it to stop; if it has not ended when its
+    /// grace period is over, its task is cancelled, and if that fails too, the watchdog ends the process. Tasks, threads
+    /// and processes that the work starts must end with it, or keep a [`Term::hold`] until they have. The role is
+    /// released only when the work has ended and nothing holds its term; until then the term is renewed.
     ///
     /// When the work ends by itself, `Continue(pause)` releases the role and stands again after the pause, and
     /// `Break(value)` releases it and ends the election with the value. Returns `None` if it was stopped.

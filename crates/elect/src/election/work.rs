@@ -14,18 +14,43 @@ use crate::watchdog::{LastLine, Watch, Watchdog};
 /// How the work of a term ended.
 pub(super) type Outcome<B> = Result<ControlFlow<B, Duration>, JoinError>;
 
+/// How long work may take to stop, and the time after that for ending it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub grace: Millis,
+    pub reserve: Millis,
+}
+
 /// Running work. Dropping this cancels it.
 pub(super) struct Running<B> {
     pub term: Term,
     task: JoinHandle<ControlFlow<B, Duration>>,
+    /// Of a task that has ended, while there are holds.
+    outcome: Option<Outcome<B>>,
     watch: Arc<Watch>,
-    reserve: Millis,
-    /// When the task is cancelled.
-    drop_at: Option<Moment>,
+    patience: Patience,
+    /// The end of the term, also after [`Term::end`].
+    until: Moment,
+    /// Once it was told to stop. A heartbeat that is acknowledged meanwhile does not move it.
+    bound: Option<Bound>,
+}
+
+/// When work that was told to stop is cancelled, and when the last line is called.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    cancel_at: Moment,
+    end_at: Moment,
+    cancelled: bool,
 }
 
 impl<B: Send + 'static> Running<B> {
-    pub fn start<F>(term: Term, work: F, dog: &Watchdog, reserve: Millis, last: LastLine) -> Self
+    pub fn start<F>(
+        term: Term,
+        work: impl FnOnce(Term) -> F,
+        dog: &Watchdog,
+        patience: Patience,
+        last: LastLine,
+    ) -> Self
     where
         F: Future<Output = ControlFlow<B, Duration>> + Send + 'static,
     {
@@ -38,50 +63,75 @@ impl<B: Send + 'static> Running<B> {
             }
         });
         let until = term.until();
-        let watch = Arc::new(dog.watch(until.before(reserve), until, cancel, last));
+        let watch = Arc::new(dog.watch(until.before(patience.reserve), until, cancel, last));
+        term.set_watch(&watch);
         // The task owns the watch: the work is watched until it has really ended, whatever happens to us.
-        let watched = watch.clone();
+        let (work, watched) = (work(term.clone()), watch.clone());
         let task = tokio::spawn(async move {
             let outcome = work.await;
             drop(watched);
             outcome
         });
         _ = aborter.set(task.abort_handle());
-        Self { term, task, watch, reserve, drop_at: None }
+        Self { term, task, outcome: None, watch, patience, until, bound: None }
     }
 
     /// The end of the term has moved.
     pub fn move_end(&mut self, until: Moment) {
         self.term.move_end(until);
-        self.watch.move_to(until.before(self.reserve), until);
-        if self.drop_at.is_some() {
-            self.drop_at = Some(until.before(self.reserve));
+        self.until = until;
+        let (cancel_at, end_at) = (until.before(self.patience.reserve), until);
+        match &mut self.bound {
+            None => self.watch.move_to(cancel_at, end_at),
+            Some(bound) => {
+                (bound.cancel_at, bound.end_at) = (bound.cancel_at.min(cancel_at), bound.end_at.min(end_at));
+                self.watch.move_to(bound.cancel_at, bound.end_at);
+            }
         }
     }
 
-    /// Tells the work to stop; it may use the rest of the grace period.
-    pub fn tell_to_stop(&mut self) {
+    /// Tells the work to stop. It has the grace period, or what is left of the term.
+    pub fn tell_to_stop(&mut self, now: Moment) {
         self.term.tell_to_stop();
-        self.drop_at = Some(self.term.until().before(self.reserve));
+        let Patience { grace, reserve } = self.patience;
+        let (until, over) = (self.until, now.after(grace));
+        // Work that ends by itself exactly at the end of its grace period is not cancelled.
+        let cancel_at = until.before(reserve).min(over.after(Millis(reserve.0 / 2)));
+        self.end_by(Bound { cancel_at, end_at: until.min(over.after(reserve)), cancelled: false });
     }
 
     /// Ends the work now: another candidate may already be primary.
     pub fn end_now(&mut self, now: Moment) {
-        let until = self.term.until().min(now.after(self.reserve));
+        let end_at = self.until.min(now.after(self.patience.reserve));
         self.term.end();
-        self.watch.move_to(now, until);
         self.task.abort();
-        self.drop_at = None;
+        self.end_by(Bound { cancel_at: now, end_at, cancelled: true });
+    }
+
+    /// Applies a bound; one that was set before is never exceeded.
+    fn end_by(&mut self, bound: Bound) {
+        let end_at = self.bound.map_or(bound.end_at, |earlier| earlier.end_at.min(bound.end_at));
+        self.watch.move_to(bound.cancel_at, end_at);
+        self.bound = Some(Bound { end_at, ..bound });
     }
 
     /// When the task must be cancelled.
-    pub const fn drop_at(&self) -> Option<Moment> {
-        self.drop_at
+    pub fn drop_at(&self) -> Option<Moment> {
+        self.bound.filter(|bound| !bound.cancelled).map(|bound| bound.cancel_at)
     }
 
-    /// Waits for the work to end.
+    /// Waits until the work has ended, and nothing holds its term.
     pub async fn ended(&mut self) -> Outcome<B> {
-        (&mut self.task).await
+        loop {
+            // Kept here while there are holds: this call may be cancelled and repeated.
+            if self.outcome.is_none() {
+                self.outcome = Some((&mut self.task).await);
+            }
+            self.term.let_go().await;
+            if let Some(outcome) = self.outcome.take() {
+                return outcome;
+            }
+        }
     }
 }
 

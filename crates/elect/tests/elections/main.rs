@@ -4,3 +4,4 @@
 
 mod looking;
 mod no_overlap;
+mod stopping;

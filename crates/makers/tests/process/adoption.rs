@@ -136,6 +136,52 @@ async fn after_kill_9_of_the_server_its_worker_is_adopted_with_its_reservations_
     runtime.remove(&key(1), soon()).await.unwrap();
 }
 
+/// The server of the next test, whose worker starts children that clear their environment.
+#[tokio::test]
+#[ignore = "started by the test after it"]
+async fn server_of_a_worker_with_children_that_is_killed() {
+    let state = std::env::var(STATE).unwrap();
+    let runtime = open(Path::new(&state)).await;
+    for no in [1, 2] {
+        let script = "env -i sleep 1000 & echo child $!; wait";
+        let instance = runtime.create(&key(no), &make(no, recipe(&["sh", "-c", script], &[])), soon()).await.unwrap();
+        let child = eventually("the child", || async {
+            let log = runtime.logs(&key(no), 1_000, soon()).await.ok()?;
+            log.lines().find_map(|line| line.strip_prefix("child ")).map(str::to_owned)
+        });
+        println!("\nworker {} {}", instance.id, child.await);
+    }
+    std::future::pending::<()>().await;
+}
+
+/// A regression: they were found by their environment alone, and outlived their worker.
+#[tokio::test]
+async fn what_an_adopted_worker_leaves_behind_ends_with_it_though_it_carries_no_mark() {
+    let state = tempfile::tempdir().unwrap();
+    let mut server = Command::new(std::env::current_exe().unwrap());
+    let name = "adoption::server_of_a_worker_with_children_that_is_killed";
+    server.args(["--ignored", "--exact", name, "--nocapture"]);
+    let mut server = server.env(STATE, state.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(server.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let words = lines.filter_map(|line| line.strip_prefix("worker ").map(str::to_owned)).take(2);
+    let pairs: Vec<Vec<String>> = words.map(|line| line.split(' ').map(str::to_owned).collect()).collect();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    // One ends while no server runs, the other under the next one.
+    kill(&pairs[0][0]);
+    let runtime = open(state.path()).await;
+    kill(&pairs[1][0]);
+    for (no, pair) in [(1, &pairs[0]), (2, &pairs[1])] {
+        eventually("its end", || async {
+            let listed = runtime.list(&POOL.into(), OWNER, soon()).await.unwrap();
+            listed.into_iter().find(|found| found.worker.0 == no)?.exit
+        })
+        .await;
+        assert!(!is_alive(&pair[1]), "the child of worker {no}");
+        runtime.remove(&key(no), soon()).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_died_between_start_and_record_left_a_process_that_is_found_by_its_mark() {
     let state = tempfile::tempdir().unwrap();

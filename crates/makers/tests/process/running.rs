@@ -95,7 +95,7 @@ async fn a_worker_that_ignores_sigterm_is_not_called_stopped_and_is_removed_by_f
     })
     .await;
     let why = runtime.stop(&key(1), tokio::time::Instant::now() + Duration::from_millis(200)).await.unwrap_err();
-    assert_eq!(why.to_string(), "it still runs after SIGTERM");
+    assert_eq!(why.to_string(), format!("it still runs (process {}) after SIGTERM", instance.id));
     assert!(is_alive(&instance.id));
     runtime.remove(&key(1), soon()).await.unwrap();
     assert!(!is_alive(&instance.id));
@@ -121,6 +121,77 @@ async fn children_end_with_their_worker() {
         assert!(is_alive(&child));
         runtime.remove(&key(no), soon()).await.unwrap();
         assert!(!is_alive(&child), "worker {no}");
+    }
+}
+
+/// `run.sh` without `exec`: the shell dies of TERM at once, its child still cleans up.
+#[tokio::test]
+async fn children_have_their_grace_though_their_worker_has_ended() {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = open(state.path()).await;
+    let mut events = runtime.events();
+    let child = r#"trap 'sleep 0.4; echo clean; exit' TERM; echo child $$; while :; do sleep 0.02; done"#;
+    let log = |no| {
+        let runtime = &runtime;
+        async move { runtime.logs(&key(no), 1_000, soon()).await.unwrap() }
+    };
+    let child_of = |no| {
+        let runtime = &runtime;
+        eventually("the child", move || async move {
+            let log = runtime.logs(&key(no), 1_000, soon()).await.ok()?;
+            log.lines().find_map(|line| line.strip_prefix("child ")).map(str::to_owned)
+        })
+    };
+    // In the worker's group, and out of it.
+    for (no, before) in [(1, ""), (2, "setsid ")] {
+        let script = format!("{before}sh -c '{}' & wait", child.replace('\'', r"'\''"));
+        let instance = runtime.create(&key(no), &make(no, recipe(&["sh", "-c", &script], &[])), soon()).await.unwrap();
+        let child = child_of(no).await;
+        runtime.stop(&key(no), soon()).await.unwrap();
+        assert!(!is_alive(&instance.id) && !is_alive(&child));
+        assert!(log(no).await.ends_with("clean\n"), "{}", log(no).await);
+        timeout(Duration::from_secs(20), events.recv()).await.unwrap().unwrap();
+        runtime.remove(&key(no), soon()).await.unwrap();
+    }
+    // Also if the worker ends by itself. Until its children have ended, it has not; to remove it ends them.
+    let deaf = "sh -c 'trap : TERM; echo child $$; while :; do sleep 0.02; done' & sleep 0.3";
+    let instance = runtime.create(&key(3), &make(3, recipe(&["sh", "-c", deaf], &[])), soon()).await.unwrap();
+    let child = child_of(3).await;
+    eventually("the end of the shell", || async { (!is_alive(&instance.id)).then_some(()) }).await;
+    let listed = runtime.list(&POOL.into(), OWNER, soon()).await.unwrap();
+    assert_eq!((listed[0].exit.as_ref(), is_alive(&child)), (None, true));
+    runtime.remove(&key(3), soon()).await.unwrap();
+    assert!(!is_alive(&child));
+    assert_eq!(timeout(Duration::from_secs(20), events.recv()).await.unwrap().unwrap().exit, Exit::Clean);
+}
+
+/// Limits of the server that a worker must not inherit are set back by a launcher, which becomes the worker.
+#[tokio::test]
+async fn a_launcher_becomes_the_worker_and_a_command_that_is_not_there_is_still_told() {
+    let state = tempfile::tempdir().unwrap();
+    let launcher = ["sh", "-c", r#"ulimit -Sn 77; exec "$@""#, "sh"].map(str::to_owned).into();
+    let settings = Settings { launcher, ..Settings::new(state.path().to_owned()) };
+    let runtime = ProcessRuntime::open(settings).await.unwrap();
+    let script = "ulimit -Sn; echo port $0; sleep 1000";
+    let order = make(1, recipe(&["sh", "-c", script, "{port}"], &[]));
+    let instance = runtime.create(&key(1), &order, soon()).await.unwrap();
+    let port = instance.address.rsplit(':').next().unwrap();
+    eventually("the output", || async {
+        let log = runtime.logs(&key(1), 1_000, soon()).await.ok()?;
+        (log == format!("77\nport {port}\n")).then_some(())
+    })
+    .await;
+    runtime.remove(&key(1), soon()).await.unwrap();
+    assert!(!is_alive(&instance.id));
+    let file = state.path().join("file");
+    std::fs::write(&file, "not a program").unwrap();
+    for (program, want) in [
+        ("/no/such/program", "command '/no/such/program' does not exist"),
+        ("no-such-program", "command 'no-such-program' does not exist"),
+        (file.to_str().unwrap(), "may not be executed"),
+    ] {
+        let why = runtime.create(&key(2), &make(2, recipe(&[program], &[])), soon()).await.unwrap_err().to_string();
+        assert!(why.contains(want), "{why}");
     }
 }
 

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::Engine as _;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use wayleave_core::matches::{Make, Recipe, RuntimeKind};
+use wayleave_core::matches::{Make, PullPolicy, Recipe, RuntimeKind};
 use wayleave_makers::Runtime;
 use wayleave_makers::runtime::WorkerKey;
 use wayleave_makers::runtime::docker::{DockerRuntime, RemovedContainers};
@@ -23,12 +24,27 @@ struct Engine {
     created: Mutex<bool>,
     /// It has the container of this worker, and says of each order to remove it that another one does.
     stuck: Mutex<Option<WorkerKey>>,
+    /// If it has no image: what lets it pull one, the credentials that it was sent, and whether it has it by now.
+    pulls: Option<Semaphore>,
+    credentials: Mutex<Vec<String>>,
+    pulled: Mutex<bool>,
 }
 
 impl Engine {
     fn start(socket: &Path) -> Arc<Self> {
-        let (may_create, created) = (Semaphore::new(0), Mutex::new(false));
-        let engine = Arc::new(Self { calls: Mutex::default(), may_create, created, stuck: Mutex::default() });
+        Self::start_with(socket, None)
+    }
+
+    fn start_with(socket: &Path, pulls: Option<Semaphore>) -> Arc<Self> {
+        let engine = Arc::new(Self {
+            calls: Mutex::default(),
+            may_create: Semaphore::new(0),
+            created: Mutex::new(false),
+            stuck: Mutex::default(),
+            pulls,
+            credentials: Mutex::default(),
+            pulled: Mutex::default(),
+        });
         let (listener, shared) = (UnixListener::bind(socket).unwrap(), engine.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -46,6 +62,10 @@ impl Engine {
         loop {
             let mut line = String::new();
             stream.read_line(&mut line).await.unwrap();
+            let name = line.split(':').next().unwrap().to_ascii_lowercase();
+            if name == "x-registry-auth" {
+                self.credentials.lock().unwrap().push(line[name.len() + 1..].trim().to_owned());
+            }
             let line = line.trim().to_ascii_lowercase();
             if line.is_empty() {
                 break;
@@ -93,6 +113,12 @@ impl Engine {
                 ("204 No Content", "")
             }
             (_, path) if path.contains("/containers/") => none,
+            ("POST", path) if path.contains("/images/create") => {
+                self.pulls.as_ref().unwrap().acquire().await.unwrap().forget();
+                *self.pulled.lock().unwrap() = true;
+                ("200 OK", r#"{"status":"done"}"#)
+            }
+            (_, path) if path.contains("/images/") && self.pulls.is_some() && !*self.pulled.lock().unwrap() => none,
             (_, path) if path.contains("/images/") => ("200 OK", "{}"),
             _ => ("200 OK", r#"{"ApiVersion":"1.43"}"#),
         }
@@ -242,4 +268,39 @@ async fn an_engine_that_is_gone_is_named_with_the_remedy() {
     let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap();
     std::fs::remove_file(&socket).unwrap();
     named(runtime.create(&key(1), &container(), soon()).await.unwrap_err().to_string());
+}
+
+/// A regression: each order cancelled the pull of the one before it at its deadline, so that a large image never came.
+#[tokio::test]
+async fn an_image_is_pulled_once_for_all_orders_and_the_pull_outlives_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("docker.sock");
+    let engine = Engine::start_with(&socket, Some(Semaphore::new(0)));
+    let settings = folder.path().join("config.json");
+    // The name and the password are `me` and `it`.
+    std::fs::write(&settings, r#"{"auths": {"https://index.docker.io/v1/": {"auth": "bWU6aXQ="}}}"#).unwrap();
+    let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap().with_credentials_of(settings);
+    let missing = Make { pull: PullPolicy::Missing, ..container() };
+    for _ in 0..3 {
+        let order = async |no| {
+            let given_up = Instant::now() + Duration::from_millis(150);
+            runtime.create(&key(no), &missing, given_up).await.unwrap_err().to_string()
+        };
+        for why in futures::future::join_all((0..4).map(order)).await {
+            assert_eq!(why, "the image 'browser:1' is still being pulled, which goes on");
+        }
+    }
+    assert_eq!(engine.count("POST", "/images/create"), 1);
+    let sent = engine.credentials.lock().unwrap().clone();
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    let sent = String::from_utf8(base64::engine::general_purpose::STANDARD.decode(&sent[0]).unwrap()).unwrap();
+    let sent: serde_json::Value = serde_json::from_str(&sent).unwrap();
+    assert_eq!((&sent["username"], &sent["password"]), (&"me".into(), &"it".into()), "{sent}");
+    engine.pulls.as_ref().unwrap().add_permits(1);
+    eventually("the image is there", || async { (*engine.pulled.lock().unwrap()).then_some(()) }).await;
+    let given_up = Instant::now() + Duration::from_millis(500);
+    let why = runtime.create(&key(1), &missing, given_up).await.unwrap_err().to_string();
+    assert_eq!(why, "Docker did not create the container in time", "which comes after the pull");
+    assert_eq!(engine.count("POST", "/images/create"), 1);
+    engine.may_create.add_permits(1);
 }

@@ -1,16 +1,18 @@
 //! The processes of a demonstration: each a command of this binary, with its log in a file.
 //!
 //! They die with their parent, however that ends: each asks the kernel for a signal at its parent's death before it
-//! becomes the command ([`crate::elect::exec`]). The kernel means the thread that started it, so all are started on the
+//! becomes the command ([`crate::exec`]). The kernel means the thread that started it, so all are started on the
 //! main thread, which lives as long as the process.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::exec;
 
 /// How long a process may take to stop in good order.
 const STOPPING: Duration = Duration::from_secs(5);
@@ -43,8 +45,8 @@ impl Children {
         let log = self.folder.join(format!("{name}.log"));
         let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let exe = std::env::current_exe().context("cannot find this program")?;
-        let mut command = Command::new("/proc/self/exe");
-        command.args(["elect-exec", "--parent", &std::process::id().to_string(), "--"]).arg(exe).args(args);
+        let mut command = exec::tied_to(std::process::id());
+        command.arg(exe).args(args);
         for (setting, _) in std::env::vars_os() {
             // Settings of the user's own server are not for this one.
             if setting.to_string_lossy().starts_with("WAYLEAVE_") {

@@ -1,9 +1,11 @@
 //! A real browser, driven over WebDriver: Debian's headless Chromium and its driver.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
 /// Pages load within a second; a busy machine takes longer.
@@ -18,7 +20,7 @@ pub struct Browser {
     driver: Child,
     http: reqwest::Client,
     session: String,
-    _profile: tempfile::TempDir,
+    profile: tempfile::TempDir,
 }
 
 impl Browser {
@@ -26,6 +28,7 @@ impl Browser {
         let mut command = Command::new("chromedriver");
         let mut driver = command
             .arg("--port=0")
+            .process_group(0)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -54,7 +57,7 @@ impl Browser {
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         });
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let mut browser = Self { driver, http, session: driver_at, _profile: profile };
+        let mut browser = Self { driver, http, session: driver_at, profile };
         let made = browser.post("/session", json!({"capabilities": {"alwaysMatch": options}})).await;
         browser.session += &format!("/session/{}", made["sessionId"].as_str().unwrap());
         browser
@@ -127,13 +130,33 @@ impl Browser {
     }
 }
 
+impl Browser {
+    /// The processes of the browser: all name its profile, also those that have left their parent and their group.
+    fn processes(&self) -> Vec<Pid> {
+        let profile = self.profile.path().as_os_str().as_encoded_bytes();
+        let names_it = |pid: &i32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.windows(profile.len()).any(|part| part == profile)
+        };
+        let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(names_it).filter_map(Pid::from_raw).collect()
+    }
+}
+
+/// The driver does not end its browser when it ends. The browser's crash handlers end with it.
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The driver ends its browser when it is asked to end.
-        _ = rustix::process::kill_process(
-            rustix::process::Pid::from_child(&self.driver),
-            rustix::process::Signal::TERM,
-        );
+        _ = kill_process_group(Pid::from_child(&self.driver), Signal::KILL);
         _ = self.driver.wait();
+        let begun = Instant::now();
+        loop {
+            let left = self.processes();
+            if left.is_empty() || begun.elapsed() > PATIENCE {
+                break;
+            }
+            left.into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }

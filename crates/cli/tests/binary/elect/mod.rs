@@ -3,6 +3,7 @@
 mod outage;
 mod slots;
 mod stage;
+mod stubborn;
 
 use rustix::process::{Signal, kill_process};
 use stage::{Candidate, Stage, elect, lives, now_ns, read};

@@ -1,7 +1,7 @@
 //! A server, candidates that run a command which keeps a diary, and the diary.
 
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -70,8 +70,14 @@ impl Stage {
     pub fn candidate_with(&self, name: &'static str, options: &[&str], command: &[&str]) -> Candidate {
         let mut elect = wayleave(&["elect", "duty"]);
         elect.args(options).arg("--").args(command);
-        elect.env("WAYLEAVE_SERVER", &self.server.url).env("NAME", name).env("DIARY", &self.diary);
-        Candidate { child: elect.stderr(std::fs::File::create(self.path(name)).unwrap()).spawn().unwrap() }
+        self.spawn(name, elect)
+    }
+
+    /// Starts a candidate by a command that becomes it.
+    pub fn spawn(&self, name: &'static str, mut command: Command) -> Candidate {
+        let log = std::fs::File::create(self.path(name)).unwrap();
+        command.env("WAYLEAVE_SERVER", &self.server.url).env("NAME", name).env("DIARY", &self.diary);
+        Candidate { child: command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap() }
     }
 
     pub fn entries(&self) -> Vec<Entry> {
@@ -138,9 +144,25 @@ impl Candidate {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its exit code, if it has ended.
+    pub fn ended_by_now(&mut self) -> Option<i32> {
+        self.child.try_wait().unwrap().map(|status| status.code().unwrap_or(-1))
+    }
+
     /// Waits for its end.
     pub fn ended(&mut self) -> i32 {
-        self.child.wait().unwrap().code().unwrap_or(-1)
+        let begun = Instant::now();
+        loop {
+            if let Some(code) = self.ended_by_now() {
+                return code;
+            }
+            assert!(begun.elapsed() < PATIENCE, "elect does not end");
+            std::thread::sleep(Duration::from_millis(3));
+        }
     }
 
     /// Its guardian.

@@ -5,6 +5,7 @@
 //! anew knows as much as the one before. A run is told by when the container was started last.
 
 mod container;
+mod credentials;
 mod engine;
 mod events;
 mod image;
@@ -28,6 +29,7 @@ use wayleave_core::matches::{Instance, Make, RuntimeKind, WorkerFound};
 use wayleave_core::names::PoolName;
 
 use self::engine::{Engine, by, is_conflict, is_missing, is_unchanged};
+use self::image::Pulls;
 use self::state::ContainerView;
 use super::kept::Kept;
 use super::{Ended, Failure, Removed, Runtime, WorkerKey};
@@ -58,6 +60,7 @@ pub struct DockerRuntime {
     kept: Option<RemovedContainers>,
     /// Containers that the engine may be asked to create: a permit is back when it has answered.
     creates: Arc<Semaphore>,
+    pulls: Pulls,
 }
 
 impl DockerRuntime {
@@ -81,13 +84,20 @@ impl DockerRuntime {
         let docker = docker.map_err(|_| engine::silent(&address, &format!("nothing came within {CONNECT:?}")))?;
         let docker = docker.map_err(unreached)?;
         let creates = Arc::new(Semaphore::new(CREATES_MAX));
-        Ok(Self { engine: Engine { docker, address }, kept: None, creates })
+        Ok(Self { engine: Engine { docker, address }, kept: None, creates, pulls: Pulls::new() })
     }
 
     /// The same, and the output of containers that it removes is kept in a folder, within bounds.
     #[must_use]
     pub fn keeping_logs_in(self, folder: PathBuf) -> Self {
         Self { kept: Some(RemovedContainers::new(folder)), ..self }
+    }
+
+    /// The same, with the credentials of registries in this settings file of Docker, instead of the user's own.
+    #[must_use]
+    pub fn with_credentials_of(mut self, file: PathBuf) -> Self {
+        self.pulls.credentials = Some(file);
+        self
     }
 
     /// The engine's own id: the same for all who use it, and after a restart.
@@ -303,7 +313,7 @@ impl Runtime for DockerRuntime {
 
     async fn create(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<Instance, Failure> {
         if self.look(worker, deadline).await?.is_none() {
-            image::ensure(&self.engine, make, deadline).await?;
+            image::ensure(&self.engine, &self.pulls, make, deadline).await?;
             let mut pauses = Pauses::new();
             // Docker takes a name before it shows the container: that of an order at the same time is waited for.
             while let Creation::NameTaken(why) = self.create_container(worker, make, deadline).await? {

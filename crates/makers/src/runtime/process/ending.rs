@@ -1,19 +1,20 @@
 //! Ends processes, and says how they ended.
 //!
 //! Process ids are reused, so no process is signalled by its id alone. A group is signalled only while its leader is known to
-//! run, or is our zombie, which keeps the id allocated. Remaining processes of a run are found by its mark and signalled
-//! through a pidfd that was opened before the mark was read.
+//! run. What is left of a run whose leader has ended is found by the run's mark or group, and signalled through a pidfd,
+//! once the process behind it is known to be the one that was found.
 
 use std::io;
 use std::os::fd::AsFd;
 
+use rustix::io::Errno;
 use rustix::process::{
     PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
 };
 use wayleave_core::matches::Exit;
 
 use super::record::Process;
-use super::system;
+use super::system::{self, Stat};
 
 /// Signals a process and its children. The caller knows that it runs.
 pub fn signal_group(process: Process, signal: Signal) {
@@ -22,30 +23,80 @@ pub fn signal_group(process: Process, signal: Signal) {
     }
 }
 
-/// Kills what carries a run's mark; returns how many there were.
-///
-/// # Errors
-/// If that cannot be told: something may be left.
-pub fn kill_marked(mark: &str) -> io::Result<usize> {
-    let marked = system::marked(mark)?;
-    for raw in &marked {
-        let Some(pid) = system::pid(*raw) else { continue };
-        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        if system::is_marked(*raw, mark)? {
-            _ = pidfd_send_signal(&pidfd, Signal::KILL);
-        }
-    }
-    Ok(marked.len())
+/// What all processes of a run have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// The mark in their environment, unless they have cleared it.
+    pub mark: String,
+    /// The leader of their group, unless they have left it; none if the run is of another boot.
+    pub leader: Option<Process>,
 }
 
-/// After a process has ended: ends its children, then asks how it ended. `None` if it is not a child of this server, so
-/// that only another process knows.
-pub fn reap(process: Process, pidfd: &impl AsFd) -> Option<Exit> {
-    let ask = |options| waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | options);
-    if matches!(ask(WaitIdOptions::NOWAIT), Ok(Some(_))) {
-        signal_group(process, Signal::KILL);
+/// A process that is left of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Left {
+    pub pid: i32,
+    started: u64,
+    /// Whether it is still in the run's group, which signals to the run reach.
+    pub in_group: bool,
+}
+
+impl Trace {
+    /// The processes of the run that have not ended. Reads `/proc`, also the environment of every process, which may wait
+    /// for a process that is stuck: not to be called with a lock held.
+    ///
+    /// # Errors
+    /// If that cannot be told: something may be left.
+    pub fn left(&self) -> io::Result<Vec<Left>> {
+        let group = self.group()?;
+        let mut left = Vec::new();
+        for (pid, stat) in system::running()? {
+            let in_group = group.is_some_and(|leader| {
+                stat.group == leader.pid && Some(stat.session) == leader.session && stat.started >= leader.started
+            });
+            if in_group || system::is_marked(pid, &self.mark)? {
+                left.push(Left { pid, started: stat.started, in_group });
+            }
+        }
+        Ok(left)
     }
-    let status = ask(WaitIdOptions::empty()).ok().flatten()?;
+
+    /// The leader whose group may still have members. The kernel does not reuse its id while the group has any, so a
+    /// process of that id that was started later says that the group is gone.
+    fn group(&self) -> io::Result<Option<Process>> {
+        let Some(leader) = self.leader else { return Ok(None) };
+        let reused = Stat::of(leader.pid)?.is_some_and(|stat| stat.started != leader.started);
+        Ok((!reused).then_some(leader))
+    }
+
+    /// Kills what is left of the run; returns how many there were.
+    ///
+    /// # Errors
+    /// If that cannot be told.
+    pub fn kill(&self) -> io::Result<usize> {
+        let left = self.left()?;
+        left.iter().for_each(|process| process.signal(Signal::KILL));
+        Ok(left.len())
+    }
+}
+
+impl Left {
+    /// Whether it dies shows in the next look: one of another user cannot be signalled.
+    pub fn signal(self, signal: Signal) {
+        let Some(pidfd) = system::pid(self.pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+            return;
+        };
+        if matches!(Stat::of(self.pid), Ok(Some(stat)) if stat.started == self.started)
+            && let Err(Errno::PERM) = pidfd_send_signal(&pidfd, signal)
+        {
+            tracing::debug!(pid = self.pid, "a process of a worker runs as another user and may not be signalled");
+        }
+    }
+}
+
+/// Asks how a process ended. `None` if it is not a child of this server, so that only another process knows.
+pub fn reap(pidfd: &impl AsFd) -> Option<Exit> {
+    let status = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG).ok().flatten()?;
     Some(match (status.exit_status(), status.terminating_signal()) {
         (Some(0), _) => Exit::Clean,
         (Some(code), _) => Exit::Error(format!("it exited with code {code}").into()),

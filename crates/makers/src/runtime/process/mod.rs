@@ -9,7 +9,7 @@
 //! | after it, before the process is started | a record whose mark no process carries: it was never started |
 //! | after the start, before the second record | the process, by the mark in its environment |
 //! | after the second record | the process, by id, start time and boot |
-//! | after the process ended, before that is recorded | a record whose process does not run |
+//! | after the process ended, before that is recorded | a record whose process does not run; what it has left behind, by the mark or its group |
 //!
 //! So an order that is repeated after a restart of the server finds what the first one did.
 //!
@@ -48,7 +48,7 @@ use self::claim::Claim;
 pub(crate) use self::ending::signal_name;
 use self::record::Record;
 use self::watch::Watch;
-use self::worker::{Making, Worker};
+use self::worker::{AS_ROOT, Making, Worker};
 use super::kept::Kept;
 use super::{Ended, Failure, Removed, Runtime, WorkerKey};
 use crate::limits::{EVENTS_MAX, STOP_GRACE};
@@ -70,13 +70,16 @@ pub struct Settings {
     pub host: IpAddr,
     /// The ports that workers may have; any free one if there is no range.
     pub ports: Option<RangeInclusive<u16>>,
+    /// A program and its arguments that change the process and then become the command of a worker, which follows them; if
+    /// there is none, the command is started itself.
+    pub launcher: Vec<String>,
 }
 
 impl Settings {
     /// Workers that listen on loopback, on any free port.
     #[must_use]
     pub fn new(state: PathBuf) -> Self {
-        Self { state, host: Ipv4Addr::LOCALHOST.into(), ports: None }
+        Self { state, host: Ipv4Addr::LOCALHOST.into(), ports: None, launcher: Vec::new() }
     }
 
     /// What a worker listens on, and the host that it is reached at.
@@ -152,7 +155,7 @@ impl ProcessRuntime {
                 }
             };
             if timeout_at(deadline, wait).await.is_err() {
-                return Err(Failure::new("it still runs"));
+                return Err(Failure::new(worker.what_runs()));
             }
         }
     }
@@ -210,7 +213,7 @@ impl Runtime for ProcessRuntime {
     async fn remove(&self, worker: &WorkerKey, deadline: Instant) -> Result<(), Failure> {
         let Some(worker) = self.shared.known(worker) else { return Ok(()) };
         self.signal(&worker, Signal::KILL).await?;
-        self.ended(&worker, deadline).await.map_err(|why| Failure::new(format!("{why} after SIGKILL")))?;
+        self.ended(&worker, deadline).await.map_err(|why| Failure::new(format!("{why} after SIGKILL; {AS_ROOT}")))?;
         loop {
             let (shared, one) = (Arc::clone(&self.shared), Arc::clone(&worker));
             if blocking(move || one.erase(&shared)).await? {

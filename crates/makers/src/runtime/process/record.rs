@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use wayleave_core::matches::{Exit, Instance, WorkerNo};
 use wayleave_core::names;
 
+use super::ending::Trace;
 use super::system;
 use crate::private;
 use crate::runtime::{WorkerKey, worker_folder};
@@ -51,6 +52,9 @@ pub struct Process {
     pub pid: i32,
     /// When it was started, in clock ticks since boot.
     pub started: u64,
+    /// Its session, which is the server's.
+    #[serde(default)]
+    pub session: Option<i32>,
 }
 
 impl Record {
@@ -90,6 +94,11 @@ impl Record {
         self.exit.is_none()
             && self.boot == boot
             && self.process.is_some_and(|process| system::runs(process.pid, process.started))
+    }
+
+    /// What its processes have in common.
+    pub fn trace(&self, boot: &str) -> Trace {
+        Trace { mark: self.mark.clone(), leader: self.process.filter(|_| self.is_of(boot)) }
     }
 
     /// Whether it was started in this boot of the machine.

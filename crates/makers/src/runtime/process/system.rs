@@ -19,10 +19,13 @@ pub fn boot_id() -> io::Result<String> {
 /// A line of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// Whether it has ended, and only its parent has not asked how.
+    /// Whether it has ended, and only its parent has not asked how. One whose first thread has ended lives as long as it has
+    /// others.
     pub ended: bool,
     /// Its process group.
     pub group: i32,
+    /// Its session.
+    pub session: i32,
     /// When it was started, in clock ticks since boot (field 22).
     pub started: u64,
 }
@@ -41,10 +44,13 @@ impl Stat {
     fn parse(line: &[u8]) -> Option<Self> {
         let end = line.iter().rposition(|byte| *byte == b')')?;
         let mut fields = std::str::from_utf8(line.get(end + 1..)?).ok()?.split_ascii_whitespace();
-        let ended = matches!(fields.next()?, "Z" | "X" | "x");
+        let is_zombie = matches!(fields.next()?, "Z" | "X" | "x");
         let group = fields.nth(1)?.parse().ok()?;
-        let started = fields.nth(16)?.parse().ok()?;
-        Some(Self { ended, group, started })
+        let session = fields.next()?.parse().ok()?;
+        let threads: u32 = fields.nth(13)?.parse().ok()?;
+        let started = fields.nth(1)?.parse().ok()?;
+        let ended = is_zombie && threads <= 1;
+        Some(Self { ended, group, session, started })
     }
 }
 
@@ -69,27 +75,26 @@ pub fn runs(pid: i32, started: u64) -> bool {
     }
 }
 
-/// Every process that carries a run's mark and has not ended, without those that may not be looked at, or end meanwhile.
+/// Every process that has not ended, without those that may not be looked at, or end meanwhile.
 ///
 /// # Errors
 /// If that cannot be told of some process.
-pub fn marked(mark: &str) -> io::Result<Vec<i32>> {
+pub fn running() -> io::Result<Vec<(i32, Stat)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // What may not be looked at is of another user, and carries none that matters.
+        // Where only own processes may be looked at, others are of another user.
         let stat = match Stat::of(pid) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => continue,
             other => other?,
         };
-        if stat.is_some_and(|stat| !stat.ended) && is_marked(pid, mark)? {
-            found.push(pid);
-        }
+        found.extend(stat.filter(|stat| !stat.ended).map(|stat| (pid, stat)));
     }
     Ok(found)
 }
 
-/// Whether a process carries a run's mark. One that may not be looked at carries none that matters.
+/// Whether a process carries a run's mark. The environment of a process of another user may not be looked at; one that is
+/// left of a run is found by its group.
 ///
 /// # Errors
 /// If that cannot be told.
@@ -114,12 +119,14 @@ mod tests {
 
     #[test]
     fn a_name_with_blanks_and_parentheses_does_not_shift_the_fields() {
-        let rest = "S 1 77 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
-        let want = Stat { ended: false, group: 77, started: 4242 };
+        let rest = "S 1 77 3 4 5 6 7 8 9 10 11 12 13 14 15 16 1 18 4242 20";
+        let want = Stat { ended: false, group: 77, session: 3, started: 4242 };
         for name in ["sh", "a b", "x) Z 9 (y", ")"] {
             assert_eq!(Stat::parse(format!("123 ({name}) {rest}").as_bytes()), Some(want), "{name}");
         }
-        assert!(Stat::parse(format!("1 (a) {}", rest.replacen('S', "Z", 1)).as_bytes()).is_some_and(|stat| stat.ended));
+        let zombie = rest.replacen('S', "Z", 1);
+        let ended = |line: &str| Stat::parse(format!("1 (a) {line}").as_bytes()).unwrap().ended;
+        assert!(ended(&zombie) && !ended(&zombie.replace(" 1 18", " 2 18")), "others of its threads run");
         assert_eq!(Stat::parse(b"1 (a) S 1"), None);
     }
 
@@ -130,13 +137,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join(std::ffi::OsStr::from_bytes(b"odd \xff)"));
         std::fs::copy("/bin/sleep", &program).unwrap();
-        let mut odd = std::process::Command::new(&program).arg("1000").env(MARK, "odd-name").spawn().unwrap();
+        let mut odd = std::process::Command::new(&program).arg("1000").spawn().unwrap();
         let pid = odd.id() as i32;
-        let (stat, marked) = (Stat::of(pid), marked("odd-name"));
+        let (stat, running) = (Stat::of(pid), running());
         odd.kill().unwrap();
         odd.wait().unwrap();
         assert!(stat.is_ok_and(|stat| stat.is_some_and(|stat| !stat.ended)));
-        assert_eq!(marked.unwrap(), [pid]);
+        assert!(running.unwrap().iter().any(|(other, _)| *other == pid));
     }
 
     #[test]

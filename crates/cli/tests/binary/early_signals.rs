@@ -1,0 +1,83 @@
+//! A server that is told to stop before it is ready: while it opens its store, and while it joins the others.
+
+use std::io::Read;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use wayleave_testbed::Cluster;
+
+use crate::support::{Server, wayleave};
+
+/// Far more than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn node(engine: &str, makers: &std::path::Path) -> Command {
+    let mut command = wayleave(&["serve", "--listen", "127.0.0.1:0", "--shards", "4", "--log-level", "debug"]);
+    command.args(["--engine", engine, "--node-ttl-ms", "600000", "--makers", makers.to_str().unwrap()]);
+    command
+}
+
+/// Tells a server to stop, and waits for its end: its exit code, how long it took, and what it logged.
+fn stop(mut server: Child) -> (Option<i32>, Duration, String) {
+    let told = Instant::now();
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    let status = loop {
+        if let Some(status) = server.try_wait().unwrap() {
+            break status;
+        }
+        if told.elapsed() > PATIENCE {
+            server.kill().unwrap();
+            break server.wait().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let mut log = String::new();
+    server.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    (status.code(), told.elapsed(), log)
+}
+
+#[track_caller]
+fn check(server: Child) {
+    let (code, took, log) = stop(server);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(took < Duration::from_secs(10), "{took:?}: {log}");
+    assert!(log.contains("stopped while it was starting"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_store_does_not_answer_hears_a_signal() {
+    let (cluster, keep) = (Cluster::start().await, tempfile::tempdir().unwrap());
+    let engine = cluster.fresh_database().await;
+    cluster.pause().await;
+    let server = node(&engine, keep.path()).spawn().unwrap();
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    check(server);
+    cluster.resume().await;
+}
+
+/// It held signals back until it had joined.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_cannot_join_hears_a_signal() {
+    let (cluster, keep) = (Cluster::shared().await, tempfile::tempdir().unwrap());
+    let engine = cluster.fresh_database().await;
+    // Its tables are made.
+    assert_eq!(Server::spawn(node(&engine, keep.path())).stop(), 0);
+    let database = engine.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
+    let lock = "BEGIN; LOCK TABLE wayleave_rows IN EXCLUSIVE MODE; SELECT pg_sleep(25); COMMIT";
+    let (locker, name) = (cluster.clone(), database.clone());
+    let locking = tokio::spawn(async move { locker.sql_in(&name, lock).await });
+    let locked = "SELECT count(*) FROM pg_locks WHERE mode = 'ExclusiveLock' AND granted AND relation = 'wayleave_rows'::regclass";
+    while cluster.sql_in(&database, locked).await == "0" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let server = node(&engine, keep.path()).spawn().unwrap();
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'wayleave_rows'::regclass";
+    let begun = Instant::now();
+    while cluster.sql_in(&database, waiting).await == "0" {
+        assert!(begun.elapsed() < PATIENCE, "it does not wait for the lock");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    check(server);
+    locking.abort();
+}
