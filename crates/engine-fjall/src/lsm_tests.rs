@@ -19,7 +19,7 @@ impl Stage {
     /// Adds a table with the rows of a range, or with their tombstones.
     fn add(&self, rows: std::ops::Range<u32>, value: Option<&[u8]>) {
         let mut table = Memtable::default();
-        rows.for_each(|row| _ = table.put(&row.to_be_bytes(), value));
+        rows.for_each(|row| table.put(&row.to_be_bytes(), value));
         self.tables.add(&[Arc::new(table)]).unwrap();
     }
 
