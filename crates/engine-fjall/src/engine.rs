@@ -47,7 +47,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { shards: 64, cache_bytes: 32 << 20, memtable_bytes: 48 << 20, files_max: 900, repair: false }
+        Self { shards: 16, cache_bytes: 32 << 20, memtable_bytes: 48 << 20, files_max: 900, repair: false }
     }
 }
 
