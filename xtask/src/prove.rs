@@ -134,6 +134,14 @@ const PROOFS: &[Proof] = &[
         mounts: true,
     },
     Proof {
+        name: "copy",
+        about: "a store of a million URLs copied to PostgreSQL and back, every row compared; and all other tests of copies",
+        tests: &[(CLI, "binary", "copy")],
+        settings: &[("WAYLEAVE_COPY_URLS", "1000000")],
+        packages: &[packages::TESTS],
+        mounts: false,
+    },
+    Proof {
         name: "damage",
         about: "400 flipped bits in every file of a data folder, after a clean stop and after a kill",
         tests: &[(FJALL, "lib", "damage_tests")],

@@ -52,7 +52,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            shards: 64,
+            shards: 16,
             cache_bytes: 32 << 20,
             memtable_bytes: 48 << 20,
             files_max: 900,

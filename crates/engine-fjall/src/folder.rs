@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! LOCK      held while the store is open
-//! FORMAT    "wayleave 1", "shards 64" and a checksum of these lines, written once
+//! FORMAT    "wayleave 1", "shards 16" and a checksum of these lines, written once
 //! journal/  batches whose rows are not yet in the database
 //! db/       the database; db.new/ while it is being made
 //! ```

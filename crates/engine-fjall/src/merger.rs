@@ -26,6 +26,9 @@ const TOMBSTONES_MANY: u64 = 100_000;
 const TOMBSTONES_SHARE: u64 = 8;
 /// On a full disk everything is merged again once the rows and tombstones have changed by this share of them (one in …).
 const CHANGE_SHARE: u64 = 16;
+/// With more L0 tables than this, flushes may be coming in quick succession: dropping tombstones waits until none has come for a while.
+const YOUNG_TABLES_CALM: usize = 2;
+const CALM_AFTER: Duration = Duration::from_secs(10);
 
 /// What the merge thread shares with flushes and the watchdog.
 #[derive(Debug, Default)]
@@ -148,6 +151,8 @@ pub(crate) struct Rounds {
     deleted_since: Option<Instant>,
     /// The number of rows and tombstones at the last attempt to merge everything: another one waits for a change.
     clean_tried: Option<u64>,
+    /// The number of rows and tombstones, and since when it is the same.
+    unchanged: Option<(u64, Instant)>,
 }
 
 impl Rounds {
@@ -229,11 +234,13 @@ impl Rounds {
             (self.deleted_since, self.clean_tried) = (None, None);
             return MergeKind::Due;
         }
+        let since = self.unchanged.filter(|(items, _)| *items == sizes.items).map_or(now, |(_, since)| since);
+        self.unchanged = Some((sizes.items, since));
         let age = now.duration_since(*self.deleted_since.get_or_insert(now)).max(sizes.tombstone_age);
         let many = sizes.tombstones >= TOMBSTONES_MANY && sizes.tombstones >= sizes.items / TOMBSTONES_SHARE;
         let tried = self.clean_tried == Some(sizes.items);
         // Not while flushes come in quick succession: what they add would be merged again.
-        let calm = store.tables.young() <= 2;
+        let calm = store.tables.young() <= YOUNG_TABLES_CALM || now.duration_since(since) >= CALM_AFTER;
         if (many && calm || age >= CLEAN_AFTER) && !tried { MergeKind::All } else { MergeKind::Due }
     }
 

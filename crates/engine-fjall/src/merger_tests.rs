@@ -163,6 +163,18 @@ fn many_tombstones_are_dropped_at_once_and_few_within_a_day() {
     assert_eq!(Stage::new(old, 1).round(Duration::ZERO), [MergeKind::All, MergeKind::Due], "also after a restart");
 }
 
+/// What went wrong once: a few L0 tables, too few to be merged, kept all that was deleted for a day.
+#[test]
+fn many_tombstones_in_several_new_tables_are_dropped_once_no_more_come() {
+    let many = Sizes { items: 300_000, tombstones: 150_000, all: 1_000, ..Sizes::default() };
+    let mut stage = Stage::new(many, 6);
+    assert_eq!(stage.round(Duration::ZERO), [MergeKind::Due]);
+    assert_eq!(stage.round(CALM_AFTER / 2), [MergeKind::Due]);
+    stage.store.tables.sizes.lock().unwrap().items += 10;
+    assert_eq!(stage.round(CALM_AFTER), [MergeKind::Due], "another table has come");
+    assert_eq!(stage.round(CALM_AFTER * 2), [MergeKind::All, MergeKind::Due]);
+}
+
 #[test]
 fn a_merge_of_everything_that_was_stopped_is_not_begun_again_at_once() {
     let many = Sizes { items: 300_000, tombstones: 150_000, ..Sizes::default() };

@@ -118,7 +118,7 @@ pub struct Args {
     /// share; use the environment if it contains a password [default: fjall]
     #[arg(long, env = "WAYLEAVE_ENGINE", value_name = "ENGINE", hide_env_values = true)]
     pub engine: Option<String>,
-    /// Number of shards of a new store, fixed from then on [default: 64, with PostgreSQL 256]
+    /// Number of shards of a new store, fixed from then on [default: 16, with PostgreSQL 256]
     #[arg(long, env = "WAYLEAVE_SHARDS", value_name = "NUMBER", value_parser = values::between::<u16>(1, 4096))]
     pub shards: Option<u16>,
     /// Allow an address that other machines can reach, although there is neither TLS nor authentication

@@ -25,7 +25,7 @@ fn usage(result: anyhow::Result<impl std::fmt::Debug>) -> String {
 fn without_any_setting_the_defaults_hold() {
     let settings = Settings::merge(Args::default(), File::default()).unwrap();
     assert_eq!(settings.listen.to_string(), "127.0.0.1:7071");
-    assert_eq!((settings.engine, settings.shards, settings.insecure), (EngineKind::Fjall, 64, false));
+    assert_eq!((settings.engine, settings.shards, settings.insecure), (EngineKind::Fjall, 16, false));
     assert_eq!((settings.data, settings.log_level), (PathBuf::from("wayleave-data"), "info".to_owned()));
 }
 

@@ -13,14 +13,18 @@ use wayleave_engine::{Engine, Scan};
 use crate::faulty::{Fate, Faulty};
 use crate::support::*;
 
-/// Number of URL rows in the store, reachable or not.
-async fn url_rows(world: &World) -> usize {
-    let mut count = 0;
+/// Number of URL rows of each shard in the store, reachable or not.
+async fn url_rows_by_shard(world: &World) -> Vec<usize> {
+    let mut counts = Vec::new();
     for shard in 0..world.frontier.shards() {
         let (from, to) = key::range(wayleave_core::ids::ShardId(shard), Kind::Url, Kind::Hold);
-        count += world.engine.scan_many(&[Scan { from, to, limit: 1 << 20 }]).await.unwrap()[0].len();
+        counts.push(world.engine.scan_many(&[Scan { from, to, limit: 1 << 20 }]).await.unwrap()[0].len());
     }
-    count
+    counts
+}
+
+async fn url_rows(world: &World) -> usize {
+    url_rows_by_shard(world).await.into_iter().sum()
 }
 
 async fn with_urls(count: usize) -> World {
@@ -46,6 +50,23 @@ async fn a_deleted_queue_is_forgotten_at_once_and_its_rows_soon() {
     let again = of_crawl("x", disc("http://h0.example/0"));
     assert_eq!(world.put(vec![again]).await, [PutOutcome::Added], "it can be discovered again");
     assert_eq!(world.frontier.delete_queue("x".into(), "never.example".into()).await, Ok(0));
+}
+
+/// What went wrong once: shards share threads, so each call waited for a slice of every shard.
+#[tokio::test(start_paused = true)]
+async fn shards_remove_the_rows_of_a_deleted_crawl_one_after_the_other() {
+    let world = World::new(4).await;
+    world.put((0..12_000).map(|n| of_crawl("x", disc(&format!("http://h{}.example/{n}", n % 40)))).collect()).await;
+    assert_eq!(world.frontier.delete_crawl("x".into()).await, Ok(12_000));
+    let shards_left = async |world: &World| url_rows_by_shard(world).await.iter().filter(|rows| **rows > 0).count();
+    let mut left = shards_left(&world).await;
+    assert!(left >= 3, "{left}");
+    while left > 0 {
+        pass(1).await;
+        let now = shards_left(&world).await;
+        assert!(left - now <= 1, "{left}, then {now}");
+        left = now;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -32,5 +32,6 @@ pub(crate) mod read_only;
 pub(crate) mod retention;
 pub(crate) mod revoke;
 pub(crate) mod run;
+pub(crate) mod slice_turn;
 pub(crate) mod sweep;
 pub(crate) mod term;

@@ -125,7 +125,7 @@ impl Owner {
             pools,
             announcer: None,
             give_back_task: None,
-            purge: Purge::new(deleted_queues),
+            purge: Purge::new(deleted_queues, Arc::clone(&context.readiness.purging)),
             damaged_chunks: HashSet::new(),
             damage_published: true,
             retention: Retention::new(context.engine.now()),
@@ -172,7 +172,7 @@ impl Owner {
         if self.is_settling {
             return Some(Duration::ZERO);
         }
-        if self.purge.is_pending() || self.log.is_writing() || self.has_running_job() {
+        if self.purge.idle_for() == Some(Duration::ZERO) || self.log.is_writing() || self.has_running_job() {
             return Some(Duration::ZERO);
         }
         let timer = self.state.next_wake().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
@@ -183,7 +183,8 @@ impl Owner {
         let pools = self.pools_due().map(|at| Duration::from_millis(at.since(self.engine.now()).0));
         let log = self.log.due().into_iter().chain([self.retention.due()]);
         let log = log.map(|at| Duration::from_millis(at.since(self.engine.now()).0)).min();
-        timer.into_iter().chain(log).chain(learning).chain(pages).chain(chunks).chain(control).chain(pools).min()
+        let all = timer.into_iter().chain(log).chain(learning).chain(pages).chain(chunks).chain(control).chain(pools);
+        all.chain(self.purge.idle_for()).min()
     }
 
     /// Publishes whether the shard is open.
@@ -217,7 +218,11 @@ impl Owner {
             self.refuse_pools(&cycle::refusal(&error));
             return Err(error);
         }
-        if self.refusing.is_some() { Ok(()) } else { self.tidy(busy).await }
+        if self.refusing.is_some() {
+            self.purge.pause();
+            return Ok(());
+        }
+        self.tidy(busy).await
     }
 
     async fn begin_turn(&mut self) -> Result<(), Error> {

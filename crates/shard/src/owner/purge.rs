@@ -4,12 +4,16 @@
 //! are tombstones, and a slice that began at the queue's prefix would read all of them again. The cursor is in memory
 //! only: after a restart the first slice passes over the tombstones once.
 //!
+//! One shard of a process does this at a time: see [`SliceTurn`].
+//!
 //! No row can appear behind the cursor: a queue number is never reused, and nothing is written for a queue that its host
 //! does not have.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wayleave_core::frontier::row::Write;
 use wayleave_core::ids::QueueId;
@@ -20,6 +24,7 @@ use wayleave_engine::{Error, Key, Scan};
 use crate::cache::filter::Filter;
 use crate::owner::owner_loop::Owner;
 use crate::owner::read_facts;
+use crate::owner::slice_turn::SliceTurn;
 
 /// Queues that one slice takes rows of; most are short.
 const SLICE_QUEUES: usize = 32;
@@ -30,9 +35,9 @@ const SLICE_TIME: Duration = Duration::from_millis(4);
 const SLICE_ROWS_MIN: usize = 100;
 
 /// Deleted queues whose rows remain to be removed.
-#[derive(Default)]
 pub(crate) struct Purge {
     queues: VecDeque<Deleted>,
+    turn: SliceTurn,
     /// While calls keep the owner busy, the next slice waits until then: purging takes half of the time at most.
     rests_until: Option<Instant>,
     /// Rows of the next slice, if the last one took too long for a whole one.
@@ -55,13 +60,19 @@ impl Deleted {
 }
 
 impl Purge {
-    pub fn new(queues: impl IntoIterator<Item = QueueId>) -> Self {
-        Self { queues: queues.into_iter().map(Deleted::new).collect(), ..Self::default() }
+    pub fn new(queues: impl IntoIterator<Item = QueueId>, turns: Arc<Semaphore>) -> Self {
+        let queues = queues.into_iter().map(Deleted::new).collect();
+        Self { queues, turn: SliceTurn::new(turns), rests_until: None, slice_rows: None }
     }
 
-    /// Whether there are rows to remove.
-    pub fn is_pending(&self) -> bool {
-        !self.queues.is_empty()
+    /// How long until the next slice; `None` if there are no rows to remove.
+    pub fn idle_for(&self) -> Option<Duration> {
+        (!self.queues.is_empty()).then(|| self.turn.idle_for())
+    }
+
+    /// Lets other shards go on.
+    pub fn pause(&mut self) {
+        self.turn.give_back();
     }
 
     fn rests(&self) -> bool {
@@ -89,7 +100,7 @@ impl Owner {
 
     /// Removes one slice of the rows of deleted queues; in a turn with calls only if it is its time.
     pub async fn remove_deleted_rows(&mut self, busy: bool) -> Result<(), Error> {
-        if !self.purge.is_pending() || (busy && self.purge.rests()) {
+        if self.purge.queues.is_empty() || (busy && self.purge.rests()) || !self.purge.turn.take() {
             return Ok(());
         }
         let begun = Instant::now();
@@ -121,7 +132,8 @@ impl Owner {
         if !rows.is_empty() {
             self.commit_rows(rows);
         }
-        if !self.purge.is_pending() {
+        if self.purge.queues.is_empty() {
+            self.purge.turn.give_back();
             self.give_memory_back();
         }
         let took = begun.elapsed();

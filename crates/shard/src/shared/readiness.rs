@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
@@ -90,6 +90,8 @@ pub(crate) struct Readiness {
     pub hosts: HostQuota,
     /// Requests with an id that have reservations here, by digest.
     pub requests: Requests,
+    /// Whose turn it is to remove rows of deleted queues.
+    pub purging: Arc<Semaphore>,
     pub has_limits: AtomicBool,
     /// Whether the paced form is switched on, as far as the owners here know.
     pub active: AtomicBool,
@@ -169,6 +171,7 @@ impl Readiness {
             pages: PageBudget::new(shards),
             hosts: HostQuota::default(),
             requests: Requests::new(shards),
+            purging: Arc::new(Semaphore::new(1)),
             has_limits: AtomicBool::new(false),
             active: AtomicBool::new(true),
             log: StoreLog::default(),
