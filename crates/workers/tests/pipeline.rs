@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use url::Url;
 use wayleave_workers::fetch::{self, Fetched, Fetcher};
-use wayleave_workers::index::{self, Builder, OpenIndexes, Page};
+use wayleave_workers::index::{self, Builder, OpenIndex, OpenIndexes, Page};
 use wayleave_workers::robots::{self, Robots, Verdict};
 use wayleave_workers::scope::{Reach, Scope};
 use wayleave_workers::site::{self, Site};
@@ -125,7 +125,7 @@ async fn every_word_of_every_page_is_found() {
         server.get(&index, &packed).await.unwrap();
         let unpacked = folder.path().join(format!("served-{number}"));
         index::unpack(File::open(&packed).unwrap(), &unpacked).unwrap();
-        indexes.open(&number.to_string(), &unpacked).unwrap();
+        indexes.add(OpenIndex::open(&number.to_string(), &unpacked).unwrap());
     }
 
     assert_eq!(indexes.pages(), site.indexable().count() as u64);
@@ -133,7 +133,7 @@ async fn every_word_of_every_page_is_found() {
         for word in &page.words {
             // Words of the list are on most pages; with the page's own word only one page can be meant.
             let query = format!("{word} {}", page.own_word()).parse().unwrap();
-            let hits = indexes.search(&query, None, 10).unwrap();
+            let hits = indexes.search(&query, None, 10).hits;
             assert_eq!(hits.len(), 1, "{word} of {url}");
             assert_eq!((hits[0].url.as_str(), hits[0].title.as_str()), (url.as_str(), page.title.as_str()));
             assert!(!hits[0].snippet.words.is_empty());

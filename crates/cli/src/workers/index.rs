@@ -101,5 +101,6 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
 }
 
 fn line(chunk_files: &ChunkFiles) -> String {
-    format!("{}, {}", counted(chunk_files.chunks().len() as u64, "chunk"), counted(chunk_files.pages(), "page"))
+    let (chunks, pages) = chunk_files.served();
+    format!("{}, {}", counted(chunks, "chunk"), counted(pages, "page"))
 }

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use crate::fetch::client::{Https, causes, https};
-use crate::index_server::wire::{Hit, SearchResponse};
+use crate::index_server::wire::SearchResponse;
 use crate::limits::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, CONNECT_TIME_MAX, SEARCH_CHUNKS_MAX};
 
 /// A client of index servers.
@@ -28,16 +28,23 @@ impl Asker {
     }
 
     /// Asks for some chunks of a server, in several calls if there are very many.
-    pub async fn ask(&self, address: &str, question: &Question<'_>, chunks: &[String]) -> Result<Vec<Hit>, String> {
-        let mut hits = Vec::new();
+    pub async fn ask(
+        &self,
+        address: &str,
+        question: &Question<'_>,
+        chunks: &[String],
+    ) -> Result<SearchResponse, String> {
+        let mut all = SearchResponse::default();
         // Short enough for a line of a request.
         for part in chunks.chunks(SEARCH_CHUNKS_MAX.min(500)) {
-            hits.extend(self.part(address, question, part).await?);
+            let SearchResponse { hits, missing } = self.part(address, question, part).await?;
+            all.hits.extend(hits);
+            all.missing.extend(missing.into_iter().filter(|chunk| part.contains(chunk)));
         }
-        Ok(hits)
+        Ok(all)
     }
 
-    async fn part(&self, address: &str, question: &Question<'_>, chunks: &[String]) -> Result<Vec<Hit>, String> {
+    async fn part(&self, address: &str, question: &Question<'_>, chunks: &[String]) -> Result<SearchResponse, String> {
         let mut url: Url =
             format!("http://{address}/search").parse().map_err(|_| format!("{address} is no address"))?;
         url.query_pairs_mut()
@@ -49,9 +56,8 @@ impl Asker {
         }
         let answer = timeout(ANSWER_TIME_MAX, self.get(&url)).await;
         let bytes = answer.map_err(|_| format!("{address} took longer than {ANSWER_TIME_MAX:?}"))??;
-        let answer: SearchResponse =
-            serde_json::from_slice(&bytes).map_err(|error| format!("{address} answered nonsense: {error}"))?;
-        Ok(answer.hits)
+        // The parser's error would repeat a part of the answer.
+        serde_json::from_slice(&bytes).map_err(|_| format!("{address} answered, but not as an index server"))
     }
 
     async fn get(&self, url: &Url) -> Result<Bytes, String> {

@@ -12,7 +12,7 @@ use crate::digest::Digesting;
 use crate::limits::ARTIFACT_BYTES_MAX;
 
 /// How temporary files begin. No [`Name`] begins with a dot.
-const TEMPORARY: &str = ".part-";
+pub(crate) const TEMPORARY: &str = ".part-";
 
 /// A temporary file that was last written so long ago is of a worker that was killed.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);

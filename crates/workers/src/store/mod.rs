@@ -21,6 +21,7 @@ use url::Url;
 
 use crate::digest::is_sha256;
 use crate::limits::ARTIFACT_BYTES_MAX;
+pub(crate) use folder::TEMPORARY;
 
 /// The name of an artifact: letters, digits, `.`, `_`, `-`; at most 200, and no dot in front.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::cut::{Cut, Moment, Proxy};
 use super::stage::Stage;
 use wayleave_workers::digest::sha256;
-use wayleave_workers::index::{self, OpenIndexes};
+use wayleave_workers::index::{self, OpenIndex, OpenIndexes};
 
 /// All built chunks as one index. Their files must be whole.
 fn indexes(stage: &Stage, builders: &[&str]) -> (tempfile::TempDir, OpenIndexes) {
@@ -20,7 +20,7 @@ fn indexes(stage: &Stage, builders: &[&str]) -> (tempfile::TempDir, OpenIndexes)
         assert_eq!(artifact["checksum"], sha256(&std::fs::read(&file).unwrap()));
         let folder = unpacked.path().join(id);
         index::unpack(File::open(&file).unwrap(), &folder).unwrap();
-        indexes.open(id, &folder).unwrap();
+        indexes.add(OpenIndex::open(id, &folder).unwrap());
     }
     (unpacked, indexes)
 }
@@ -34,7 +34,7 @@ fn check_built(stage: &Stage, builders: &[&str]) {
     for (url, page) in stage.site.indexable() {
         for word in &page.words {
             let query = format!("{word} {}", page.own_word()).parse().unwrap();
-            let hits = indexes.search(&query, None, 10).unwrap();
+            let hits = indexes.search(&query, None, 10).hits;
             assert_eq!(hits.len(), 1, "{word} of {url}");
             assert_eq!((hits[0].url.as_str(), hits[0].crawl.as_str()), (url.as_str(), "site"));
         }
@@ -42,7 +42,7 @@ fn check_built(stage: &Stage, builders: &[&str]) {
     for hidden in ["/noindex", "/twin"] {
         for host in 0..stage.site.seeds().len() {
             let page = stage.site.page(host, hidden).unwrap();
-            assert!(indexes.search(&page.own_word().parse().unwrap(), None, 10).unwrap().is_empty(), "{hidden}");
+            assert!(indexes.search(&page.own_word().parse().unwrap(), None, 10).hits.is_empty(), "{hidden}");
         }
     }
 }
