@@ -19,6 +19,7 @@ use anyhow::Context;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use wayleave_engine::Engine;
+use wayleave_makers::Calls;
 use wayleave_registry::Hints;
 use wayleave_roles::Roles;
 use wayleave_server::{Port, Server, Services};
@@ -83,7 +84,8 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
     }
     let Store { engine, shards, place, outside, .. } = store;
     let signals = Signals::listen()?;
-    let prober = Prober::new(settings.probe_allow.clone())?;
+    let policy = settings.policy(true);
+    let prober = Prober::new(policy.clone());
     let roles = roles(engine.clone(), threads, Hints::default());
     let frontier = Frontier::open(engine, settings.frontier(shards), threads.owners.clone())
         .await
@@ -105,7 +107,7 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
             let fleet = Fleet::new(frontier.clone());
             // Nobody else uses this store, so no role decides who probes.
             let probing = Probing::start(|stop| async move { prober.run(&fleet, stop).await });
-            let makers = Makers::start(settings, matches.clone(), sites).await;
+            let makers = Makers::start(settings, matches.clone(), sites, Calls::new(policy)).await;
             makers::set_pools(settings, &matches).await;
             announce(settings, server.local_addr(), &place, shards);
             let served = run_until_told(server, signals, outside).await;

@@ -1,6 +1,7 @@
 //! Extractors: parse a request into typed values, or return a problem that says what is wrong.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::IpAddr;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -157,6 +158,18 @@ fn bad_query(uri: &Uri, cause: &str) -> Problem {
 /// The address that a request comes from: of the client, or of a proxy in front of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress(pub IpAddr);
+
+/// The address that a report comes from, if it is known: what the report names may be called there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReportedFrom(pub Option<IpAddr>);
+
+impl FromRequestParts<App> for ReportedFrom {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
+        Ok(Self(parts.extensions.get().map(|ClientAddress(ip)| *ip)))
+    }
+}
 
 async fn segment(parts: &mut Parts, app: &App, name: &str, code: Code) -> Result<String, Refused> {
     let read = Path::<BTreeMap<String, String>>::from_request_parts(parts, app).await;

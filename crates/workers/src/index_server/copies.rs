@@ -18,6 +18,7 @@
 //!   the one that is asked for.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,14 +27,20 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::time::Instant;
 use url::Url;
 use wayleave_api::chunks::Artifact as ArtifactView;
+use wayleave_api::fleet::MachineType;
 use wayleave_api::placements::{CopyState, ListPlacementsQuery, Placement, SaidOfCopy};
 use wayleave_client::{Client, Error};
+use wayleave_outgoing::Policy;
 
+use super::Config;
 use super::chunk_files::ChunkFiles;
-use crate::fleet::MachineToken;
+use crate::fleet::{self, MachineToken};
 use crate::index::Fault;
 use crate::limits::{COPIES_AT_ONCE_MAX, COPY_PAUSE_MAX, NEVER_LISTED_GRACE};
 use crate::store::{self, Artifact, Store};
+
+/// Where index servers report from, by their addresses.
+type Servers = HashMap<String, Vec<IpAddr>>;
 
 /// The first pause after a chunk could not be fetched.
 const COPY_PAUSE: Duration = Duration::from_millis(500);
@@ -62,6 +69,7 @@ pub(super) struct Copies {
     /// Only to fetch with.
     pub store: Store,
     pub grace: Duration,
+    policy: Policy,
     /// Chunks that have been listed, and may be here.
     known: HashSet<String>,
     /// When a chunk that drains or is not listed was first seen so.
@@ -75,14 +83,14 @@ pub(super) struct Copies {
 impl Copies {
     pub fn new(
         client: Client,
-        (id, token): (String, MachineToken),
+        token: MachineToken,
         chunk_files: Arc<ChunkFiles>,
         store: Store,
-        grace: Duration,
+        Config { id, grace, policy, .. }: Config,
     ) -> Self {
         let (known, leaving, failed) = (HashSet::new(), HashMap::new(), HashMap::new());
         let told_store = AtomicBool::new(false);
-        Self { client, id, token, chunk_files, store, grace, known, leaving, failed, told_store }
+        Self { client, id, token, chunk_files, store, grace, policy, known, leaving, failed, told_store }
     }
 
     /// One round: reads the placements, fetches, removes, reports.
@@ -98,9 +106,14 @@ impl Copies {
         self.forget(&listed, now).await?;
         self.failed.retain(|chunk, _| listed.iter().any(|placement| placement.chunk == *chunk));
         let wanted: Vec<Placement> = listed.into_iter().filter(|placement| self.is_due(placement, now)).collect();
-        let this = &*self;
+        // Sources are addresses of index servers, each of which may be called where it reports from.
+        let servers = match wanted.iter().any(|placement| !placement.sources.is_empty()) {
+            true => fleet::reporting(&self.client, MachineType::Server).await?,
+            false => HashMap::new(),
+        };
+        let (this, servers) = (&*self, &servers);
         let ended: Vec<(String, Result<bool, Error>)> = futures::stream::iter(wanted)
-            .map(|placement| async move { (placement.chunk.clone(), this.copy(&placement).await) })
+            .map(|placement| async move { (placement.chunk.clone(), this.copy(&placement, servers).await) })
             .buffer_unordered(COPIES_AT_ONCE_MAX)
             .collect()
             .await;
@@ -132,7 +145,7 @@ impl Copies {
     }
 
     /// Brings one chunk here. False if it is not.
-    async fn copy(&self, placement: &Placement) -> Result<bool, Error> {
+    async fn copy(&self, placement: &Placement, servers: &Servers) -> Result<bool, Error> {
         let chunk = &placement.chunk;
         let Some(artifact) = &placement.artifact else { return Ok(false) };
         let of = Some(artifact.checksum.as_str());
@@ -151,7 +164,7 @@ impl Copies {
             if placement.state == CopyState::Assigned && !self.say(chunk, SaidOfCopy::Fetching, of).await? {
                 return Ok(true);
             }
-            if let Err(Unfetched { why, lost }) = self.bring(placement, artifact).await {
+            if let Err(Unfetched { why, lost }) = self.bring(placement, artifact, servers).await {
                 tracing::warn!(chunk.id = chunk, reason = why, "a chunk cannot be fetched or served");
                 if lost || self.is_long_gone(chunk) {
                     self.say(chunk, SaidOfCopy::Gone, of).await?;
@@ -176,10 +189,10 @@ impl Copies {
     }
 
     /// Serves a chunk from its file, which is fetched if it is not here, in the place of another build of it.
-    async fn bring(&self, placement: &Placement, artifact: &ArtifactView) -> Result<(), Unfetched> {
+    async fn bring(&self, placement: &Placement, artifact: &ArtifactView, servers: &Servers) -> Result<(), Unfetched> {
         let before = self.chunk_files.checksum(&placement.chunk).filter(|before| *before != artifact.checksum);
         if !self.reopen(&placement.chunk, &artifact.checksum).await? {
-            self.fetch(placement, artifact).await?;
+            self.fetch(placement, artifact, servers).await?;
         }
         if let Some(before) = before {
             let (chunk_files, chunk) = (Arc::clone(&self.chunk_files), placement.chunk.clone());
@@ -202,15 +215,19 @@ impl Copies {
     }
 
     /// From where the builder left it, else from another server that has it.
-    async fn fetch(&self, placement: &Placement, wanted: &ArtifactView) -> Result<(), Unfetched> {
+    async fn fetch(&self, placement: &Placement, wanted: &ArtifactView, servers: &Servers) -> Result<(), Unfetched> {
         let lasting = |why: String| Unfetched { why, lost: true };
         let place = self.chunk_files.place(&placement.chunk, &wanted.checksum);
-        let others = placement.sources.iter().map(|source| format!("http://{source}/chunks/{}", placement.chunk));
+        let own = (wanted.location.clone(), self.policy.named(fleet::vouched([&placement.from])));
+        let others = placement.sources.iter().map(|source| {
+            let from = servers.get(source).into_iter().flatten().copied();
+            (format!("http://{source}/chunks/{}", placement.chunk), self.policy.named(from))
+        });
         let mut unfetched = lasting("there is nowhere to fetch it from".to_owned());
-        for location in std::iter::once(wanted.location.clone()).chain(others) {
+        for (location, rule) in std::iter::once(own).chain(others) {
             let Ok(location) = location.parse::<Url>() else { continue };
             let artifact = Artifact { location, bytes: wanted.bytes, checksum: wanted.checksum.clone() };
-            match self.store.get(&artifact, &place).await {
+            match self.store.get(&artifact, &rule, &place).await {
                 Ok(()) => {
                     let (chunk_files, chunk, checksum) =
                         (Arc::clone(&self.chunk_files), placement.chunk.clone(), wanted.checksum.clone());

@@ -11,9 +11,12 @@ mod plan;
 use std::collections::{HashMap, HashSet};
 
 use futures::StreamExt as _;
+use wayleave_api::fleet::MachineType;
 use wayleave_api::map::{GetMapQuery, Map};
 use wayleave_client::Client;
+use wayleave_outgoing::Policy;
 
+use crate::fleet;
 use crate::index::{Query, Refused};
 pub use crate::index_server::wire::Hit;
 use crate::index_server::wire::SearchResponse;
@@ -34,6 +37,8 @@ pub struct Search {
     pub limit: usize,
     /// Which of the rows that serve comes first.
     pub first_row: usize,
+    /// Which addresses may be called.
+    pub policy: Policy,
 }
 
 /// What was found.
@@ -60,9 +65,6 @@ pub enum Error {
     /// The map cannot be read.
     #[error(transparent)]
     Server(#[from] wayleave_client::Error),
-    /// TLS cannot be set up.
-    #[error("cannot set up TLS: {0}")]
-    Tls(String),
 }
 
 /// Searches all built chunks.
@@ -74,7 +76,7 @@ pub async fn run(client: &Client, search: &Search) -> Result<SearchResults, Erro
     search.words.parse::<Query>()?;
     let map = client.map(&GetMapQuery::default()).await?;
     let Some(map) = map else { return Ok(SearchResults::default()) };
-    let asker = Asker::new().map_err(Error::Tls)?;
+    let asker = Asker::new(search.policy.clone(), fleet::reporting(client, MachineType::Server).await?);
     Ok(ask_all(&asker, &map, search).await)
 }
 
