@@ -40,6 +40,7 @@ impl TryFrom<&Artifact> for row::Artifact {
             location: location(&artifact.location)?.into(),
             bytes: exact("bytes", artifact.bytes)?,
             checksum: checksum(&artifact.checksum)?,
+            from: None,
         })
     }
 }

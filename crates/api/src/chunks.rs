@@ -195,6 +195,10 @@ pub struct BuildInput {
     pub chunk: String,
     /// Where the crawler left the content.
     pub artifact: Artifact,
+    /// The address that its description came from, as the server saw it: a builder may call the location there even if it is
+    /// a private address. Null if it is not known.
+    #[serde(default)]
+    pub from: Option<String>,
 }
 
 /// A claimed chunk.
@@ -219,7 +223,11 @@ pub struct ClaimedChunk {
 impl From<request::Claimed> for ClaimedChunk {
     fn from(claimed: request::Claimed) -> Self {
         let id = claimed.id.to_string();
-        let input = |artifact| BuildInput { chunk: id.clone(), artifact: Artifact::from(artifact) };
+        let input = |artifact: row::Artifact| BuildInput {
+            chunk: id.clone(),
+            from: artifact.from.map(|from| from.to_string()),
+            artifact: Artifact::from(artifact),
+        };
         Self {
             token: claimed.token.to_string(),
             stage: claimed.stage.into(),

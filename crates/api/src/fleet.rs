@@ -241,6 +241,9 @@ pub struct Machine {
     pub kind: MachineType,
     /// Where others reach it.
     pub address: String,
+    /// Where its reports come from, as the server saw them: others may call it there even if that is a private address.
+    #[serde(default)]
+    pub from: Vec<String>,
     /// Its share of the work relative to others.
     pub capacity: u32,
     /// Its row; null if it is no index server.
@@ -276,6 +279,7 @@ impl From<core::MachineView> for Machine {
             id: view.id.to_string(),
             kind: view.kind.into(),
             address: view.address.to_string(),
+            from: view.from.iter().map(ToString::to_string).collect(),
             capacity: view.capacity,
             row: view.row.map(|row| row.0),
             version: view.version.map(|version| version.to_string()),

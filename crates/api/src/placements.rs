@@ -55,6 +55,10 @@ pub struct Placement {
     pub state: CopyState,
     /// What to fetch: what the index builder left behind; null if the chunk is gone.
     pub artifact: Option<Artifact>,
+    /// The address that its description came from, as the server saw it: an index server may call the location there even if
+    /// it is a private address. Null if it is not known.
+    #[serde(default)]
+    pub from: Option<String>,
     /// The addresses of other servers that hold it ready.
     pub sources: Vec<String>,
     /// Why it is in this state, and what happens next; never empty.
@@ -70,6 +74,7 @@ impl From<core::PlacementView> for Placement {
             server: view.server.to_string(),
             row: view.row.0,
             state: view.state.into(),
+            from: view.artifact.as_ref().and_then(|artifact| artifact.from).map(|from| from.to_string()),
             artifact: view.artifact.map(Artifact::from),
             sources: view.sources.iter().map(ToString::to_string).collect(),
             reason: view.reason,

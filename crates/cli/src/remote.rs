@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use wayleave_client::{Client, Error, Retry};
+use wayleave_workers::fetch::is_loopback;
 
 use crate::patience;
 
@@ -31,6 +32,8 @@ pub struct Remote {
     pub client: Client,
     /// Whether to print JSON.
     pub json: bool,
+    /// Whether the server is reached on loopback: then what it calls loopback is this machine.
+    pub is_here: bool,
 }
 
 impl Remote {
@@ -44,7 +47,8 @@ impl Remote {
     /// # Errors
     /// If the address is invalid.
     pub fn new(args: &RemoteArgs) -> Result<Self, Error> {
-        Ok(Self { client: Client::new(&args.server)?.with_retry(Self::SHORT), json: args.json })
+        let is_here = args.server.split(',').all(|url| url.trim().parse().is_ok_and(|url| is_loopback(&url)));
+        Ok(Self { client: Client::new(&args.server)?.with_retry(Self::SHORT), json: args.json, is_here })
     }
 
     /// Checks that a named crawl exists: a misspelt one would look like one without URLs.

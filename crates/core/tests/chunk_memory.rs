@@ -45,7 +45,7 @@ fn a_chunk_costs_no_more_memory_than_it_may() {
         let text = format!("https://store.example/crawl-2026/build/{chunk:010}/index.tar");
         let location = text.as_str().into();
         let bytes = 1_000_000 + chunk * 7_919 % 1_000_000;
-        let artifact = Artifact { location, bytes, checksum: [chunk as u8; 32] };
+        let artifact = Artifact { location, bytes, checksum: [chunk as u8; 32], from: None };
         state.chunk_built(ChunkId(chunk), &artifact, 0, Time(0), &mut writes).unwrap();
     }
     // Apart, because what listings allocate for a moment leaves holes between what stays.

@@ -20,8 +20,8 @@ pub const CALLS_PER_WORKER_MAX: usize = 16;
 pub const CALLS_WAITING_PER_WORKER_MAX: usize = 256;
 /// Bytes of a worker's answer; a longer one is not read.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Characters of an answer that are shown.
-pub const ANSWER_SHOWN_CHARS_MAX: usize = 200;
+/// Addresses of a worker's name that are tried.
+pub const ADDRESSES_MAX: usize = 8;
 /// Idle connections to one worker.
 pub const IDLE_CONNECTIONS_MAX: usize = 64;
 

@@ -65,7 +65,12 @@ fn claim(chance: &Chance, stage: Stage, name: u64) -> Claim {
 }
 
 fn artifact(chance: &Chance) -> Artifact {
-    Artifact { location: format!("http://store/{}", chance.below(1 << 40)).into(), bytes: 1, checksum: [7; 32] }
+    Artifact {
+        location: format!("http://store/{}", chance.below(1 << 40)).into(),
+        bytes: 1,
+        checksum: [7; 32],
+        from: None,
+    }
 }
 
 /// Law 9: no more than was asked for.

@@ -7,20 +7,44 @@
 //! machine was deleted: its token is refused, and it registers anew. Its name is taken by another machine: it ends. A
 //! worker that is restarted under a fixed name keeps its token in a file, else its name would be another's.
 
+use std::collections::HashMap;
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures::TryStreamExt as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use wayleave_api::Code;
-use wayleave_api::fleet::{Desired, MachineState, MachineType, ReportMachineRequest};
+use wayleave_api::fleet::{Desired, ListMachinesQuery, MachineState, MachineType, ReportMachineRequest};
 use wayleave_client::{Client, Error};
 
 use crate::limits::{REPORT_INTERVAL, REPORT_TIMEOUT_MIN};
 use crate::pause::{Pause, Switch};
+
+/// The addresses from which a server says that something was reported.
+pub(crate) fn vouched<'a>(from: impl IntoIterator<Item = &'a Option<String>>) -> Vec<IpAddr> {
+    from.into_iter().flatten().filter_map(|from| from.parse().ok()).collect()
+}
+
+/// Where the machines of a type report from, by their addresses.
+///
+/// # Errors
+/// If they cannot be listed.
+pub(crate) async fn reporting(client: &Client, kind: MachineType) -> Result<HashMap<String, Vec<IpAddr>>, Error> {
+    let query = ListMachinesQuery { kind: Some(kind), limit: Some(1_000), ..ListMachinesQuery::default() };
+    let mut known: HashMap<String, Vec<IpAddr>> = HashMap::new();
+    let machines = client.all_machines(query);
+    let mut machines = std::pin::pin!(machines);
+    while let Some(machine) = machines.try_next().await? {
+        let from = machine.from.iter().filter_map(|from| from.parse::<IpAddr>().ok());
+        known.entry(machine.address).or_default().extend(from);
+    }
+    Ok(known)
+}
 
 /// How a worker appears in the fleet.
 #[derive(Debug, Clone)]

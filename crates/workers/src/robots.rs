@@ -6,7 +6,8 @@
 //! rests on long outdated dependencies and refuses a file for one rule that is too large.
 //!
 //! A request of robots.txt is part of the visit to a host, not a visit of its own. Interleavings: two tasks that ask
-//! for one origin at once share one request; a task that is dropped while it fetches leaves the others to try again.
+//! for one origin at once share one request; a task that is dropped while it fetches leaves the others to try again. A task for
+//! which the origin is closed is refused, and leaves nothing behind for another for which it is open.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use robotxt::Robots as Rules;
 use url::{Origin, Url};
 
-use crate::fetch::{Fetched, Fetcher, PRODUCT};
+use crate::fetch::{self, Fetched, Fetcher, Loopback, PRODUCT};
 use crate::limits;
 
 /// Whether a URL may be fetched.
@@ -36,6 +37,8 @@ pub enum Verdict {
         /// When robots.txt will be tried again.
         retry_after: Duration,
     },
+    /// The host's address may not be called.
+    Refused,
 }
 
 /// Settings of the cache.
@@ -102,14 +105,14 @@ impl Robots {
     }
 
     /// Judges a URL by the rules of its origin, which are fetched if there are none or they are too old at `now`.
-    pub async fn judge(&self, url: &Url, now: Instant) -> Verdict {
+    pub async fn judge(&self, url: &Url, loopback: Loopback, now: Instant) -> Verdict {
         let origin = url.origin();
         let shared = self.shared_entry(&origin, now);
         let mut held = shared.lock().await;
         let entry = match held.as_ref().filter(|entry| now < entry.until) {
             Some(entry) => entry.clone(),
             None => {
-                let entry = self.load(url, now).await;
+                let Some(entry) = self.load(url, loopback, now).await else { return Verdict::Refused };
                 *held = Some(entry.clone());
                 self.weigh(&origin, &shared, entry.bytes);
                 entry
@@ -152,27 +155,29 @@ impl Robots {
         cache.evict(self.config.cache_bytes_max, origin);
     }
 
-    async fn load(&self, url: &Url, now: Instant) -> Entry {
+    /// None if the host may not be called. A host that sends us on to such a one is out of reach.
+    async fn load(&self, url: &Url, loopback: Loopback, now: Instant) -> Option<Entry> {
         let mut target = robotxt::robots_url(url).ok();
-        for _ in 0..=limits::ROBOTS_REDIRECTS_MAX {
+        for hop in 0..=limits::ROBOTS_REDIRECTS_MAX {
             let Some(from) = target.take() else { break };
-            let fetched = match self.fetcher.fetch(&from).await {
+            let fetched = match self.fetcher.fetch(&from, loopback).await {
                 Ok(fetched) => fetched,
+                Err(fetch::Error::Refused(_)) if hop == 0 => return None,
                 Err(error) => {
                     tracing::info!(robots.url = %from, error = %error, "robots.txt is out of reach");
-                    return self.closed(now, None);
+                    return Some(self.closed(now, None));
                 }
             };
             match fetched.status.as_u16() {
-                200..=299 => return self.open(now, &fetched),
+                200..=299 => return Some(self.open(now, &fetched)),
                 // Too many requests is load, not absence: Google's crawler reads it in the same way.
-                429 | 500..=599 => return self.closed(now, fetched.retry_after),
+                429 | 500..=599 => return Some(self.closed(now, fetched.retry_after)),
                 300..=399 => target = fetched.redirect,
                 _ => break,
             }
         }
         // Not found, or not within five redirects: everything is allowed (2.3.1.2, 2.3.1.3).
-        Entry { rules: Some(Arc::new(Rules::allow_all())), until: now + self.config.age_max, bytes: 0 }
+        Some(Entry { rules: Some(Arc::new(Rules::allow_all())), until: now + self.config.age_max, bytes: 0 })
     }
 
     fn open(&self, now: Instant, fetched: &Fetched) -> Entry {

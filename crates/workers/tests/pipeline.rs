@@ -13,8 +13,9 @@ use axum::http::header::CONTENT_TYPE;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use url::Url;
-use wayleave_workers::fetch::{self, Fetched, Fetcher};
-use wayleave_workers::index::{self, Builder, OpenIndexes, Page};
+use wayleave_outgoing::Rule;
+use wayleave_workers::fetch::{self, Fetched, Fetcher, Loopback};
+use wayleave_workers::index::{self, Builder, OpenIndex, OpenIndexes, Page};
 use wayleave_workers::robots::{self, Robots, Verdict};
 use wayleave_workers::scope::{Reach, Scope};
 use wayleave_workers::site::{self, Site};
@@ -31,8 +32,8 @@ async fn crawl(site: &Site) -> Vec<Fetched> {
     let mut known: HashSet<Url> = queue.iter().cloned().collect();
     let mut pages = Vec::new();
     while let Some(url) = queue.pop_front() {
-        let Verdict::Allowed { .. } = robots.judge(&url, Instant::now()).await else { continue };
-        let fetched = fetcher.fetch(&url).await.unwrap();
+        let Verdict::Allowed { .. } = robots.judge(&url, Loopback::Open, Instant::now()).await else { continue };
+        let fetched = fetcher.fetch(&url, Loopback::Open).await.unwrap();
         if fetched.status == 429 {
             assert!(fetched.retry_after.is_some());
             queue.push_back(url);
@@ -73,7 +74,7 @@ async fn archive(store: &Store, folder: &Path, number: usize, pages: &[Fetched])
 /// The index of a WARC file, published.
 async fn build(store: &Store, folder: &Path, number: usize, content: &Artifact) -> Artifact {
     let path = folder.join(format!("fetched-{number}.warc.gz"));
-    store.get(content, &path).await.unwrap();
+    store.get(content, &Rule::operator(), &path).await.unwrap();
     let index = folder.join(format!("index-{number}"));
     std::fs::create_dir(&index).unwrap();
     let mut builder = Builder::create(&index).unwrap();
@@ -122,10 +123,10 @@ async fn every_word_of_every_page_is_found() {
         let content = archive(&crawler, folder.path(), number, pages).await;
         let index = build(&builder, folder.path(), number, &content).await;
         let packed = folder.path().join(format!("served-{number}.tar"));
-        server.get(&index, &packed).await.unwrap();
+        server.get(&index, &Rule::operator(), &packed).await.unwrap();
         let unpacked = folder.path().join(format!("served-{number}"));
         index::unpack(File::open(&packed).unwrap(), &unpacked).unwrap();
-        indexes.open(&number.to_string(), &unpacked).unwrap();
+        indexes.add(OpenIndex::open(&number.to_string(), &unpacked).unwrap());
     }
 
     assert_eq!(indexes.pages(), site.indexable().count() as u64);
@@ -133,7 +134,7 @@ async fn every_word_of_every_page_is_found() {
         for word in &page.words {
             // Words of the list are on most pages; with the page's own word only one page can be meant.
             let query = format!("{word} {}", page.own_word()).parse().unwrap();
-            let hits = indexes.search(&query, None, 10).unwrap();
+            let hits = indexes.search(&query, None, 10).hits;
             assert_eq!(hits.len(), 1, "{word} of {url}");
             assert_eq!((hits[0].url.as_str(), hits[0].title.as_str()), (url.as_str(), page.title.as_str()));
             assert!(!hits[0].snippet.words.is_empty());

@@ -22,13 +22,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("client", &["api"]),
     ("elect", &["client", "api", "core"]),
     ("bench", &["api"]),
-    ("workers", &["listen", "client", "api", "core"]),
-    ("makers", &["core"]),
+    ("outgoing", &[]),
+    ("workers", &["listen", "client", "api", "core", "outgoing"]),
+    ("makers", &["core", "outgoing"]),
     (
         "cli",
         &[
-            "client", "elect", "workers", "makers", "bench", "api", "server", "cluster", "shard", "roles", "registry",
-            "engine", "engine-*", "core",
+            "client", "elect", "workers", "makers", "outgoing", "bench", "api", "server", "cluster", "shard", "roles",
+            "registry", "engine", "engine-*", "core",
         ],
     ),
     ("sim", &["*"]),

@@ -200,7 +200,7 @@ impl SetArgs {
 }
 
 async fn list(remote: &Remote, args: &ListArgs) -> anyhow::Result<()> {
-    let mut table = Table::new(["role", "primary", "name", "epoch", "address", "remaining", "standbys", "reason"]);
+    let mut table = Table::new(["role", "primary", "epoch", "address", "name", "remaining", "standbys", "reason"]);
     for role in args.collect(remote.client.all_roles()).await? {
         if remote.json {
             output::json(&role)?;
@@ -211,9 +211,9 @@ async fn list(remote: &Remote, args: &ListArgs) -> anyhow::Result<()> {
         table.row([
             role.role.clone(),
             or_dash(primary.map(|primary| &primary.uuid)),
-            or_dash(primary.and_then(|primary| name(&primary.metadata))),
             role.epoch.to_string(),
             or_dash(primary.and_then(|primary| primary.address.as_ref())),
+            or_dash(primary.and_then(|primary| name(&primary.metadata))),
             or_dash(primary.map(|primary| span(primary.remaining_ms))),
             standbys,
             if primary.is_some() { String::new() } else { role.reason },

@@ -28,7 +28,7 @@ use wayleave_engine_fjall::private::keep_and_tell;
 use wayleave_makers::runtime::docker::{DockerRuntime, RemovedContainers};
 use wayleave_makers::runtime::process::{ProcessRuntime, Settings as ProcessSettings};
 use wayleave_makers::runtime::{Removed, WorkerKey};
-use wayleave_makers::{Failure, Maker, Pools, Runtime, Site, private};
+use wayleave_makers::{Calls, Failure, Maker, Pools, Runtime, Site, private};
 use wayleave_server::{KeptLog, LogOf, WorkerLogs};
 use wayleave_shard::matches::Matches;
 
@@ -144,7 +144,7 @@ fn kept_log(pool: &PoolName, site: SiteName, removed: Removed) -> KeptLog {
 impl Makers {
     /// Starts the Makers of the runtimes that there are; those of `sites` are then known to others. Must be called within
     /// tokio.
-    pub async fn start(settings: &Settings, matches: Matches, sites: Sites) -> Self {
+    pub async fn start(settings: &Settings, matches: Matches, sites: Sites, calls: Calls) -> Self {
         let volatile = match settings.engine {
             EngineKind::Memory => tempfile::Builder::new().prefix("wayleave-").tempdir().ok(),
             _ => None,
@@ -159,7 +159,7 @@ impl Makers {
         }
         let lack = Lacking::default();
         let mut makers = Self { matches, sites, running: Arc::default(), searching: Vec::new(), volatile };
-        let begin = Arc::new(makers.beginner(lack.clone()));
+        let begin = Arc::new(makers.beginner(lack.clone(), calls));
         let containers = folder.join("containers");
         makers.sites.keep_containers(RemovedContainers::new(containers.clone()));
         let wanted = Wanted::of(settings.docker.as_deref());
@@ -184,12 +184,13 @@ impl Makers {
     }
 
     /// What starts the Maker of a site.
-    fn beginner(&self, lack: Lacking) -> impl Fn(Site) + Send + Sync + 'static {
+    fn beginner(&self, lack: Lacking, calls: Calls) -> impl Fn(Site) + Send + Sync + 'static {
         let (matches, sites, running) = (self.matches.clone(), self.sites.clone(), self.running.clone());
         move |site| {
             tracing::info!(site = %site.name, "this server starts workers");
             sites.add(site.clone());
-            let maker = Maker::start(site, Arc::new(Orders { matches: matches.clone(), lack: lack.clone() }));
+            let maker =
+                Maker::start(site, Arc::new(Orders { matches: matches.clone(), lack: lack.clone() }), calls.clone());
             running.lock().unwrap_or_else(PoisonError::into_inner).push(maker);
         }
     }

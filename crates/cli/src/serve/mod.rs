@@ -22,6 +22,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use wayleave_engine::Engine;
+use wayleave_makers::Calls;
 use wayleave_registry::Hints;
 use wayleave_roles::Roles;
 use wayleave_server::{Port, Server, Services};
@@ -114,7 +115,8 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
         return node::serve(settings, port, store, threads, signals).await;
     }
     let Store { engine, shards, place, outside, .. } = store;
-    let prober = Prober::new(settings.probe_allow.clone())?;
+    let policy = settings.policy(true);
+    let prober = Prober::new(policy.clone());
     let roles = roles(engine.clone(), threads, Hints::default());
     let opening = Frontier::open(engine, settings.frontier(shards), threads.owners.clone());
     let Some(frontier) = signals.unless_told(opening).await else { return Ok(None) };
@@ -137,7 +139,7 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
             // Nobody else uses this store, so no role decides who probes.
             let probing = Probing::start(|stop| async move { prober.run(&fleet, stop).await });
             let beside = Beside::start(&matches).await;
-            let makers = Makers::start(settings, matches.clone(), sites).await;
+            let makers = Makers::start(settings, matches.clone(), sites, Calls::new(policy)).await;
             if signals.unless_told(makers::set_pools(settings, &matches)).await.is_some() {
                 announce(settings, server.local_addr(), &place, shards);
             }

@@ -12,6 +12,7 @@ use wayleave_cluster::{Dial, Membership, Options, agree};
 use wayleave_core::ids::NodeId;
 use wayleave_core::time::Millis;
 use wayleave_engine::entropy;
+use wayleave_makers::Calls;
 use wayleave_registry::Registry;
 use wayleave_server::{Peers, Port, Server, Services};
 use wayleave_shard::Frontier;
@@ -41,7 +42,8 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let frontier = Frontier::join(engine.clone(), config, threads.owners.clone(), dial.clone());
     let peers = Peers::new(id, secret, registry.hints().clone());
     let roles = roles(engine, threads, registry.hints().clone());
-    let (prober, fleet) = (Prober::of_cluster(settings.probe_allow.clone())?, Fleet::new(frontier.clone()));
+    let policy = settings.policy(false);
+    let (prober, fleet) = (Prober::new(policy.clone()), Fleet::new(frontier.clone()));
     let lead = roles.clone();
     let pipeline = Pipeline::new(frontier.clone());
     let (matches, sites) = (Matches::new(frontier.clone()), Sites::default());
@@ -69,7 +71,7 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let settled = signals.unless_told(member.settled()).await.is_some();
     let me = id.to_string().as_str().into();
     let probing = Probing::start(|stop| async move { prober.run_led(&fleet, &lead, me, stop).await });
-    let makers = Makers::start(settings, matches.clone(), sites).await;
+    let makers = Makers::start(settings, matches.clone(), sites, Calls::new(policy)).await;
     // In the background: a shard whose last owner died is taken over only when its lease ends.
     let pools = tokio::spawn({
         let (settings, matches) = (settings.clone(), matches.clone());

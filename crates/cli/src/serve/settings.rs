@@ -11,9 +11,9 @@ use serde::Deserialize;
 use wayleave_api::pools::SetPoolRequest;
 use wayleave_api::wording::TextError;
 use wayleave_core::names;
+use wayleave_outgoing::{Network, Policy};
 
 use super::fleet_times::{FleetTimes, Given};
-use super::probes::Range;
 use crate::exit::Usage;
 use crate::values;
 
@@ -139,10 +139,10 @@ pub struct Args {
     /// the server's own]
     #[arg(long, env = "WAYLEAVE_ALLOW_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     pub allow_origin: Vec<String>,
-    /// Addresses that probes of machines may go to, besides those that they report from, such as `10.0.0.0/8`; may be
-    /// repeated
-    #[arg(long, env = "WAYLEAVE_PROBE_ALLOW", value_name = "RANGE", value_delimiter = ',')]
-    pub probe_allow: Vec<String>,
+    /// Addresses that machines and workers of pools may be called at, besides those that they report from, such as
+    /// `10.0.0.0/8`; may be repeated
+    #[arg(long, env = "WAYLEAVE_ALLOW_NET", value_name = "RANGE", value_delimiter = ',')]
+    pub allow_net: Vec<String>,
     /// Take commands and images of pools by the API although other machines can reach the address: whoever calls can then
     /// run anything here. Without it they come from the settings file only, unless the address is loopback
     #[arg(
@@ -224,7 +224,7 @@ struct File {
     #[serde(default)]
     allow_origin: Vec<String>,
     #[serde(default)]
-    probe_allow: Vec<String>,
+    allow_net: Vec<String>,
     allow_pool_commands: Option<bool>,
     makers: Option<PathBuf>,
     docker: Option<String>,
@@ -277,8 +277,8 @@ pub struct Settings {
     pub allow_host: Vec<String>,
     /// Origins of web pages that may call.
     pub allow_origin: Vec<String>,
-    /// Where probes may go, besides the addresses that machines report from.
-    pub probe_allow: Vec<Range>,
+    /// What may be called, besides the addresses that machines and workers report from.
+    pub allow_net: Vec<Network>,
     /// Whether pools may be set up by the API although other machines can reach the address.
     pub allow_pool_commands: bool,
     /// Where workers of pools are recorded, if not in the data folder.
@@ -347,7 +347,7 @@ impl Settings {
             advertise: args.advertise.or(file.advertise),
             allow_host: either(args.allow_host, file.allow_host),
             allow_origin: either(args.allow_origin, file.allow_origin),
-            probe_allow: ranges(&either(args.probe_allow, file.probe_allow))?,
+            allow_net: networks(&either(args.allow_net, file.allow_net))?,
             allow_pool_commands: args.allow_pool_commands.or(file.allow_pool_commands).unwrap_or(false),
             makers: args.makers.or(file.makers),
             docker: args.docker.or(file.docker),
@@ -428,6 +428,11 @@ impl Settings {
         Ok(())
     }
 
+    /// What the server calls. Of several nodes each calls another machine loopback.
+    pub fn policy(&self, alone: bool) -> Policy {
+        Policy::new(self.allow_net.clone(), alone)
+    }
+
     /// The configuration of the listening side.
     #[must_use]
     pub fn server(&self) -> wayleave_server::Config {
@@ -450,8 +455,8 @@ fn either(flags: Vec<String>, file: Vec<String>) -> Vec<String> {
     if flags.is_empty() { file } else { flags }
 }
 
-fn ranges(texts: &[String]) -> Result<Vec<Range>, Usage> {
-    texts.iter().map(|text| text.trim().parse().map_err(|why| Usage(format!("probe_allow: {why}")))).collect()
+fn networks(texts: &[String]) -> Result<Vec<Network>, Usage> {
+    texts.iter().map(|text| text.parse().map_err(|why| Usage(format!("allow_net: {why}")))).collect()
 }
 
 fn read_file(path: &Path) -> anyhow::Result<File> {

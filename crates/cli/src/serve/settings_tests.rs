@@ -143,12 +143,12 @@ fn names_and_origins_that_could_never_match_are_refused() {
 
 #[test]
 fn ranges_for_probes_are_read_and_a_wrong_one_is_named() {
-    let right = args(&["--probe-allow", "10.0.0.0/8,fd00::/8"]);
-    let settings = Settings::merge(right, file("probe_allow = ['192.168.0.0/16']").unwrap()).unwrap();
-    let told: Vec<String> = settings.probe_allow.iter().map(ToString::to_string).collect();
+    let right = args(&["--allow-net", "10.0.0.0/8,fd00::/8"]);
+    let settings = Settings::merge(right, file("allow_net = ['192.168.0.0/16']").unwrap()).unwrap();
+    let told: Vec<String> = settings.allow_net.iter().map(ToString::to_string).collect();
     assert_eq!(told, ["10.0.0.0/8", "fd00::/8"]);
-    let error = usage(Settings::merge(args(&["--probe-allow", "10.0.0.0/40"]), File::default()));
+    let error = usage(Settings::merge(args(&["--allow-net", "10.0.0.0/40"]), File::default()));
     assert!(error.contains("'10.0.0.0/40'"), "{error}");
-    let error = usage(Settings::merge(Args::default(), file("probe_allow = ['everything']").unwrap()));
+    let error = usage(Settings::merge(Args::default(), file("allow_net = ['everything']").unwrap()));
     assert!(error.contains("'everything'"), "{error}");
 }

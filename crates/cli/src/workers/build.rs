@@ -83,6 +83,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
         lease_ms: args.lease,
         patience: Duration::from_millis(args.patience),
         until,
+        policy: args.worker.allow.policy(&remote),
     };
     let builder = Builder::new(client, config, store, stop, pause);
     let (counts, shown, begun) = (builder.counts(), builder.counts(), Instant::now());

@@ -47,7 +47,7 @@ pub struct Args {
     /// Only URLs of this crawl; of any by default
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
-    /// Add this URL first; may be repeated
+    /// Add this URL first; may be repeated. One on loopback opens loopback for its crawl
     #[arg(long, value_name = "URL")]
     seed: Vec<Url>,
     /// How far to follow links: on the host of their page and of every --seed of this process, in their domains, or any
@@ -107,7 +107,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     }
     let folder = store.as_ref().and_then(Store::folder);
     let (registration, pause) = args.worker.register(&client, MachineType::Crawler, address, folder, &stop).await?;
-    let crawler = Crawler::new(client, args.config(), store, stop, pause)?;
+    let crawler = Crawler::new(client, args.config(&remote), store, stop, pause)?;
     let (tally, begun) = (crawler.tally(), Instant::now());
     let shown = tally.clone();
     let progress = Progress::start(move || line(&shown.counts(), begun));
@@ -136,7 +136,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
 }
 
 impl Args {
-    fn config(&self) -> Config {
+    fn config(&self, remote: &Remote) -> Config {
         let until = match (self.once, self.until_idle) {
             (true, _) => Until::Once,
             (_, true) => Until::Idle,
@@ -154,7 +154,11 @@ impl Args {
             reach: self.scope,
             seeds: self.seed.clone(),
             until,
-            fetch: fetch::Config { contact: self.contact.clone(), ..fetch::Config::default() },
+            fetch: fetch::Config {
+                contact: self.contact.clone(),
+                policy: self.worker.allow.policy(remote),
+                ..fetch::Config::default()
+            },
             robots: robots::Config::default(),
         }
     }
@@ -182,18 +186,24 @@ fn line(counts: &Counts, begun: Instant) -> String {
 
 /// The summary: for people on stderr, for programs on stdout.
 fn tell(remote: &Remote, counts: &Counts, begun: Instant) -> anyhow::Result<()> {
-    let Counts { pages, errors, hosts, bytes, out_of_scope, done, lost } = counts;
+    let Counts { pages, errors, hosts, bytes, out_of_scope, refused, done, lost } = counts;
     let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     if remote.json {
         return output::json(&json!({
             "pages": pages, "errors": errors, "hosts": hosts, "bytes": bytes, "out_of_scope": out_of_scope,
-            "done": done, "lost": lost, "elapsed_ms": ms,
+            "refused": refused, "done": done, "lost": lost, "elapsed_ms": ms,
         }));
     }
     eprintln!("{} in {}", line(counts, begun), span(ms));
     if *out_of_scope > 0 {
         let links = counted(*out_of_scope, "link");
         eprintln!("not followed because they leave the scope: {links}, see --scope");
+    }
+    if *refused > 0 {
+        let urls = counted(*refused, "URL");
+        eprintln!(
+            "not fetched because their hosts are not at public addresses: {urls}; give a --seed on loopback, or --allow-net"
+        );
     }
     if *lost > 0 {
         eprintln!("chunks and visits lost or given back: {lost}; others go on with them");

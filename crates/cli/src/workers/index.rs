@@ -93,7 +93,12 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     eprintln!("index server {id} of row {} ready on http://{address}/, {}", args.row, line(&chunk_files));
     let shown = Arc::clone(&chunk_files);
     let progress = Progress::start(move || line(&shown));
-    let config = Config { id, poll: Duration::from_millis(args.poll.max(1)), grace: Duration::from_millis(args.grace) };
+    let config = Config {
+        id,
+        poll: Duration::from_millis(args.poll.max(1)),
+        grace: Duration::from_millis(args.grace),
+        policy: args.worker.allow.policy(&remote),
+    };
     let ended = index_server::run(client, config, registration.token(), Arc::clone(&chunk_files), store, stop).await;
     drop(progress);
     check_refused(&registration)?;
@@ -101,5 +106,6 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
 }
 
 fn line(chunk_files: &ChunkFiles) -> String {
-    format!("{}, {}", counted(chunk_files.chunks().len() as u64, "chunk"), counted(chunk_files.pages(), "page"))
+    let (chunks, pages) = chunk_files.served();
+    format!("{}, {}", counted(chunks, "chunk"), counted(pages, "page"))
 }

@@ -8,6 +8,7 @@ use wayleave_core::plain;
 use wayleave_workers::index::Refused;
 use wayleave_workers::search::{self, Error, Hit, Search, SearchResults};
 
+use super::worker_args::AllowArgs;
 use crate::exit::{Ended, NOT_FOUND, UNAVAILABLE, Usage};
 use crate::output::{self, counted};
 use crate::remote::Remote;
@@ -35,6 +36,8 @@ pub struct Args {
     /// Print at most this many
     #[arg(long, default_value_t = 10, value_name = "1-100", value_parser = values::between::<u64>(1, 100))]
     limit: u64,
+    #[command(flatten)]
+    allow: AllowArgs,
 }
 
 /// Searches and prints.
@@ -46,7 +49,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     // Searches of many people spread over the rows.
     let first_row = RandomState::new().hash_one(()) as usize;
     let limit = usize::try_from(args.limit).unwrap_or(10);
-    let search = Search { words, crawl: args.crawl, limit, first_row };
+    let search = Search { words, crawl: args.crawl, limit, first_row, policy: args.allow.policy(remote) };
     let found = match search::run(&remote.client, &search).await {
         Err(Error::Query(refused @ (Refused::Empty | Refused::TooLong))) => {
             return Err(Usage(refused.to_string()).into());

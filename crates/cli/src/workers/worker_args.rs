@@ -9,6 +9,7 @@ use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 use wayleave_api::fleet::MachineType;
 use wayleave_client::Client;
+use wayleave_outgoing::{Network, Policy};
 use wayleave_workers::digest::sha256;
 use wayleave_workers::fleet::{self, Orders, Registration};
 use wayleave_workers::folder_lock::FolderLock;
@@ -17,6 +18,7 @@ use wayleave_workers::serving::Listening;
 use wayleave_workers::store::{self, Store};
 
 use crate::exit::{Ended, REFUSED};
+use crate::remote::Remote;
 use crate::values;
 
 /// Arguments of every worker.
@@ -35,9 +37,26 @@ pub struct WorkerArgs {
     /// dot includes all subdomains
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = values::allowed_host)]
     allow_host: Vec<String>,
+    #[command(flatten)]
+    pub allow: AllowArgs,
     /// What to log: error, warn, info, debug or trace
     #[arg(long, default_value = "warn", value_name = "LEVEL")]
     pub log_level: String,
+}
+
+/// Which private addresses a command may call.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct AllowArgs {
+    /// Range of IP addresses, such as 10.0.0.0/8, that may be called although it is not public; may be repeated
+    #[arg(long, env = "WAYLEAVE_ALLOW_NET", value_name = "RANGE", value_delimiter = ',')]
+    allow_net: Vec<Network>,
+}
+
+impl AllowArgs {
+    /// What the command may call.
+    pub fn policy(&self, remote: &Remote) -> Policy {
+        Policy::new(self.allow_net.clone(), remote.is_here)
+    }
 }
 
 /// The store of a worker that nobody else uses under its name.
@@ -200,6 +219,7 @@ mod tests {
             listen,
             advertise: None,
             allow_host: Vec::new(),
+            allow: AllowArgs::default(),
             log_level: "warn".into(),
         };
         let refused = args.open(setting).await.err().expect("one of this name runs");

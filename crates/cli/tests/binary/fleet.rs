@@ -136,15 +136,12 @@ fn a_watcher_of_the_map_sees_every_change_and_a_wait_in_vain_has_a_code() {
 #[test]
 fn the_reason_says_why_a_machine_is_not_probed() {
     let (_keep, data) = folder();
-    let server = Server::start_with(&data, &["--probe-allow", "10.0.0.0/8"]);
+    let server = Server::start_with(&data, &["--allow-net", "10.0.0.0/8"]);
     register(&server, "metadata", "169.254.169.254:80", 0);
     register(&server, "elsewhere", "192.168.77.7:80", 0);
     for (id, why) in [
-        ("metadata", "169.254.169.254 is an address of metadata services; start the servers with --probe-allow"),
-        (
-            "elsewhere",
-            "its reports come from 127.0.0.1, and not from 192.168.77.7; start the servers with --probe-allow",
-        ),
+        ("metadata", "169.254.169.254 may not be called (an address of metadata services): --allow-net"),
+        ("elsewhere", "192.168.77.7 may not be called (not the address that its reports come from): --allow-net"),
     ] {
         let told = loop {
             let machine = server.run(&["fleet", "show", id, "--json"]).json().remove(0);

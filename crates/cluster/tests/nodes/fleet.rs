@@ -28,7 +28,7 @@ fn claim(stage: Stage) -> Claim {
 }
 
 fn artifact(chunk: ChunkId) -> Artifact {
-    Artifact { location: format!("http://store/{chunk}").into(), bytes: 10, checksum: [1; 32] }
+    Artifact { location: format!("http://store/{chunk}").into(), bytes: 10, checksum: [1; 32], from: None }
 }
 
 async fn crawl(node: &Node, chunks: usize) -> BTreeSet<ChunkId> {

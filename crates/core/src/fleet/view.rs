@@ -1,5 +1,6 @@
 //! Machines as callers see them: the three columns, why, and when that changes.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,8 @@ pub struct MachineView {
     pub kind: Kind,
     /// Where it is reached.
     pub address: Arc<str>,
+    /// Where its reports come from, at its present address.
+    pub from: Vec<IpAddr>,
     /// Its share of the work.
     pub capacity: u32,
     /// Its row, of an index server.
@@ -105,6 +108,7 @@ impl State {
             id: id.clone(),
             kind: row.kind,
             address: row.address.clone(),
+            from: row.from.into_iter().chain(row.also_from).collect(),
             capacity: row.capacity,
             row: row.row,
             version: row.version.clone(),

@@ -91,7 +91,9 @@ impl State {
             }
             Input::SiteAlive { site, runtime, lack } => self.site_alive(site, runtime, lack),
             Input::Listed { site, since, found } => self.listed(&site, since, found, random),
-            Input::Report { worker, run, secret, address, free } => self.report(worker, (run, secret), address, free),
+            Input::Report { worker, run, secret, address, from, free } => {
+                self.report(worker, (run, secret), (address, from), free)
+            }
             Input::Set(settings) => self.set(*settings, random),
             Input::Pause(paused) => self.pause(paused),
             Input::Delete => self.delete(),

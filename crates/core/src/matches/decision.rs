@@ -1,5 +1,6 @@
 //! What a pool decides: plain values.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -153,6 +154,8 @@ pub struct WorkerAsk {
     pub site: SiteName,
     /// Where it is.
     pub address: Arc<str>,
+    /// Where the report came from that named the address, which may be called only there; none if the runtime named it.
+    pub reported_from: Option<IpAddr>,
     /// The reservation.
     pub token: Token,
     /// How long the worker keeps it from then on, if nobody confirms it.

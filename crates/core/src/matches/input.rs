@@ -1,6 +1,7 @@
 //! What a pool is told: calls of clients and operators, outcomes of what it ordered, and news of runtimes.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -128,6 +129,8 @@ pub enum Input {
         secret: Secret,
         /// Where it is reached.
         address: Arc<str>,
+        /// Where the report came from.
+        from: IpAddr,
         /// How many more clients it takes.
         free: u32,
     },

@@ -122,6 +122,7 @@ impl State {
             name: self.worker_name(booking.worker).into(),
             site: worker.row.site.clone(),
             address,
+            reported_from: worker.row.reported_from,
             token: booking.token,
             reservation: booking.reservation,
             sent_at: self.now,

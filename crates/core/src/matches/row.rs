@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -166,6 +167,8 @@ pub struct WorkerRow {
     /// What the runtime has started last; while it is restarted, the run before. Durable before it is used. None while it
     /// is removed means that it was never heard how its making ended.
     pub instance: Option<Instance>,
+    /// Where the report came from that named the instance's address; none if its runtime did.
+    pub reported_from: Option<IpAddr>,
     /// Slots that it reported as used by others.
     pub used_elsewhere: u32,
     /// When it did.

@@ -263,6 +263,7 @@ impl State {
             secret,
             secret_run: 1,
             instance: None,
+            reported_from: None,
             used_elsewhere: 0,
             reported_at: Time::ZERO,
             restart_at: Time::ZERO,

@@ -3,6 +3,7 @@
 //! several names; what a row knows at another site is never removed.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::apply::Reply;
@@ -179,8 +180,15 @@ impl State {
         }
     }
 
-    /// A worker says where it is and how many more clients it takes, so that it need not be asked in vain.
-    pub(super) fn report(&mut self, no: WorkerNo, proof: (u32, Secret), address: Arc<str>, free: u32) -> Reply {
+    /// A worker says where it is and how many more clients it takes, so that it is not asked when it must refuse. An address
+    /// that a report names is called only where the report came from, or where the operator allows; see `reported_from`.
+    pub(super) fn report(
+        &mut self,
+        no: WorkerNo,
+        proof: (u32, Secret),
+        (address, from): (Arc<str>, IpAddr),
+        free: u32,
+    ) -> Reply {
         let is_address = address.rsplit_once(':').is_some_and(|(host, port)| {
             !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) && address.len() <= ADDRESS_BYTES_MAX
         });
@@ -195,8 +203,10 @@ impl State {
         }
         match (worker.row.phase, &mut worker.row.instance) {
             (Phase::Starting | Phase::Running | Phase::Draining, Some(instance)) => {
-                if instance.address != address {
+                let known = worker.row.reported_from;
+                if instance.address != address || known.is_some_and(|known| known != from) {
                     instance.address = address;
+                    worker.row.reported_from = Some(from);
                     self.dirty.workers.insert(no);
                 }
                 if worker.row.phase == Phase::Starting {

@@ -51,6 +51,7 @@ impl State {
     pub(super) fn adopt(&mut self, no: WorkerNo, instance: Instance) {
         if let Some(worker) = self.workers.get_mut(&no) {
             worker.row.instance = Some(instance);
+            worker.row.reported_from = None;
         }
         self.enter_phase(no, Phase::Starting, "it was started and is awaited");
     }

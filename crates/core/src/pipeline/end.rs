@@ -244,12 +244,12 @@ impl State {
     }
 }
 
-/// A digest of a call, by which its repetition is recognised. It is stored, so it is the same in every program.
+/// A digest of a call, by which its repetition is recognised, from wherever it comes. It is stored, so it is the same in every program.
 fn digest(end: &EndChunk) -> u64 {
     const SEED: u64 = 0xa54f_f53a_5f1d_36f1;
     let text = match end {
         EndChunk::Complete(None) => "complete".to_owned(),
-        EndChunk::Complete(Some(Artifact { location, bytes, checksum })) => {
+        EndChunk::Complete(Some(Artifact { location, bytes, checksum, from: _ })) => {
             let checksum: String = checksum.iter().map(|byte| format!("{byte:02x}")).collect();
             format!("complete {bytes} {checksum} {location}")
         }

@@ -1,5 +1,6 @@
 //! The rows of the pipeline, as values. Their encoding is the engine's concern.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -148,6 +149,8 @@ pub struct Artifact {
     pub bytes: u64,
     /// Its SHA-256.
     pub checksum: [u8; 32],
+    /// The address that its description came from, if that is known: the location may be called there.
+    pub from: Option<IpAddr>,
 }
 
 /// A call that ended a lease.

@@ -15,6 +15,7 @@ use wayleave_core::pipeline::row::{
 use wayleave_core::time::Time;
 
 use super::chunk_links::{self, SLICE_LINKS, read_link, read_token, write_link, write_token};
+use super::ip_address::{read_ip, write_ip};
 use super::{Kind, key as keys};
 use crate::{Key, Write};
 
@@ -265,6 +266,7 @@ pub(super) fn write_artifact(out: &mut Writer, artifact: Option<&Artifact>) {
         out.text(&artifact.location);
         out.number(artifact.bytes);
         out.raw(&artifact.checksum);
+        write_ip(out, artifact.from);
     }
 }
 
@@ -274,7 +276,8 @@ pub(super) fn read_artifact(input: &mut Reader<'_>) -> Result<Option<Artifact>, 
     }
     let (location, bytes) = (input.text()?.into(), input.number()?);
     let checksum = input.raw(32)?.try_into().map_err(|_| Damaged("a checksum is too short"))?;
-    Ok(Some(Artifact { location, bytes, checksum }))
+    let from = read_ip(input.bytes()?)?;
+    Ok(Some(Artifact { location, bytes, checksum, from }))
 }
 
 #[cfg(test)]
@@ -291,11 +294,13 @@ mod tests {
     const SHARD: ShardId = ShardId(3);
 
     fn artifact() -> impl Strategy<Value = Option<Artifact>> {
-        let one = ("[a-z:/]{1,20}", any::<u64>(), any::<[u8; 32]>());
-        prop::option::of(one.prop_map(|(location, bytes, checksum)| Artifact {
+        let from = prop::option::of(any::<std::net::IpAddr>());
+        let one = ("[a-z:/]{1,20}", any::<u64>(), any::<[u8; 32]>(), from);
+        prop::option::of(one.prop_map(|(location, bytes, checksum, from)| Artifact {
             location: location.into(),
             bytes,
             checksum,
+            from,
         }))
     }
 

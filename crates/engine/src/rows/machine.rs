@@ -4,7 +4,6 @@
 //! text, token, whether it was presented, the three columns, the cause, times, failures, where else its reports come
 //! from, whether it is written off, the interval that it was told.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
@@ -15,6 +14,7 @@ use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::names::MachineId;
 use wayleave_core::time::{Millis, Time};
 
+use super::ip_address::{read_ip, write_ip};
 use super::{Kind, key as keys};
 use crate::{Key, Write};
 
@@ -119,23 +119,6 @@ pub fn decode(bytes: &[u8]) -> Result<MachineRow, Damaged> {
     Ok(row)
 }
 
-fn write_ip(out: &mut Writer, ip: Option<IpAddr>) {
-    match ip {
-        None => out.bytes(&[]),
-        Some(IpAddr::V4(ip)) => out.bytes(&ip.octets()),
-        Some(IpAddr::V6(ip)) => out.bytes(&ip.octets()),
-    }
-}
-
-fn read_ip(bytes: &[u8]) -> Result<Option<IpAddr>, Damaged> {
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-    let ip = v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
-    ip.map(Some).map_err(|_| Damaged("an IP address has a wrong length"))
-}
-
 /// A key that ends in a machine's name.
 pub(super) fn name_key(shard: ShardId, kind: Kind, id: &MachineId) -> Key {
     let mut key = keys::start(shard, kind, id.len());
@@ -168,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    fn ip() -> impl Strategy<Value = Option<IpAddr>> {
+    fn ip() -> impl Strategy<Value = Option<std::net::IpAddr>> {
         prop_oneof![
             Just(None),
             any::<[u8; 4]>().prop_map(|ip| Some(ip.into())),

@@ -50,6 +50,7 @@ pub mod due;
 pub mod hold;
 pub mod host;
 pub mod hot;
+mod ip_address;
 pub mod job;
 pub mod join;
 pub mod key;

@@ -238,14 +238,14 @@ mod tests {
     proptest! {
         #[test]
         fn placements_read_back_and_what_is_cut_off_is_refused(
-            id: u64, server in "[a-zø:.]{1,20}", location in "[a-z:/]{1,20}", bytes: u64, checksum: [u8; 32], no: u8,
+            id: u64, from: Option<std::net::IpAddr>, server in "[a-zø:.]{1,20}", location in "[a-z:/]{1,20}", bytes: u64, checksum: [u8; 32], no: u8,
             state in select(&STATES[..]), part in select(&PARTS[..]), capacity: u32, times: [u32; 3],
             judged in select(&JUDGED[..]), desired in select(&DESIRED[..]), flags: [bool; 4], version: u64, moves: u32,
         ) {
             let (id, server, row) = (ChunkId(id), MachineId::from(server), RowNo(no));
             let [since, thawed_at, moves_from] = times.map(|at| Time(at.into()));
             let [accepts, removed, unanswered, frozen] = flags;
-            let artifact = Artifact { location: location.into(), bytes, checksum };
+            let artifact = Artifact { location: location.into(), bytes, checksum, from };
             let built = BuiltRow { artifact, index: moves % 100, unfetched: capacity % 100 };
             let write = encode_write(SHARD, &CoreWrite::Chunk(id, Some(built.clone())));
             prop_assert_eq!(decode_chunk(&write.key, write.value.as_deref().unwrap()), Ok((id, built)));

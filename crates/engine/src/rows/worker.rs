@@ -1,7 +1,7 @@
 //! A worker of a pool.
 //! Lifetime: from before its runtime is told to create it until nothing of it is left.
 //! Key: shard · 30 · the pool's name · 0 · its number (8 bytes). Value: version, site, recipe number, slots, phase with its
-//! times and counters, attempt, secret, instance, what it reported, uses, times, reason, row version.
+//! times and counters, attempt, secret, instance, what it reported, uses, times, where the report of its address came from, reason, row version.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::ids::{ShardId, Token};
@@ -10,6 +10,7 @@ use wayleave_core::matches::{Instance, Phase, WorkerNo, WorkerRow};
 use wayleave_core::names::PoolName;
 use wayleave_core::time::Time;
 
+use super::ip_address::{read_ip, write_ip};
 use super::machine::{number, one_of};
 use super::pool::read_name;
 use super::{Kind, key as keys};
@@ -94,6 +95,7 @@ pub fn encode(row: &WorkerRow) -> Vec<u8> {
     out.number(row.uses);
     out.number(row.created_at.0);
     out.maybe(row.idle_since.map(|since| since.0));
+    write_ip(&mut out, row.reported_from);
     out.text(&row.reason);
     out.number(row.version);
     out.into()
@@ -130,6 +132,7 @@ pub fn decode(bytes: &[u8]) -> Result<WorkerRow, Damaged> {
         uses: input.number()?,
         created_at: Time(input.number()?),
         idle_since: input.maybe()?.map(Time),
+        reported_from: read_ip(input.bytes()?)?,
         reason: input.text()?.into(),
         version: input.number()?,
     })
@@ -168,14 +171,14 @@ mod tests {
         fn workers_read_back_and_what_is_cut_off_is_refused(
             phase in select(&PHASES[..]), instance in prop::option::of(instance()), small: [u32; 7], large: [u64; 3], times: [u32; 6],
             idle_since: Option<u32>, proven: bool, secret: [u8; 16], reason in "[a-zø ]{0,9}", site in "[a-zø:]{1,9}",
-            pool in "[a-z0-9][a-z0-9._-]{0,9}", no: u64, shard: u16,
+            pool in "[a-z0-9][a-z0-9._-]{0,9}", no: u64, shard: u16, reported_from: Option<std::net::IpAddr>,
         ) {
             let [recipe_no, slots, step, tries, run, secret_run, used_elsewhere] = small;
             let [making, uses, version] = large;
             let [since, deadline, making_since, reported_at, restart_at, created_at] = times.map(|at| Time(at.into()));
             let row = WorkerRow {
                 site: site.as_str().into(), recipe_no, slots, phase, since, deadline, step, tries, run, making, making_since, proven,
-                secret: Secret(Token(secret)), secret_run, instance, used_elsewhere, reported_at, restart_at, uses, created_at,
+                secret: Secret(Token(secret)), secret_run, instance, used_elsewhere, reported_at, restart_at, uses, created_at, reported_from,
                 idle_since: idle_since.map(|at| Time(at.into())), reason: reason.into(), version,
             };
             let pool = PoolName::from(pool.as_str());

@@ -39,6 +39,7 @@ use wayleave_core::names::{PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 
 use self::shared::Shared;
+use crate::calls::Calls;
 use crate::runtime::{Failure, Runtime};
 
 /// How long a poll waits for an order.
@@ -109,11 +110,11 @@ impl Drop for Maker {
 impl Maker {
     /// Starts to work. Must be called within tokio.
     #[must_use]
-    pub fn start(site: Site, pools: Arc<dyn Pools>) -> Self {
+    pub fn start(site: Site, pools: Arc<dyn Pools>, calls: Calls) -> Self {
         let (stopping, tasks) = (CancellationToken::new(), TaskTracker::new());
         let events = site.runtime.events();
         let shards = pools.shards();
-        let shared = Shared::new(site, pools, stopping.clone(), tasks.clone());
+        let shared = Shared::new(site, pools, calls, stopping.clone(), tasks.clone());
         for shard in 0..shards {
             for _ in 0..POLLS {
                 tasks.spawn(poll(Arc::clone(&shared), ShardId(shard)));

@@ -75,9 +75,15 @@ impl Drop for Accepted {
 }
 
 impl Shared {
-    pub fn new(site: Site, pools: Arc<dyn Pools>, stopping: CancellationToken, tasks: TaskTracker) -> Arc<Self> {
+    pub fn new(
+        site: Site,
+        pools: Arc<dyn Pools>,
+        calls: Calls,
+        stopping: CancellationToken,
+        tasks: TaskTracker,
+    ) -> Arc<Self> {
         let outcomes = Arc::new(OutcomeSender::new(Arc::clone(&pools), tasks.clone(), stopping.clone()));
-        let (calls, under_way, complained) = (Calls::default(), Mutex::default(), Mutex::default());
+        let (under_way, complained) = (Mutex::default(), Mutex::default());
         Arc::new(Self { site, pools, calls, outcomes, stopping, tasks, under_way, complained })
     }
 

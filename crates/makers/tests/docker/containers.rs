@@ -7,7 +7,7 @@ use bollard::models::ContainerCreateBody;
 use bollard::query_parameters::{CreateContainerOptionsBuilder, InspectContainerOptions};
 use tokio::time::timeout;
 use wayleave_core::matches::{Exit, PullPolicy, Verdict};
-use wayleave_makers::{Calls, Runtime, await_listening};
+use wayleave_makers::{Runtime, await_listening};
 
 use super::engine::{Engine, IMAGE};
 use super::support::{OWNER, ask, eventually, key, make, soon};
@@ -21,7 +21,7 @@ fn in_pool(pool: &str, no: u64) -> wayleave_makers::runtime::WorkerKey {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_is_created_asked_stopped_restarted_and_removed() {
     let engine = Engine::get().await;
-    let (runtime, calls) = (engine.runtime().await, Calls::default());
+    let (runtime, calls) = (engine.runtime().await, crate::support::calls());
     let mut events = runtime.events();
     let key = in_pool("whole", 1);
     let mut order = worker(1, &[]);

@@ -11,7 +11,11 @@ use super::support::pool::Pool;
 use super::support::{OWNER, POOL, about, eventually, soon};
 
 fn start(runtime: &Arc<DockerRuntime>, pool: &Arc<Pool>) -> Maker {
-    Maker::start(Site { name: "here".into(), runtime: Arc::clone(runtime) as _ }, Arc::clone(pool) as _)
+    Maker::start(
+        Site { name: "here".into(), runtime: Arc::clone(runtime) as _ },
+        Arc::clone(pool) as _,
+        crate::support::calls(),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use wayleave_core::matches::{Exit, Instance, Verdict};
 use wayleave_makers::runtime::process::{ProcessRuntime, Settings};
-use wayleave_makers::{Calls, Runtime, await_listening};
+use wayleave_makers::{Runtime, await_listening};
 
 use super::open;
 use super::support::{OWNER, POOL, ask, eventually, is_alive, key, make, recipe, soon, worker};
@@ -116,7 +116,7 @@ async fn after_kill_9_of_the_server_its_worker_is_adopted_with_its_reservations_
     let line = lines.map(Result::unwrap).find_map(|line| line.strip_prefix("worker ").map(str::to_owned)).unwrap();
     let words: Vec<&str> = line.split(' ').collect();
     let instance = Instance { id: words[0].into(), started: words[1].parse().unwrap(), address: words[2].into() };
-    let calls = Calls::default();
+    let calls = crate::support::calls();
     await_listening(&calls, &instance.address, soon()).await.unwrap();
     let anna = ask("anna", &instance, 1);
     assert_eq!(calls.reserve(&anna, soon()).await, Verdict::Yes);

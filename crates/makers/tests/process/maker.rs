@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use wayleave_core::matches::{PoolSpec, Verdict};
 use wayleave_makers::runtime::process::ProcessRuntime;
-use wayleave_makers::{Calls, Maker, Runtime, Site};
+use wayleave_makers::{Maker, Runtime, Site};
 
 use super::open;
 use super::support::pool::Pool;
@@ -26,7 +26,7 @@ fn spec(env: &[(&str, &str)], max: u64) -> PoolSpec {
 
 fn start(runtime: &Arc<ProcessRuntime>, pool: &Arc<Pool>) -> Maker {
     let runtime: Arc<dyn Runtime> = Arc::clone(runtime) as _;
-    Maker::start(Site { name: "here".into(), runtime }, Arc::clone(pool) as _)
+    Maker::start(Site { name: "here".into(), runtime }, Arc::clone(pool) as _, crate::support::calls())
 }
 
 async fn matched(pool: &Pool, client: &str) -> wayleave_core::matches::Matched {
@@ -107,7 +107,7 @@ async fn the_end_of_a_worker_is_told_and_its_client_gets_another_one() {
     .await;
     let mut ask = super::support::ask("anna", listed[0].instance.as_ref().unwrap(), 0);
     (ask.address, ask.token) = (second.address.clone(), second.token.unwrap());
-    assert_eq!(Calls::default().check(&ask, soon()).await, Verdict::Yes);
+    assert_eq!(crate::support::calls().check(&ask, soon()).await, Verdict::Yes);
     maker.stop().await;
     clean_up(&runtime).await;
 }

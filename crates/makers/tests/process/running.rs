@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use wayleave_core::matches::{Exit, Verdict};
 use wayleave_makers::runtime::process::{ProcessRuntime, Settings};
-use wayleave_makers::{Calls, Runtime, await_listening};
+use wayleave_makers::{Runtime, await_listening};
 
 use super::open;
 use super::support::{OWNER, POOL, ask, eventually, is_alive, key, make, recipe, soon, worker};
@@ -16,7 +16,7 @@ async fn a_worker_is_started_asked_stopped_and_removed() {
     let state = tempfile::tempdir().unwrap();
     let runtime = open(state.path()).await;
     let mut events = runtime.events();
-    let calls = Calls::default();
+    let calls = crate::support::calls();
     let instance = runtime.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
     await_listening(&calls, &instance.address, soon()).await.unwrap();
     let anna = ask("anna", &instance, 1);

@@ -190,7 +190,7 @@ pub fn start() -> (Maker, Arc<Scripted>, Arc<Orders>) {
         held: Mutex::default(),
     });
     let site = Site { name: "here".into(), runtime: Arc::clone(&runtime) as _ };
-    (Maker::start(site, Arc::clone(&pools) as _), runtime, pools)
+    (Maker::start(site, Arc::clone(&pools) as _, crate::support::calls()), runtime, pools)
 }
 
 pub fn create(worker: u64) -> Effect {

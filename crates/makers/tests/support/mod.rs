@@ -15,7 +15,9 @@ use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::matches::row::Secret;
 use wayleave_core::matches::{Instance, Labels, Make, PullPolicy, Recipe, RuntimeKind, StepId, WorkerAsk, WorkerNo};
 use wayleave_core::time::{Millis, Time};
+use wayleave_makers::Calls;
 use wayleave_makers::runtime::WorkerKey;
+use wayleave_outgoing::Policy;
 
 pub const POOL: &str = "browsers";
 pub const OWNER: &str = "test";
@@ -77,6 +79,11 @@ pub fn token(n: u128) -> Token {
     Token::new(ShardId(0), n)
 }
 
+/// Calls of a node that is alone, on which nothing is allowed.
+pub fn calls() -> Calls {
+    Calls::new(Policy::new(Vec::new(), true))
+}
+
 pub fn ask(client: &str, instance: &Instance, n: u128) -> WorkerAsk {
     WorkerAsk {
         client: client.into(),
@@ -85,6 +92,7 @@ pub fn ask(client: &str, instance: &Instance, n: u128) -> WorkerAsk {
         name: "w".into(),
         site: "here".into(),
         address: instance.address.clone(),
+        reported_from: None,
         token: token(n),
         reservation: Millis(60_000),
         sent_at: Time(1),

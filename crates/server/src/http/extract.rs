@@ -1,6 +1,8 @@
 //! Extractors: parse a request into typed values, or return a problem that says what is wrong.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::IpAddr;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -17,6 +19,7 @@ use wayleave_core::asked::AskedHost;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::limits;
 use wayleave_core::names::{self, Alias, ClientName, CrawlName, MachineId, PoolName, RoleName, Uuid};
+use wayleave_listen::ClientAddress;
 
 use super::accepts::{BodyKind, body_kind, unsupported};
 use super::app::App;
@@ -150,6 +153,18 @@ fn bad_query(uri: &Uri, cause: &str) -> Problem {
     match said.field {
         Some(field) => problem.with("field", field),
         None => problem,
+    }
+}
+
+/// The address that a report comes from, if it is known: what the report names may be called there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReportedFrom(pub Option<IpAddr>);
+
+impl FromRequestParts<App> for ReportedFrom {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
+        Ok(Self(parts.extensions.get().map(|ClientAddress(ip)| *ip)))
     }
 }
 

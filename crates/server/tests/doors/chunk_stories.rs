@@ -92,7 +92,7 @@ async fn a_chunk_is_crawled_and_built_and_says_where_it_is_all_the_way() {
     assert_eq!((&crawled["stage"], &crawled["artifacts"]), (&json!("build"), &json!({"crawl": artifact("1.warc.gz")})));
 
     let build = claim_one(&door, "build").await;
-    assert_eq!(build["inputs"], json!([{"chunk": chunk["id"], "artifact": artifact("1.warc.gz")}]));
+    assert_eq!(build["inputs"], json!([{"chunk": chunk["id"], "artifact": artifact("1.warc.gz"), "from": null}]));
     assert_eq!((&build["id"], &build["links"]), (&chunk["id"], &json!([])));
     assert_ne!(build["token"], chunk["token"]);
     let done = json!({"token": build["token"], "artifact": artifact("1.index")});

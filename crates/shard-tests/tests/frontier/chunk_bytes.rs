@@ -106,7 +106,7 @@ async fn a_long_chunk_is_the_same_after_a_restart_and_at_rest() {
         renew(&pipeline, (chunk.id, chunk.token)).await;
         let last = report(&chunk, &chunk.links[700].url.url, Outcome::Fetched);
         assert_eq!(pipeline.report(last, Vec::new()).await.unwrap().0.left, CHUNK_LINKS_MAX as u64 - 5);
-        let artifact = Artifact { location: "http://store/1".into(), bytes: 3, checksum: [1; 32] };
+        let artifact = Artifact { location: "http://store/1".into(), bytes: 3, checksum: [1; 32], from: None };
         let ended = pipeline.end(chunk.id, chunk.token, EndChunk::Complete(Some(artifact))).await;
         assert_eq!(ended, Ok(ChunkState::Crawled));
         let crawled = pipeline.chunk(chunk.id).await.unwrap();

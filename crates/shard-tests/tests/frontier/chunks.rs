@@ -23,7 +23,7 @@ fn claim(stage: Stage, chunks: usize, links: usize) -> Claim {
 }
 
 fn complete() -> EndChunk {
-    EndChunk::Complete(Some(Artifact { location: "http://store/1".into(), bytes: 3, checksum: [1; 32] }))
+    EndChunk::Complete(Some(Artifact { location: "http://store/1".into(), bytes: 3, checksum: [1; 32], from: None }))
 }
 
 fn fail(lost: bool) -> EndChunk {

@@ -43,7 +43,7 @@ async fn crawl(pipeline: &Pipeline, chunk: &Claimed) {
     let results = chunk.links.iter().map(|link| UrlResult::new(&*link.url.url, Outcome::Fetched)).collect();
     let report = ReportLinks { chunk: chunk.id, token: chunk.token, results, replace: false };
     pipeline.report(report, Vec::new()).await.unwrap();
-    let artifact = Artifact { location: "http://store/1".into(), bytes: 3, checksum: [1; 32] };
+    let artifact = Artifact { location: "http://store/1".into(), bytes: 3, checksum: [1; 32], from: None };
     pipeline.end(chunk.id, chunk.token, EndChunk::Complete(Some(artifact))).await.unwrap();
 }
 

@@ -22,7 +22,7 @@ fn claim(stage: Stage) -> Claim {
 }
 
 fn artifact(chunk: ChunkId) -> Artifact {
-    Artifact { location: format!("http://store/{chunk}").into(), bytes: 100, checksum: [1; 32] }
+    Artifact { location: format!("http://store/{chunk}").into(), bytes: 100, checksum: [1; 32], from: None }
 }
 
 impl Machines {

@@ -31,7 +31,7 @@ async fn fleet(config: Config) -> Fleet {
 #[tokio::test]
 async fn a_page_that_finds_nothing_ends_after_a_bounded_number_of_slices() {
     let fleet = fleet(Config::new(1)).await;
-    let artifact = Artifact { location: "s3://a/1".into(), bytes: 1, checksum: [0; 32] };
+    let artifact = Artifact { location: "s3://a/1".into(), bytes: 1, checksum: [0; 32], from: None };
     let chunks = (PAGE_SLICES_MAX + 1) * LISTING_LOOKS;
     for first in (0..chunks).step_by(BUILT_AT_ONCE_MAX) {
         let built = (first..first + BUILT_AT_ONCE_MAX).map(|id| (ChunkId(id as u64), artifact.clone(), 0)).collect();

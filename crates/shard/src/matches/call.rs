@@ -1,6 +1,7 @@
 //! The calls that a shard owner accepts for its pools, and its answers. Both are plain serialisable values, so an owner on
 //! another node is called exactly like a local one.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -98,6 +99,8 @@ pub struct WorkerReport {
     pub worker: Arc<str>,
     /// Where it is reached.
     pub address: Arc<str>,
+    /// Where the report came from, as the server saw it.
+    pub from: IpAddr,
     /// How many more clients it takes.
     pub free: u32,
     /// Which of its runs, as its environment says (`WAYLEAVE_RUN`).

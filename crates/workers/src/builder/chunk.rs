@@ -11,7 +11,8 @@
 //!   [`INPUT_ATTEMPTS_MAX`] attempts it counts as lost, and its links are crawled again. Otherwise one machine that never
 //!   comes back would keep its chunks from the index for ever. All chunks of a machine share the while ([`away`]).
 //! - The file is gone, or is not the one that was described: it is lost at once.
-//! - The file lies where this builder cannot read, such as in a folder that is not its store: the attempt fails, and the chunk is
+//! - The file lies where this builder cannot read, such as in a folder that is not its store or at an address that it may not call: the
+//!   attempt fails, and the chunk is
 //!   set aside after too many. That says nothing of the builder's own store, so the builder goes on; it rests before its next
 //!   claim, so that a builder that can read it takes the chunk first.
 //! - The builder is told to stop while a claim is open: the claim ends by itself soon (dropped, it might leave chunks to nobody
@@ -25,11 +26,13 @@ use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 use wayleave_api::chunks::{ClaimedChunk, CompleteChunkRequest, FailChunkRequest, RenewChunkRequest};
 use wayleave_client::Error;
+use wayleave_outgoing::{Rule, Target, Unresolved};
 
 use super::scratch::Scratch;
 use super::{Builder, Ended, away, extract};
 use crate::crawler::chunk::{described, discard};
 use crate::crawler::recorder::attempt_name;
+use crate::fleet::vouched;
 use crate::lease::Lease;
 use crate::limits::{INPUT_ATTEMPTS_MAX, INPUT_PAUSE_MAX, MACHINE_PROBE_MAX};
 use crate::store::{self, Artifact};
@@ -139,8 +142,9 @@ impl Builder {
     /// Fetches the input, and tries for a while where it is out of reach.
     async fn fetch(&self, chunk: &ClaimedChunk, into: &Path, wait: bool) -> Result<(), Halt> {
         let failed = |reason: String, input_lost| Halt::Failed(Failure { reason, input_lost, cause: Cause::Chunk });
-        let input = chunk.inputs.first().map(|input| &input.artifact);
-        let input = input.ok_or_else(|| failed("the chunk has no input".to_owned(), true))?;
+        let input = chunk.inputs.first().ok_or_else(|| failed("the chunk has no input".to_owned(), true))?;
+        let rule = self.config.policy.named(vouched([&input.from]));
+        let input = &input.artifact;
         let location: Url =
             input.location.parse().map_err(|_| failed(format!("{} is no URL", input.location), true))?;
         let artifact = Artifact { location, bytes: input.bytes, checksum: input.checksum.clone() };
@@ -148,7 +152,7 @@ impl Builder {
         let mut pause = Duration::from_millis(200);
         loop {
             let begun = Instant::now();
-            let error = match self.try_fetch(&machine, &artifact, into).await {
+            let error = match self.try_fetch(&machine, &artifact, &rule, into).await {
                 Ok(()) => {
                     self.away.back(&machine, Instant::now());
                     return Ok(());
@@ -184,16 +188,16 @@ impl Builder {
 
     /// One try. Of a machine that was out of reach a moment ago nothing is asked before it takes a connection: a try that gets
     /// no answer at all takes long, and there may be many chunks of it.
-    async fn try_fetch(&self, machine: &str, artifact: &Artifact, into: &Path) -> Result<(), Unfetched> {
+    async fn try_fetch(&self, machine: &str, artifact: &Artifact, rule: &Rule, into: &Path) -> Result<(), Unfetched> {
         let location = &artifact.location;
         let http = matches!(location.scheme(), "http" | "https");
         if http && self.away.is_away(machine, Instant::now()) {
-            let connected = timeout(MACHINE_PROBE_MAX, TcpStream::connect(machine)).await;
+            let connected = timeout(MACHINE_PROBE_MAX, connect(machine, rule)).await;
             if !matches!(connected, Ok(Ok(_))) {
                 return Err(Unfetched::Away(format!("{location}: {machine} is out of reach")));
             }
         }
-        match timeout(self.config.patience.max(MACHINE_PROBE_MAX), self.store.get(artifact, into)).await {
+        match timeout(self.config.patience.max(MACHINE_PROBE_MAX), self.store.get(artifact, rule, into)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error @ store::Error::Transfer { .. })) => Err(Unfetched::Away(error.to_string())),
             Ok(Err(error)) => Err(Unfetched::Store(error)),
@@ -225,11 +229,16 @@ impl Builder {
     }
 }
 
+async fn connect(machine: &str, rule: &Rule) -> Result<TcpStream, Unresolved> {
+    let addresses = machine.parse::<Target>()?.addresses(rule).await?;
+    Ok(TcpStream::connect(addresses.as_slice()).await?)
+}
+
 /// Whose fault it is that an input could not be fetched to a file.
 fn cause(error: &store::Error, into: &Path) -> Cause {
     match error {
         store::Error::File { path, .. } if path != into => Cause::Input,
-        store::Error::Location(_) => Cause::Input,
+        store::Error::Location(_) | store::Error::Refused { .. } => Cause::Input,
         _ => Cause::Own,
     }
 }

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use wayleave_api::chunks::{ChunkState, ClaimChunksRequest, ListChunksQuery, Stage};
 use wayleave_client::Client;
+use wayleave_outgoing::Policy;
 
 use crate::crawler::Until;
 use crate::limits::{OUTAGE_PAUSE, STORE_FAILURES_MAX};
@@ -37,6 +38,8 @@ pub struct Config {
     pub patience: Duration,
     /// When it ends.
     pub until: Until,
+    /// Which addresses it may call.
+    pub policy: Policy,
 }
 
 /// Numbers of a builder.

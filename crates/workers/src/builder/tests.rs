@@ -76,6 +76,7 @@ async fn builder(fake: &Fake, folder: &TempDir) -> Builder {
         lease_ms: 60_000,
         patience: Duration::from_secs(1),
         until: Until::Stopped,
+        policy: Policy::new(Vec::new(), true),
     };
     let store = Store::open(&format!("file://{}/indexes", folder.path().display()), None).unwrap();
     let stop = fake.stop.clone().unwrap_or_default();

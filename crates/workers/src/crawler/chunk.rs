@@ -138,17 +138,16 @@ impl Crawler {
                 tracing::info!(chunk.id = held.id, "a link is no longer part of its chunk");
                 return Ok(Reported { fetched: false, replacements: Vec::new() });
             }
-            visited = self.visit(&link.url, link.depth, Some(&held.recorder)) => visited.map_err(Halt::Trouble)?,
+            visited = self.visit((&link.url, &link.crawl, link.depth), Some(&held.recorder)) => visited.map_err(Halt::Trouble)?,
         };
         let replace = replace && !self.stop.is_cancelled();
-        let (result, out_of_scope) = (visited.result, visited.out_of_scope);
-        let request = ReportLinksRequest { token: held.token.clone(), results: vec![result.clone()], replace };
+        let request = ReportLinksRequest { token: held.token.clone(), results: vec![visited.result.clone()], replace };
         let answer = self.client.report_links(&held.id, &request).await.map_err(Halt::Server)?;
         let taken = !answer.ended.contains(&link.url);
         if taken {
-            self.tally.result(&link.host, &result, out_of_scope);
+            self.tally.result(&link.host, &visited);
         }
-        Ok(Reported { fetched: taken && result.outcome == Outcome::Fetched, replacements: answer.replacements })
+        Ok(Reported { fetched: taken && visited.result.outcome == Outcome::Fetched, replacements: answer.replacements })
     }
 
     /// Publishes the file if there is content, and completes the chunk. Links that were not reported return to their

@@ -52,6 +52,9 @@ impl Until {
     }
 }
 
+/// The crawl of URLs that name none.
+const DEFAULT_CRAWL: &str = "DEFAULT";
+
 /// Settings of a crawler.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -73,7 +76,7 @@ pub struct Config {
     pub linger_ms: u64,
     /// How far the crawl may wander.
     pub reach: Reach,
-    /// Seeds that are in scope wherever they are linked from.
+    /// Seeds that are in scope wherever they are linked from. One on loopback opens loopback for its crawl.
     pub seeds: Vec<Url>,
     /// When it ends.
     pub until: Until,
@@ -125,6 +128,8 @@ pub struct Crawler {
     fetcher: Fetcher,
     robots: Robots,
     bounds: Arc<Bounds>,
+    /// The crawl that has a seed on loopback.
+    loopback_crawl: Option<String>,
     store: Option<Store>,
     user_agent: String,
     tally: Arc<Tally>,
@@ -152,8 +157,21 @@ impl Crawler {
         let agent = fetch::user_agent(config.fetch.contact.as_ref());
         let user_agent = agent.to_str().unwrap_or(fetch::PRODUCT).to_owned();
         let bounds = Arc::new(Bounds::new(config.reach, &config.seeds));
-        let tally = Arc::default();
-        Ok(Arc::new(Self { client, config, fetcher, robots, bounds, store, user_agent, tally, stop, pause }))
+        let crawl = config.crawl.as_deref().unwrap_or(DEFAULT_CRAWL);
+        let loopback_crawl = config.seeds.iter().any(fetch::is_loopback).then(|| crawl.to_owned());
+        Ok(Arc::new(Self {
+            client,
+            config,
+            fetcher,
+            robots,
+            bounds,
+            loopback_crawl,
+            store,
+            user_agent,
+            tally: Arc::default(),
+            stop,
+            pause,
+        }))
     }
 
     /// What it has done.

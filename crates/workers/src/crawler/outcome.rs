@@ -27,7 +27,7 @@ pub(super) struct Judged {
 /// A URL that robots.txt does not let us fetch, now or ever.
 pub(super) fn barred(url: &str, verdict: Verdict) -> Option<UrlResult> {
     match verdict {
-        Verdict::Allowed { .. } => None,
+        Verdict::Allowed { .. } | Verdict::Refused => None,
         Verdict::Disallowed { crawl_delay } => {
             Some(UrlResult { crawl_delay_ms: crawl_delay.map(ms), ..UrlResult::new(url, Outcome::Failed) })
         }

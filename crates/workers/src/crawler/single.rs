@@ -65,8 +65,8 @@ impl Crawler {
             }
             return self.lost(&held, &error.to_string());
         }
-        for Visited { result, out_of_scope } in &visited {
-            self.tally.result(&held.host, result, *out_of_scope);
+        for done in &visited {
+            self.tally.result(&held.host, done);
         }
         self.tally.done();
         match trouble {
@@ -89,7 +89,7 @@ impl Crawler {
             if self.stop.is_cancelled() {
                 return Ok(());
             }
-            let done = self.visit(&url.url, url.depth, recorder).await?;
+            let done = self.visit((&url.url, &url.crawl, url.depth), recorder).await?;
             // What the host has just asked for holds at once.
             delay = delay.max(Duration::from_millis(done.result.crawl_delay_ms.unwrap_or_default()));
             let wait = done.result.retry_after_ms.is_some() || matches!(done.result.status, Some(429 | 503));

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use wayleave_api::reservations::{Outcome, UrlResult};
+use wayleave_api::reservations::Outcome;
 
+use super::visit::Visited;
 use crate::limits::HOSTS_COUNTED_MAX;
 
 /// Numbers of a crawler.
@@ -20,6 +21,8 @@ pub struct Counts {
     pub bytes: u64,
     /// Found links that were not followed, because they lead out of scope.
     pub out_of_scope: u64,
+    /// URLs that were not fetched because their addresses may not be called.
+    pub refused: u64,
     /// Chunks or visits completed.
     pub done: u64,
     /// Chunks or visits whose lease was lost, or that failed.
@@ -39,7 +42,8 @@ impl Tally {
     }
 
     /// A result that the server has taken.
-    pub(super) fn result(&self, host: &str, result: &UrlResult, out_of_scope: usize) {
+    pub(super) fn result(&self, host: &str, visited: &Visited) {
+        let Visited { result, out_of_scope, refused } = visited;
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (counts, hosts) = &mut *held;
         if result.outcome == Outcome::Fetched {
@@ -48,7 +52,8 @@ impl Tally {
             counts.errors += 1
         }
         counts.bytes += result.bytes.unwrap_or_default();
-        counts.out_of_scope += out_of_scope as u64;
+        counts.out_of_scope += *out_of_scope as u64;
+        counts.refused += u64::from(*refused);
         if hosts.len() < HOSTS_COUNTED_MAX && !hosts.contains(host) {
             hosts.insert(host.to_owned());
         }

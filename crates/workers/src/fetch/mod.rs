@@ -13,6 +13,7 @@ mod body;
 pub(crate) mod client;
 mod retry_after;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -22,6 +23,7 @@ use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout_at;
 use url::Url;
+use wayleave_outgoing::{Policy, Refused};
 
 pub use agent::{BadContact, Contact, PRODUCT, is_loopback, user_agent};
 pub use body::{Cut, decode};
@@ -40,6 +42,8 @@ pub struct Config {
     pub time_max: Duration,
     /// Certificate authorities besides Mozilla's, such as a company's own.
     pub authorities: Vec<CertificateDer<'static>>,
+    /// Which addresses may be called.
+    pub policy: Policy,
 }
 
 impl Default for Config {
@@ -49,14 +53,25 @@ impl Default for Config {
             body_bytes_max: limits::BODY_BYTES_MAX,
             time_max: limits::FETCH_TIME_MAX,
             authorities: Vec::new(),
+            policy: Policy::new(Vec::new(), false),
         }
     }
+}
+
+/// Whether a URL on loopback may be fetched that its operator has not allowed by network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loopback {
+    /// It may not.
+    Closed,
+    /// It may: an operator wants this site of this machine crawled. Other hosts that lead to loopback stay closed.
+    Open,
 }
 
 /// Fetches URLs. Clones share connections.
 #[derive(Debug, Clone)]
 pub struct Fetcher {
-    client: Https<Empty<Bytes>>,
+    web: Https<Empty<Bytes>>,
+    this_machine: Https<Empty<Bytes>>,
     config: Config,
     user_agent: header::HeaderValue,
 }
@@ -131,6 +146,9 @@ pub enum Error {
     /// A host off loopback must be able to complain.
     #[error("{0} is off loopback: set a contact (a URL or a mail address) for the User-Agent")]
     NoContact(Url),
+    /// Its address may not be called.
+    #[error("{0}")]
+    Refused(Refused),
     /// No response within the time of one fetch.
     #[error("{url} took longer than {limit:?}")]
     Timeout {
@@ -164,7 +182,10 @@ impl Fetcher {
     /// If TLS cannot be set up: an authority is no certificate.
     pub fn new(config: Config) -> Result<Self, rustls::Error> {
         let user_agent = user_agent(config.contact.as_ref());
-        Ok(Self { client: client::https(limits::CONNECT_TIME_MAX, &config.authorities)?, config, user_agent })
+        let tls = client::tls(&config.authorities)?;
+        let web = client::https(config.policy.web(), Arc::clone(&tls));
+        let this_machine = client::https(config.policy.this_machine(), tls);
+        Ok(Self { web, this_machine, config, user_agent })
     }
 
     /// Whether this fetcher may ask for a URL at all.
@@ -181,18 +202,21 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Fetches a URL with GET.
+    /// Fetches a URL with GET. The address is checked when it is connected to.
     ///
     /// # Errors
     /// If there is no complete response. A status such as 404 or 500 is a response.
-    pub async fn fetch(&self, url: &Url) -> Result<Fetched, Error> {
+    pub async fn fetch(&self, url: &Url, loopback: Loopback) -> Result<Fetched, Error> {
         self.allowed(url)?;
+        // By its text: a name of the web that resolves to loopback is no site of this machine.
+        let here = loopback == Loopback::Open && is_loopback(url);
+        let client = if here { &self.this_machine } else { &self.web };
         let request = self.request(url)?;
         let request_headers = request.headers().clone();
         let (started, clock) = (Timestamp::now(), Instant::now());
         let deadline = tokio::time::Instant::now() + self.config.time_max;
         let late = |_| Error::Timeout { url: url.clone(), limit: self.config.time_max };
-        let response = timeout_at(deadline, self.client.request(request)).await.map_err(late)?;
+        let response = timeout_at(deadline, client.request(request)).await.map_err(late)?;
         let (head, body) = response.map_err(|error| failed(url, &error))?.into_parts();
         let (raw, cut) = timeout_at(deadline, self.read(url, body)).await.map_err(late)??;
         Ok(Fetched {
@@ -241,6 +265,9 @@ impl Fetcher {
 }
 
 fn failed(url: &Url, error: &hyper_util::client::legacy::Error) -> Error {
+    if let Some(refused) = wayleave_outgoing::refused(error) {
+        return Error::Refused(refused.clone());
+    }
     let (url, cause) = (url.clone(), client::causes(error));
     if error.is_connect() { Error::Connect { url, cause } } else { Error::Protocol { url, cause } }
 }

@@ -15,8 +15,10 @@ use super::*;
 /// "hello" in brotli.
 const HELLO_BR: &[u8] = &[0x0b, 0x02, 0x80, b'h', b'e', b'l', b'l', b'o', 0x03];
 
+/// A fetcher of an operator who allows loopback.
 fn fetcher(config: Config) -> Fetcher {
-    Fetcher::new(config).unwrap()
+    let policy = Policy::new(vec!["127.0.0.0/8".parse().unwrap()], false);
+    Fetcher::new(Config { policy, ..config }).unwrap()
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -62,7 +64,7 @@ async fn a_page_comes_with_status_bytes_and_an_honest_user_agent() {
     })
     .await;
     let contact = Some("https://example.org/bot".parse().unwrap());
-    let fetched = fetcher(Config { contact, ..Config::default() }).fetch(&url).await.unwrap();
+    let fetched = fetcher(Config { contact, ..Config::default() }).fetch(&url, Loopback::Closed).await.unwrap();
     assert_eq!(fetched.status, 200);
     assert_eq!(fetched.body().unwrap(), ("hello".into(), Cut::No));
     assert!(fetched.is_html() && !fetched.cut && fetched.redirect.is_none() && fetched.retry_after.is_none());
@@ -87,16 +89,16 @@ async fn gzip_and_brotli_are_kept_as_sent_and_decoded_on_demand() {
     })
     .await;
     let fetcher = fetcher(Config::default());
-    let fetched = fetcher.fetch(&url.join("gzip").unwrap()).await.unwrap();
+    let fetched = fetcher.fetch(&url.join("gzip").unwrap(), Loopback::Closed).await.unwrap();
     assert_eq!(fetched.raw, gzip(b"hello"));
     assert_eq!(fetched.body().unwrap(), ("hello".into(), Cut::No));
-    let fetched = fetcher.fetch(&url.join("br").unwrap()).await.unwrap();
+    let fetched = fetcher.fetch(&url.join("br").unwrap(), Loopback::Closed).await.unwrap();
     assert_eq!(fetched.body().unwrap(), ("hello".into(), Cut::No));
-    let fetched = fetcher.fetch(&url.join("broken").unwrap()).await.unwrap();
+    let fetched = fetcher.fetch(&url.join("broken").unwrap(), Loopback::Closed).await.unwrap();
     assert_eq!(fetched.body().unwrap().1, Cut::Broken);
-    let fetched = fetcher.fetch(&url.join("empty").unwrap()).await.unwrap();
+    let fetched = fetcher.fetch(&url.join("empty").unwrap(), Loopback::Closed).await.unwrap();
     assert_eq!(fetched.body().unwrap(), (Bytes::new(), Cut::No));
-    let fetched = fetcher.fetch(&url.join("other").unwrap()).await.unwrap();
+    let fetched = fetcher.fetch(&url.join("other").unwrap(), Loopback::Closed).await.unwrap();
     assert_eq!(fetched.body(), Err(UnknownCoding("zstd".to_owned())));
 }
 
@@ -116,7 +118,8 @@ async fn an_endless_body_is_cut_at_the_limit() {
         Response::new(Body::from_stream(endless))
     })
     .await;
-    let fetched = fetcher(Config { body_bytes_max: 2_500, ..Config::default() }).fetch(&url).await.unwrap();
+    let fetched =
+        fetcher(Config { body_bytes_max: 2_500, ..Config::default() }).fetch(&url, Loopback::Closed).await.unwrap();
     assert!(fetched.cut);
     assert_eq!(fetched.raw.len(), 2_500);
 }
@@ -124,7 +127,8 @@ async fn an_endless_body_is_cut_at_the_limit() {
 #[tokio::test]
 async fn a_body_of_exactly_the_limit_is_whole() {
     let url = serve(|_| Response::new(Body::from("12345"))).await;
-    let fetched = fetcher(Config { body_bytes_max: 5, ..Config::default() }).fetch(&url).await.unwrap();
+    let fetched =
+        fetcher(Config { body_bytes_max: 5, ..Config::default() }).fetch(&url, Loopback::Closed).await.unwrap();
     assert_eq!((fetched.raw.as_ref(), fetched.cut), (b"12345".as_slice(), false));
 }
 
@@ -148,7 +152,7 @@ async fn a_redirect_is_a_result_and_is_not_followed() {
     for (path, wanted) in
         [("a", Some(next.as_str())), ("b", Some("https://other.example/%C3%BC")), ("c", None), ("d", None), ("e", None)]
     {
-        let fetched = fetcher.fetch(&url.join(path).unwrap()).await.unwrap();
+        let fetched = fetcher.fetch(&url.join(path).unwrap(), Loopback::Closed).await.unwrap();
         assert_eq!(fetched.redirect.as_ref().map(Url::as_str), wanted, "{path}");
     }
 }
@@ -156,7 +160,7 @@ async fn a_redirect_is_a_result_and_is_not_followed() {
 #[tokio::test]
 async fn a_busy_host_says_when_to_come_back() {
     let url = serve(|_| Response::builder().status(429).header("retry-after", "7").body(Body::empty()).unwrap()).await;
-    let fetched = fetcher(Config::default()).fetch(&url).await.unwrap();
+    let fetched = fetcher(Config::default()).fetch(&url, Loopback::Closed).await.unwrap();
     assert_eq!((fetched.status.as_u16(), fetched.retry_after), (429, Some(Duration::from_secs(7))));
 }
 
@@ -165,11 +169,11 @@ async fn off_loopback_a_contact_is_insisted_on() {
     let fetcher = fetcher(Config::default());
     for target in ["http://example.org/", "http://192.0.2.1/", "http://localhost.example.org/", "http://[2001:db8::1]/"]
     {
-        let error = fetcher.fetch(&target.parse().unwrap()).await.unwrap_err();
+        let error = fetcher.fetch(&target.parse().unwrap(), Loopback::Closed).await.unwrap_err();
         assert!(matches!(error, Error::NoContact(_)), "{target}: {error}");
     }
     for target in ["ftp://127.0.0.1/", "file:///etc/passwd", "data:,x"] {
-        let error = fetcher.fetch(&target.parse().unwrap()).await.unwrap_err();
+        let error = fetcher.fetch(&target.parse().unwrap(), Loopback::Closed).await.unwrap_err();
         assert!(matches!(error, Error::NotHttp(_)), "{target}: {error}");
     }
     for local in [
@@ -181,6 +185,31 @@ async fn off_loopback_a_contact_is_insisted_on() {
     ] {
         assert!(is_loopback(&local.parse().unwrap()), "{local}");
     }
+}
+
+/// A regression: only literal loopback was refused, and only where a page linked to it.
+#[tokio::test]
+async fn a_page_leads_to_no_address_that_is_not_public() {
+    let asked = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&asked);
+    let url = serve(move |_| {
+        *count.lock().unwrap() += 1;
+        Response::new(Body::from("secret"))
+    })
+    .await;
+    let port = url.port().unwrap();
+    let contact = Some("me@example.org".parse().unwrap());
+    let web = Fetcher::new(Config { contact, ..Config::default() }).unwrap();
+    for host in ["127.0.0.1", "localhost", "0.0.0.0", "[::]", "[::1]", "2130706433", "[::ffff:7f00:1]", "10.0.0.1"] {
+        let target = format!("http://{host}:{port}/").parse().unwrap();
+        let error = web.fetch(&target, Loopback::Closed).await.unwrap_err();
+        assert!(matches!(error, Error::Refused(_)), "{host}: {error}");
+    }
+    // Where an operator wants a site of this machine crawled, nothing else is open.
+    let other = format!("http://0.0.0.0:{port}/").parse().unwrap();
+    assert!(matches!(web.fetch(&other, Loopback::Open).await, Err(Error::Refused(_))));
+    assert_eq!(*asked.lock().unwrap(), 0);
+    assert_eq!(web.fetch(&url, Loopback::Open).await.unwrap().raw, "secret");
 }
 
 #[test]
@@ -199,10 +228,13 @@ fn a_contact_is_a_url_or_a_mail_address() {
 async fn a_silent_host_times_out_and_a_dead_port_refuses() {
     let url = serve_bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf", true).await;
     let quick = fetcher(Config { time_max: Duration::from_millis(50), ..Config::default() });
-    assert!(matches!(quick.fetch(&url).await, Err(Error::Timeout { .. })));
+    assert!(matches!(quick.fetch(&url, Loopback::Closed).await, Err(Error::Timeout { .. })));
 
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let error = fetcher(Config::default()).fetch(&format!("http://{closed}/").parse().unwrap()).await.unwrap_err();
+    let error = fetcher(Config::default())
+        .fetch(&format!("http://{closed}/").parse().unwrap(), Loopback::Closed)
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::Connect { .. }), "{error}");
 }
 
@@ -211,7 +243,7 @@ async fn half_a_body_and_noise_are_protocol_errors() {
     let fetcher = fetcher(Config::default());
     for bytes in [b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf".as_slice(), b"220 smtp.example\r\n\r\n"] {
         let url = serve_bytes(bytes, false).await;
-        let error = fetcher.fetch(&url).await.unwrap_err();
+        let error = fetcher.fetch(&url, Loopback::Closed).await.unwrap_err();
         assert!(matches!(error, Error::Protocol { .. }), "{error}");
     }
 }
@@ -220,7 +252,7 @@ async fn half_a_body_and_noise_are_protocol_errors() {
 async fn an_endless_header_is_refused() {
     let head: &'static [u8] = Box::leak(format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(200_000)).into_bytes().into());
     let url = serve_bytes(head, true).await;
-    let error = fetcher(Config::default()).fetch(&url).await.unwrap_err();
+    let error = fetcher(Config::default()).fetch(&url, Loopback::Closed).await.unwrap_err();
     assert!(matches!(error, Error::Protocol { .. }), "{error}");
 }
 
@@ -234,7 +266,7 @@ async fn a_password_in_a_url_is_not_sent() {
     let mut login = url.clone();
     login.set_username("me").unwrap();
     login.set_password(Some("secret")).unwrap();
-    assert_eq!(fetcher(Config::default()).fetch(&login).await.unwrap().raw, "/");
+    assert_eq!(fetcher(Config::default()).fetch(&login, Loopback::Closed).await.unwrap().raw, "/");
 }
 
 /// A TLS server that offers these protocols, and its certificate.
@@ -281,12 +313,12 @@ async fn tls_speaks_http_2_where_the_host_does_and_trusts_no_stranger() {
         let folder = tempfile::TempDir::new().unwrap();
         let (url, certificate) = serve_tls(folder.path(), protocols).await;
         let trusting = fetcher(Config { authorities: vec![certificate], ..Config::default() });
-        let fetched = trusting.fetch(&url).await.unwrap();
+        let fetched = trusting.fetch(&url, Loopback::Closed).await.unwrap();
         assert_eq!(
             (fetched.version, fetched.status.as_u16(), fetched.raw.as_ref()),
             (version, 200, b"hello".as_slice())
         );
-        let error = fetcher(Config::default()).fetch(&url).await.unwrap_err();
+        let error = fetcher(Config::default()).fetch(&url, Loopback::Closed).await.unwrap_err();
         assert!(matches!(&error, Error::Connect { cause, .. } if cause.contains("certificate")), "{error}");
     }
 }

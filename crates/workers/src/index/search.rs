@@ -2,24 +2,27 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
 
 use tantivy::collector::TopDocs;
 use tantivy::query::{
-    Bm25StatisticsProvider, BooleanQuery, BoostQuery, ConstScoreQuery, DisjunctionMaxQuery, Occur, TermQuery,
+    AllQuery, Bm25StatisticsProvider, BooleanQuery, BoostQuery, ConstScoreQuery, DisjunctionMaxQuery, Occur,
+    Query as _, TermQuery,
 };
 use tantivy::schema::{Field, IndexRecordOption, Value as _};
 use tantivy::snippet::SnippetGenerator;
 use tantivy::tokenizer::TextAnalyzer;
 use tantivy::{DocAddress, Index, ReloadPolicy, Searcher, TantivyDocument, Term};
 
-use super::{Error, Fields, schema};
+use super::{Error, Fault, Fields, contained, schema};
 use crate::limits::{HITS_MAX, QUERY_BYTES_MAX, QUERY_WORDS_MAX, SNIPPET_CHARS_MAX};
 
 /// How much more a word in a title counts.
 const TITLE_BOOST: f32 = 2.0;
+
+/// What a chunk without text is tried with.
+const TRIAL_WORD: &str = "wayleave";
 
 /// What to look for: words, all of which a page must have in its title or text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,43 +124,142 @@ pub struct Snippet {
     pub words: Vec<Range<usize>>,
 }
 
+/// What a search led to.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The best hits, best first.
+    pub hits: Vec<Hit>,
+    /// Chunks that could not be searched.
+    pub failed: Vec<Failed>,
+}
+
+/// A chunk that could not be searched.
+#[derive(Debug)]
+pub struct Failed {
+    /// The name that it was opened under.
+    pub chunk: String,
+    /// The folder that it was opened in.
+    pub folder: PathBuf,
+    /// Why.
+    pub fault: Fault,
+}
+
 /// The chunks that a server holds.
 #[derive(Default)]
 pub struct OpenIndexes {
-    chunks: Vec<Chunk>,
+    chunks: Vec<OpenIndex>,
 }
 
-struct Chunk {
+/// A chunk that was searched once, to try it.
+pub struct OpenIndex {
     name: String,
+    folder: PathBuf,
     searcher: Searcher,
+}
+
+impl std::fmt::Debug for OpenIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name)
+    }
 }
 
 impl std::fmt::Debug for OpenIndexes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.chunks.iter().map(|chunk| &chunk.name)).finish()
+        f.debug_list().entries(&self.chunks).finish()
+    }
+}
+
+impl OpenIndex {
+    /// Opens the index in a folder, and tries it: a page is read, and one of its words looked for.
+    ///
+    /// # Errors
+    /// If it is no index of a chunk, or cannot be searched.
+    pub fn open(name: &str, folder: &Path) -> Result<Self, Fault> {
+        contained(|| {
+            let index = Index::open_in_dir(folder)?;
+            if index.schema() != schema().0 {
+                return Err(Fault::of_chunk(format!("{} is no index of a chunk", folder.display())));
+            }
+            // A chunk never changes.
+            let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?;
+            let opened = Self { name: name.to_owned(), folder: folder.to_owned(), searcher: reader.searcher() };
+            opened.try_out()?;
+            Ok(opened)
+        })
+    }
+
+    fn try_out(&self) -> Result<(), Fault> {
+        let first = self.searcher.search(&AllQuery, &TopDocs::with_limit(1).order_by_score())?;
+        let page = first.first().map(|(_, at)| self.searcher.doc::<TantivyDocument>(*at)).transpose()?;
+        let text = page.as_ref().and_then(|page| page.get_first(schema().1.body)?.as_str()).unwrap_or_default();
+        let mut word = TRIAL_WORD.to_owned();
+        let mut analyzer = analyzer();
+        let mut stream = analyzer.token_stream(text);
+        if let Some(token) = stream.next() {
+            word.clone_from(&token.text);
+        }
+        let compiled = Query { words: vec![word], crawl: None }.compile(schema().1);
+        let mut statistics = Statistics::default();
+        statistics.add(&Statistics::of(&self.searcher, &compiled)?);
+        for (score, at) in self.best(&compiled, &statistics, 1)? {
+            self.hit(score, at, &compiled)?;
+        }
+        Ok(())
+    }
+
+    fn best(&self, query: &BooleanQuery, all: &Statistics, limit: usize) -> Result<Vec<(f32, DocAddress)>, Fault> {
+        let top = TopDocs::with_limit(limit).order_by_score();
+        Ok(self.searcher.search_with_statistics_provider(query, &top, all)?)
+    }
+
+    fn hit(&self, score: f32, at: DocAddress, query: &BooleanQuery) -> Result<Hit, Fault> {
+        let fields = schema().1;
+        let page: TantivyDocument = self.searcher.doc(at)?;
+        let text = |field| page.get_first(field).and_then(|value| value.as_str()).unwrap_or_default();
+        Ok(Hit {
+            chunk: self.name.clone(),
+            url: text(fields.url).to_owned(),
+            title: text(fields.title).to_owned(),
+            crawl: text(fields.crawl).to_owned(),
+            score,
+            snippet: self.snippet(query, fields.body, text(fields.body))?,
+        })
+    }
+
+    fn snippet(&self, query: &BooleanQuery, field: Field, body: &str) -> Result<Snippet, Fault> {
+        let mut generator = SnippetGenerator::create(&self.searcher, query, field)?;
+        generator.set_max_num_chars(SNIPPET_CHARS_MAX);
+        let best = generator.snippet(body);
+        if best.is_empty() {
+            // The words are in the title only.
+            return Ok(Snippet { text: body.chars().take(SNIPPET_CHARS_MAX).collect(), words: Vec::new() });
+        }
+        Ok(Snippet { text: best.fragment().to_owned(), words: best.highlighted().to_vec() })
     }
 }
 
 impl OpenIndexes {
-    /// Adds the index in a folder; one of the same name is replaced.
-    ///
-    /// # Errors
-    /// If it is no index of a chunk.
-    pub fn open(&mut self, name: &str, folder: &Path) -> Result<(), Error> {
-        let index = Index::open_in_dir(folder)?;
-        if index.schema() != schema().0 {
-            return Err(Error::SchemaError(format!("{} is no index of a chunk", folder.display())));
-        }
-        // A chunk never changes.
-        let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?;
-        self.close(name);
-        self.chunks.push(Chunk { name: name.to_owned(), searcher: reader.searcher() });
-        Ok(())
+    /// Adds a chunk; one of the same name is replaced.
+    pub fn add(&mut self, chunk: OpenIndex) {
+        self.close(&chunk.name);
+        self.chunks.push(chunk);
     }
 
     /// Forgets a chunk. Its files may be removed.
     pub fn close(&mut self, name: &str) {
         self.chunks.retain(|chunk| chunk.name != name);
+    }
+
+    /// The number of chunks.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
     }
 
     /// The number of pages in all chunks.
@@ -167,131 +269,105 @@ impl OpenIndexes {
     }
 
     /// The best pages of all chunks, or of those that are named, best first; at most [`HITS_MAX`]. A URL that is in
-    /// several chunks comes once.
-    ///
-    /// # Errors
-    /// If an index cannot be read.
-    pub fn search(&self, query: &Query, only: Option<&HashSet<String>>, limit: usize) -> Result<Vec<Hit>, Error> {
+    /// several chunks comes once. A chunk that fails is left out from then on, and named.
+    #[must_use]
+    pub fn search(&self, query: &Query, only: Option<&HashSet<String>>, limit: usize) -> Found {
         let limit = limit.min(HITS_MAX);
-        let chunks: Vec<&Chunk> =
-            self.chunks.iter().filter(|chunk| only.is_none_or(|only| only.contains(&chunk.name))).collect();
+        let mut found = Found::default();
         if limit == 0 {
-            return Ok(Vec::new());
+            return found;
         }
-        let fields = schema().1;
-        let compiled = query.compile(fields);
-        let everything = Everything::of(&chunks);
-        let mut found: Vec<(f32, &Chunk, DocAddress)> = Vec::new();
-        for chunk in &chunks {
-            let top = TopDocs::with_limit(limit).order_by_score();
-            let best = chunk.searcher.search_with_statistics_provider(&compiled, &top, &everything)?;
-            found.extend(best.into_iter().map(|(score, at)| (score, *chunk, at)));
+        let compiled = query.compile(schema().1);
+        let mut statistics = Statistics::default();
+        let wanted = self.chunks.iter().filter(|chunk| only.is_none_or(|only| only.contains(&chunk.name)));
+        let chunks = wanted.filter(|chunk| {
+            let own = contained(|| Statistics::of(&chunk.searcher, &compiled));
+            found.take(chunk, own).is_some_and(|own| {
+                statistics.add(&own);
+                true
+            })
+        });
+        let chunks: Vec<&OpenIndex> = chunks.collect();
+        let mut best: Vec<(f32, &OpenIndex, DocAddress)> = Vec::new();
+        for chunk in chunks {
+            let own = contained(|| chunk.best(&compiled, &statistics, limit));
+            best.extend(found.take(chunk, own).into_iter().flatten().map(|(score, at)| (score, chunk, at)));
         }
         // A stable order, also among pages that fit equally well.
-        found.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.name.cmp(&b.1.name)).then(a.2.cmp(&b.2)));
+        best.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.name.cmp(&b.1.name)).then(a.2.cmp(&b.2)));
         let mut seen = HashSet::new();
-        let mut hits = Vec::new();
-        for (score, chunk, at) in found {
-            if hits.len() == limit {
+        for (score, chunk, at) in best {
+            if found.hits.len() == limit {
                 break;
             }
-            let page: TantivyDocument = chunk.searcher.doc(at)?;
-            let text = |field| page.get_first(field).and_then(|value| value.as_str()).unwrap_or_default();
-            if !seen.insert(text(fields.url).to_owned()) {
+            if found.failed.iter().any(|failed| failed.chunk == chunk.name) {
                 continue;
             }
-            hits.push(Hit {
-                chunk: chunk.name.clone(),
-                url: text(fields.url).to_owned(),
-                title: text(fields.title).to_owned(),
-                crawl: text(fields.crawl).to_owned(),
-                score,
-                snippet: snippet(chunk, &compiled, fields.body, text(fields.body))?,
-            });
+            let hit = found.take(chunk, contained(|| chunk.hit(score, at, &compiled)));
+            found.hits.extend(hit.filter(|hit| seen.insert(hit.url.clone())));
         }
-        Ok(hits)
+        // A chunk that failed at its second page has none of its pages in the answer: it is searched elsewhere.
+        let Found { hits, failed } = &mut found;
+        hits.retain(|hit| !failed.iter().any(|failed| failed.chunk == hit.chunk));
+        found
     }
 }
 
-fn snippet(chunk: &Chunk, query: &BooleanQuery, field: Field, body: &str) -> Result<Snippet, Error> {
-    let mut generator = SnippetGenerator::create(&chunk.searcher, query, field)?;
-    generator.set_max_num_chars(SNIPPET_CHARS_MAX);
-    let best = generator.snippet(body);
-    if best.is_empty() {
-        // The words are in the title only.
-        return Ok(Snippet { text: body.chars().take(SNIPPET_CHARS_MAX).collect(), words: Vec::new() });
+impl Found {
+    /// What came of a step on one chunk; a fault is noted.
+    fn take<T>(&mut self, chunk: &OpenIndex, step: Result<T, Fault>) -> Option<T> {
+        let OpenIndex { name, folder, .. } = chunk;
+        let failed = |fault| Failed { chunk: name.clone(), folder: folder.clone(), fault };
+        step.map_err(|fault| self.failed.push(failed(fault))).ok()
     }
-    Ok(Snippet { text: best.fragment().to_owned(), words: best.highlighted().to_vec() })
 }
 
-/// The statistics of all chunks together, so that a word is as rare in one chunk as in any other. The search of every chunk
-/// asks for them, so they are summed once per query: otherwise its cost would grow with the square of the chunks.
-struct Everything<'a> {
-    chunks: &'a [&'a Chunk],
-    sums: Mutex<HashMap<Statistic, u64>>,
+/// The statistics of all chunks together, so that a word is as rare in one chunk as in any other. They are summed once per query:
+/// otherwise its cost would grow with the square of the chunks.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Statistics {
+    tokens: HashMap<Field, u64>,
+    pages: u64,
+    pages_with: HashMap<Term, u64>,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum Statistic {
-    Tokens(Field),
-    Pages,
-    PagesWith(Term),
-}
-
-impl<'a> Everything<'a> {
-    fn of(chunks: &'a [&'a Chunk]) -> Self {
-        Self { chunks, sums: Mutex::default() }
-    }
-
-    fn sum(&self, what: Statistic, of: impl Fn(&Searcher) -> Result<u64, Error>) -> Result<u64, Error> {
-        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = sums.get(&what) {
-            return Ok(*known);
+impl Statistics {
+    /// Those of one chunk, as far as a query needs them.
+    fn of(searcher: &Searcher, query: &BooleanQuery) -> Result<Self, Fault> {
+        let mut terms = Vec::new();
+        query.query_terms(&mut |term, _| terms.push(term.clone()));
+        let mut own = Self { pages: searcher.num_docs(), ..Self::default() };
+        for term in terms {
+            let field = term.field();
+            own.tokens.insert(field, searcher.total_num_tokens(field)?);
+            own.pages_with.insert(term.clone(), searcher.doc_freq(&term)?);
         }
-        let sum = self.chunks.iter().map(|chunk| of(&chunk.searcher)).sum::<Result<u64, Error>>()?;
-        sums.insert(what, sum);
-        Ok(sum)
+        Ok(own)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.pages = self.pages.saturating_add(other.pages);
+        for (field, tokens) in &other.tokens {
+            let sum = self.tokens.entry(*field).or_default();
+            *sum = sum.saturating_add(*tokens);
+        }
+        for (term, pages) in &other.pages_with {
+            let sum = self.pages_with.entry(term.clone()).or_default();
+            *sum = sum.saturating_add(*pages);
+        }
     }
 }
 
-impl Bm25StatisticsProvider for Everything<'_> {
+impl Bm25StatisticsProvider for Statistics {
     fn total_num_tokens(&self, field: Field) -> Result<u64, Error> {
-        self.sum(Statistic::Tokens(field), |searcher| searcher.total_num_tokens(field))
+        Ok(self.tokens.get(&field).copied().unwrap_or_default())
     }
 
     fn total_num_docs(&self) -> Result<u64, Error> {
-        self.sum(Statistic::Pages, |searcher| Ok(searcher.num_docs()))
+        Ok(self.pages)
     }
 
     fn doc_freq(&self, term: &Term) -> Result<u64, Error> {
-        self.sum(Statistic::PagesWith(term.clone()), |searcher| searcher.doc_freq(term))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    #[test]
-    fn statistics_are_summed_once_however_many_chunks_ask_for_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let index = Index::create_in_dir(folder.path(), schema().0).unwrap();
-        let searcher = index.reader().unwrap().searcher();
-        let chunks: Vec<Chunk> =
-            ["a", "b", "c"].map(|name| Chunk { name: name.into(), searcher: searcher.clone() }).into();
-        let chunks: Vec<&Chunk> = chunks.iter().collect();
-        let (everything, read) = (Everything::of(&chunks), Cell::new(0));
-        let one = |_: &Searcher| {
-            read.set(read.get() + 1);
-            Ok(5)
-        };
-        for _ in &chunks {
-            assert_eq!(everything.sum(Statistic::Pages, one).unwrap(), 15);
-        }
-        assert_eq!(read.get(), 3);
-        assert_eq!(everything.sum(Statistic::Tokens(schema().1.body), one).unwrap(), 15);
-        assert_eq!(read.get(), 6, "another statistic is another sum");
+        Ok(self.pages_with.get(term).copied().unwrap_or_default())
     }
 }

@@ -32,7 +32,7 @@ fn packed(folder: &Path) -> Vec<u8> {
 }
 
 fn urls(indexes: &OpenIndexes, query: &str) -> Vec<String> {
-    indexes.search(&query.parse().unwrap(), None, 10).unwrap().into_iter().map(|hit| hit.url).collect()
+    indexes.search(&query.parse().unwrap(), None, 10).hits.into_iter().map(|hit| hit.url).collect()
 }
 
 const DOCS: &[Doc] = &[
@@ -45,7 +45,7 @@ const DOCS: &[Doc] = &[
 fn every_word_is_found_and_all_words_must_be_there() {
     let folder = TempDir::new().unwrap();
     let mut indexes = OpenIndexes::default();
-    indexes.open("c1", &build(&folder, "c1", DOCS)).unwrap();
+    indexes.add(OpenIndex::open("c1", &build(&folder, "c1", DOCS)).unwrap());
     assert_eq!(indexes.pages(), 3);
     assert_eq!(urls(&indexes, "river"), ["http://a.example/1", "http://a.example/2"], "twice is more than once");
     assert_eq!(urls(&indexes, "COLD river!"), ["http://a.example/2"]);
@@ -60,14 +60,16 @@ fn hits_have_title_and_a_snippet_with_the_words_marked() {
     let folder = TempDir::new().unwrap();
     let long: &'static str = format!("{} the otter sleeps {}", "filler ".repeat(500), "more ".repeat(500)).leak();
     let mut indexes = OpenIndexes::default();
-    indexes.open("c1", &build(&folder, "c1", &[("http://a.example/", "On <b>animals</b>", long)])).unwrap();
-    let hits = indexes.search(&"Otter sleeps".parse().unwrap(), None, 10).unwrap();
+    indexes.add(
+        OpenIndex::open("c1", &build(&folder, "c1", &[("http://a.example/", "On <b>animals</b>", long)])).unwrap(),
+    );
+    let hits = indexes.search(&"Otter sleeps".parse().unwrap(), None, 10).hits;
     let hit = &hits[0];
     assert_eq!((hit.chunk.as_str(), hit.title.as_str(), hit.crawl.as_str()), ("c1", "On <b>animals</b>", "news"));
     let words: Vec<_> = hit.snippet.words.iter().map(|range| &hit.snippet.text[range.clone()]).collect();
     assert_eq!(words, ["otter", "sleeps"]);
     assert!(hit.snippet.text.chars().count() <= limits::SNIPPET_CHARS_MAX);
-    let hits = indexes.search(&"animals".parse().unwrap(), None, 10).unwrap();
+    let hits = indexes.search(&"animals".parse().unwrap(), None, 10).hits;
     assert!(hits[0].snippet.text.starts_with("filler") && hits[0].snippet.words.is_empty());
 }
 
@@ -82,12 +84,12 @@ fn many_chunks_rank_as_one_index() {
     docs.push(("http://b.example/", "", "otter in a text that is somewhat longer than that of most others here"));
     docs.push(("http://c.example/", "", "nothing of the kind"));
     let mut one = OpenIndexes::default();
-    one.open("all", &build(&folder, "all", &docs)).unwrap();
+    one.add(OpenIndex::open("all", &build(&folder, "all", &docs)).unwrap());
     let mut many = OpenIndexes::default();
-    many.open("large", &build(&folder, "large", &docs[..40])).unwrap();
-    many.open("small", &build(&folder, "small", &docs[40..])).unwrap();
+    many.add(OpenIndex::open("large", &build(&folder, "large", &docs[..40])).unwrap());
+    many.add(OpenIndex::open("small", &build(&folder, "small", &docs[40..])).unwrap());
     let ranked = |indexes: &OpenIndexes| -> Vec<_> {
-        let hits = indexes.search(&"otter".parse().unwrap(), None, 100).unwrap();
+        let hits = indexes.search(&"otter".parse().unwrap(), None, 100).hits;
         hits.into_iter().map(|hit| (hit.url, hit.score)).collect()
     };
     let (one, many) = (ranked(&one), ranked(&many));
@@ -102,18 +104,18 @@ fn many_chunks_rank_as_one_index() {
 fn a_url_of_several_chunks_comes_once_and_searches_can_be_narrowed() {
     let folder = TempDir::new().unwrap();
     let mut indexes = OpenIndexes::default();
-    indexes.open("c1", &build(&folder, "c1", DOCS)).unwrap();
-    indexes.open("c2", &build(&folder, "c2", &DOCS[..1])).unwrap();
+    indexes.add(OpenIndex::open("c1", &build(&folder, "c1", DOCS)).unwrap());
+    indexes.add(OpenIndex::open("c2", &build(&folder, "c2", &DOCS[..1])).unwrap());
     assert_eq!(urls(&indexes, "otters"), ["http://a.example/1"]);
     let query: Query = "otters".parse().unwrap();
     let only = |name: &str| HashSet::from([name.to_owned()]);
-    assert_eq!(indexes.search(&query, Some(&only("c2")), 10).unwrap()[0].chunk, "c2");
-    assert!(indexes.search(&query, Some(&only("c3")), 10).unwrap().is_empty());
-    assert_eq!(indexes.search(&query.clone().in_crawl("news"), None, 10).unwrap().len(), 1);
-    assert!(indexes.search(&query.clone().in_crawl("sport"), None, 10).unwrap().is_empty());
+    assert_eq!(indexes.search(&query, Some(&only("c2")), 10).hits[0].chunk, "c2");
+    assert!(indexes.search(&query, Some(&only("c3")), 10).hits.is_empty());
+    assert_eq!(indexes.search(&query.clone().in_crawl("news"), None, 10).hits.len(), 1);
+    assert!(indexes.search(&query.clone().in_crawl("sport"), None, 10).hits.is_empty());
     indexes.close("c1");
-    assert_eq!(indexes.search(&query, None, 10).unwrap()[0].chunk, "c2");
-    indexes.open("c2", &folder.path().join("c1")).unwrap();
+    assert_eq!(indexes.search(&query, None, 10).hits[0].chunk, "c2");
+    indexes.add(OpenIndex::open("c2", &folder.path().join("c1")).unwrap());
     assert_eq!(indexes.pages(), 3, "opened again, a chunk is replaced");
 }
 
@@ -129,10 +131,10 @@ fn queries_are_bounded() {
     let folder = TempDir::new().unwrap();
     let docs: Vec<Doc> = (0..150).map(|n| (&*format!("http://a.example/{n}").leak(), "same", "word")).collect();
     let mut indexes = OpenIndexes::default();
-    indexes.open("c1", &build(&folder, "c1", &docs)).unwrap();
+    indexes.add(OpenIndex::open("c1", &build(&folder, "c1", &docs)).unwrap());
     let query: Query = "word".parse().unwrap();
-    assert_eq!(indexes.search(&query, None, usize::MAX).unwrap().len(), limits::HITS_MAX);
-    assert!(indexes.search(&query, None, 0).unwrap().is_empty());
+    assert_eq!(indexes.search(&query, None, usize::MAX).hits.len(), limits::HITS_MAX);
+    assert!(indexes.search(&query, None, 0).hits.is_empty());
 }
 
 #[test]
@@ -144,12 +146,9 @@ fn a_packed_index_is_searched_like_the_first_and_the_same_pages_give_the_same_fi
     let unpacked = folder.path().join("unpacked");
     unpack(first.as_slice(), &unpacked).unwrap();
     let mut indexes = OpenIndexes::default();
-    indexes.open("c1", &unpacked).unwrap();
+    indexes.add(OpenIndex::open("c1", &unpacked).unwrap());
     assert_eq!(urls(&indexes, "river"), ["http://a.example/1", "http://a.example/2"]);
-    assert_eq!(
-        indexes.search(&"otters".parse().unwrap(), None, 10).unwrap()[0].snippet.text.len(),
-        DOCS[0].2.len() - 1
-    );
+    assert_eq!(indexes.search(&"otters".parse().unwrap(), None, 10).hits[0].snippet.text.len(), DOCS[0].2.len() - 1);
     assert_eq!(packed(&unpacked), first, "packing again changes nothing");
     assert!(unpack(first.as_slice(), &unpacked).is_err(), "a folder is not overwritten");
 }
@@ -160,7 +159,7 @@ fn an_index_without_pages_is_one_too() {
     let unpacked = folder.path().join("unpacked");
     unpack(packed(&build(&folder, "c1", &[])).as_slice(), &unpacked).unwrap();
     let mut indexes = OpenIndexes::default();
-    indexes.open("c1", &unpacked).unwrap();
+    indexes.add(OpenIndex::open("c1", &unpacked).unwrap());
     assert_eq!(urls(&indexes, "river"), [""; 0]);
 }
 
@@ -179,14 +178,14 @@ fn every_page_of_the_site_is_found_by_each_of_its_words() {
             builder.add(&Page { url: url.as_str(), title: &text.title, body: &text.body, crawl: "demo" }).unwrap();
         }
         builder.finish().unwrap();
-        indexes.open(&host.to_string(), &path).unwrap();
+        indexes.add(OpenIndex::open(&host.to_string(), &path).unwrap());
     }
     for host in 0..2 {
         for page in pages::indexable(&config, host, 80) {
             let url = pages::base(host, 80).unwrap().join(&page.path).unwrap().to_string();
             assert_eq!(urls(&indexes, page.own_word()), [url.as_str()]);
             for word in &page.words {
-                let hits = indexes.search(&word.parse().unwrap(), None, 100).unwrap();
+                let hits = indexes.search(&word.parse().unwrap(), None, 100).hits;
                 assert!(hits.iter().any(|hit| hit.url == url), "{word} of {url}");
             }
         }
@@ -241,17 +240,15 @@ fn hostile_archives_are_refused_and_leave_nothing_behind() {
 #[test]
 fn a_folder_that_is_no_index_of_a_chunk_is_refused() {
     let folder = TempDir::new().unwrap();
-    let mut indexes = OpenIndexes::default();
-    assert!(indexes.open("c1", &folder.path().join("nothing")).is_err());
+    assert!(OpenIndex::open("c1", &folder.path().join("nothing")).is_err());
     let broken = build(&folder, "broken", DOCS);
     let mut meta = fs::OpenOptions::new().write(true).truncate(true).open(broken.join("meta.json")).unwrap();
     meta.write_all(b"{}").unwrap();
-    assert!(indexes.open("c1", &broken).is_err());
+    assert!(OpenIndex::open("c1", &broken).is_err());
     let other = folder.path().join("other");
     fs::create_dir(&other).unwrap();
     let mut schema = tantivy::schema::Schema::builder();
     schema.add_text_field("other", tantivy::schema::TEXT);
     tantivy::Index::create_in_dir(&other, schema.build()).unwrap();
-    assert!(indexes.open("c1", &other).is_err());
-    assert_eq!(indexes.pages(), 0);
+    assert!(OpenIndex::open("c1", &other).is_err());
 }

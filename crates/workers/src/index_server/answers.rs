@@ -56,10 +56,12 @@ async fn search(State(serving): State<Serving>, Query(asked): Query<SearchQuery>
         let _permit = permit;
         serving.chunk_files.search(&query, only.as_ref(), limit)
     });
-    match work.await.map_err(|error| error.to_string()).and_then(|found| found.map_err(|error| error.to_string())) {
-        Ok(hits) => Json(SearchResponse { hits: hits.into_iter().map(Hit::from).collect() }).into_response(),
+    match work.await {
+        Ok((hits, missing)) => {
+            Json(SearchResponse { hits: hits.into_iter().map(Hit::from).collect(), missing }).into_response()
+        }
         Err(error) => {
-            tracing::error!(error, "a search failed");
+            tracing::error!(error = %error, "a search failed");
             (StatusCode::INTERNAL_SERVER_ERROR, "the search failed\n").into_response()
         }
     }

@@ -3,6 +3,10 @@
 //! `chunks/{id}.{sha256}.tar` is what was fetched, and what other servers fetch from here. `indexes/` is made from it,
 //! and made again at every start, so that only the packed files must be trusted: each is read and compared with the
 //! checksum in its name. A name is given only to a whole file that was checked.
+//!
+//! A chunk is served once it was opened and searched. One that cannot be stays on disk, with its [`Fault`], and is not served: it is
+//! malformed, or the system has no descriptor, memory map or space for it. The only file that is removed unasked is one whose
+//! content is not that of its name.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -11,21 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use crate::digest::Digesting;
-use crate::index::{self, BadArchive, Hit, OpenIndexes, Query};
+use crate::index::{self, Failed, Fault, Found, OpenIndex, OpenIndexes, Query};
+use crate::store::TEMPORARY;
 
-/// Why a chunk cannot be kept or searched.
+/// The folder of a server cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A file.
-    #[error("{0}: {1}")]
-    File(PathBuf, io::Error),
-    /// The fetched file is no index.
-    #[error(transparent)]
-    Archive(#[from] BadArchive),
-    /// Tantivy.
-    #[error(transparent)]
-    Index(#[from] index::Error),
-}
+#[error("{0}: {1}")]
+pub struct Error(PathBuf, io::Error);
 
 /// The chunks of a server, on disk and open.
 #[derive(Debug)]
@@ -33,19 +29,26 @@ pub struct ChunkFiles {
     packed: PathBuf,
     indexes: PathBuf,
     open: RwLock<OpenIndexes>,
-    /// The checksum of every open chunk.
-    held: Mutex<BTreeMap<String, String>>,
+    held: Mutex<BTreeMap<String, Held>>,
+}
+
+/// A chunk that is on disk.
+#[derive(Debug)]
+struct Held {
+    checksum: String,
+    /// Why it is not served.
+    fault: Option<Fault>,
 }
 
 impl ChunkFiles {
-    /// Opens all chunks that a folder has. What is damaged is removed.
+    /// Opens all chunks that a folder has. One whose content is not that of its name is removed.
     ///
     /// # Errors
     /// If the folder cannot be used.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let at = |path: &Path| {
             let path = path.to_owned();
-            move |error| Error::File(path, error)
+            move |error| Error(path, error)
         };
         let (packed, indexes) = (folder.join("chunks"), folder.join("indexes"));
         fs::create_dir_all(&packed).map_err(at(&packed))?;
@@ -55,19 +58,19 @@ impl ChunkFiles {
         fs::create_dir_all(&indexes).map_err(at(&indexes))?;
         let chunk_files = Self { packed, indexes, open: RwLock::default(), held: Mutex::default() };
         for entry in fs::read_dir(&chunk_files.packed).map_err(at(&chunk_files.packed))? {
-            let path = entry.map_err(at(&chunk_files.packed))?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).and_then(parse);
-            let whole = name.as_ref().is_some_and(|(_, digits)| {
-                checksum(&path).is_ok_and(|found| found.strip_prefix("sha256:") == Some(digits))
-            });
-            let opened = match name.filter(|_| whole) {
-                Some((chunk, digits)) => chunk_files.keep(&chunk, &format!("sha256:{digits}")).is_ok(),
-                None => false,
-            };
-            if !opened {
-                // Temporary files of a killed server, and what the disk has damaged.
-                tracing::warn!(file = %path.display(), "removing a file that is no whole chunk");
-                fs::remove_file(&path).map_err(at(&path))?;
+            let entry = entry.map_err(at(&chunk_files.packed))?;
+            let name = entry.file_name().into_string().unwrap_or_default();
+            if name.starts_with(TEMPORARY) {
+                // Of a server that was killed.
+                let _ = fs::remove_file(entry.path());
+                continue;
+            }
+            match parse(&name) {
+                Some((chunk, digits)) => {
+                    // The next round of the server tries it again, or reports it.
+                    let _ = chunk_files.reopen(&chunk, &format!("sha256:{digits}"));
+                }
+                None => tracing::warn!(file = %entry.path().display(), "a file here is no chunk, and is left alone"),
             }
         }
         Ok(chunk_files)
@@ -76,81 +79,179 @@ impl ChunkFiles {
     /// Where a chunk's packed file belongs. It must be whole when it gets this name.
     #[must_use]
     pub fn place(&self, chunk: &str, checksum: &str) -> PathBuf {
-        self.packed.join(format!("{chunk}.{}.tar", checksum.strip_prefix("sha256:").unwrap_or_default()))
+        self.packed.join(format!("{chunk}.{}.tar", digits(checksum)))
     }
 
-    /// Opens a chunk whose packed file is in its place. Blocking.
+    /// Serves a chunk whose packed file is here. False if it is not here, or is damaged, and must be fetched. Blocking.
     ///
     /// # Errors
-    /// If it is no index.
-    pub fn keep(&self, chunk: &str, checksum: &str) -> Result<(), Error> {
-        let packed = self.place(chunk, checksum);
-        let folder = self.indexes.join(chunk);
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |error| Error::File(path, error)
-        };
-        if folder.exists() {
-            self.take_down(chunk);
-            fs::remove_dir_all(&folder).map_err(at(&folder))?;
+    /// If it cannot be served; that of a malformed one is remembered.
+    pub fn reopen(&self, chunk: &str, checksum: &str) -> Result<bool, Fault> {
+        if let Some(fault) = self.fault(chunk, checksum).filter(|fault| !fault.is_of_system()) {
+            return Err(fault);
         }
-        index::unpack(File::open(&packed).map_err(at(&packed))?, &folder)?;
-        self.open.write().unwrap_or_else(PoisonError::into_inner).open(chunk, &folder)?;
-        self.held().insert(chunk.to_owned(), checksum.to_owned());
+        let packed = self.place(chunk, checksum);
+        let found = match digest(&packed) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            found => found.map_err(Fault::from).inspect_err(|fault| self.not_served(chunk, checksum, fault))?,
+        };
+        if found != checksum {
+            tracing::warn!(file = %packed.display(), "removing a chunk that the disk has damaged");
+            fs::remove_file(&packed)?;
+            return Ok(false);
+        }
+        self.keep(chunk, checksum).map(|()| true)
+    }
+
+    /// Serves a chunk whose packed file is in its place and was checked, instead of another build of it. Blocking.
+    ///
+    /// # Errors
+    /// If it cannot be opened and searched. Then what was served before still is.
+    pub fn keep(&self, chunk: &str, checksum: &str) -> Result<(), Fault> {
+        let folder = self.folder(chunk, checksum);
+        let opened = index::contained(|| {
+            if !folder.try_exists()? {
+                index::unpack(File::open(self.place(chunk, checksum))?, &folder)?;
+            }
+            OpenIndex::open(chunk, &folder)
+        });
+        let opened = opened.inspect_err(|fault| {
+            let _ = fs::remove_dir_all(&folder);
+            self.not_served(chunk, checksum, fault);
+        })?;
+        let served = Held { checksum: checksum.to_owned(), fault: None };
+        let before = {
+            let mut held = self.held();
+            self.opened(|open| open.add(opened));
+            held.insert(chunk.to_owned(), served)
+        };
+        if let Some(before) = before.filter(|before| before.checksum != checksum) {
+            let _ = fs::remove_dir_all(self.folder(chunk, &before.checksum));
+        }
         Ok(())
+    }
+
+    /// Notes why a chunk is not served, unless another build of it is.
+    fn not_served(&self, chunk: &str, checksum: &str, fault: &Fault) {
+        tracing::warn!(chunk.id = chunk, reason = %fault, "a chunk cannot be served; its file is kept");
+        let mut held = self.held();
+        if held.get(chunk).is_some_and(|held| held.checksum != checksum && held.fault.is_none()) {
+            return;
+        }
+        held.insert(chunk.to_owned(), Held { checksum: checksum.to_owned(), fault: Some(fault.clone()) });
     }
 
     /// Removes a chunk. Searches that go on keep its files open. Blocking.
     pub fn remove(&self, chunk: &str) {
-        let checksum = self.take_down(chunk);
-        let folder = self.indexes.join(chunk);
-        let _ = fs::remove_dir_all(folder);
-        if let Some(checksum) = checksum {
-            let _ = fs::remove_file(self.place(chunk, &checksum));
+        let held = {
+            let mut held = self.held();
+            self.opened(|open| open.close(chunk));
+            held.remove(chunk)
+        };
+        if let Some(Held { checksum, .. }) = held {
+            let _ = fs::remove_dir_all(self.folder(chunk, &checksum));
+            self.discard(chunk, &checksum);
         }
     }
 
-    fn take_down(&self, chunk: &str) -> Option<String> {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).close(chunk);
-        self.held().remove(chunk)
+    /// Removes the packed file of a build of a chunk. Blocking.
+    pub fn discard(&self, chunk: &str, checksum: &str) {
+        let _ = fs::remove_file(self.place(chunk, checksum));
     }
 
-    /// The packed file of a chunk.
+    /// Where the index of a chunk is unpacked.
+    fn folder(&self, chunk: &str, checksum: &str) -> PathBuf {
+        self.indexes.join(format!("{chunk}.{}", digits(checksum)))
+    }
+
+    /// The packed file of a chunk that is served.
     #[must_use]
     pub fn packed(&self, chunk: &str) -> Option<PathBuf> {
-        let checksum = self.held().get(chunk).cloned()?;
+        let checksum = self.held().get(chunk).filter(|held| held.fault.is_none())?.checksum.clone();
         Some(self.place(chunk, &checksum))
     }
 
-    /// Whether a chunk is here with this content.
+    /// The checksum of a chunk that is on disk, served or not.
     #[must_use]
-    pub fn has(&self, chunk: &str, checksum: &str) -> bool {
-        self.held().get(chunk).is_some_and(|held| held == checksum)
+    pub fn checksum(&self, chunk: &str) -> Option<String> {
+        Some(self.held().get(chunk)?.checksum.clone())
     }
 
-    /// The ids of all chunks.
+    /// Whether a chunk is served with this content.
+    #[must_use]
+    pub fn has(&self, chunk: &str, checksum: &str) -> bool {
+        self.held().get(chunk).is_some_and(|held| held.checksum == checksum && held.fault.is_none())
+    }
+
+    fn fault(&self, chunk: &str, checksum: &str) -> Option<Fault> {
+        self.held().get(chunk).filter(|held| held.checksum == checksum)?.fault.clone()
+    }
+
+    /// The ids of all chunks that are on disk, served or not.
     #[must_use]
     pub fn chunks(&self) -> Vec<String> {
         self.held().keys().cloned().collect()
     }
 
-    /// The pages of all chunks.
+    /// The chunks that are served, and their pages.
     #[must_use]
-    pub fn pages(&self) -> u64 {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).pages()
+    pub fn served(&self) -> (u64, u64) {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        (open.len() as u64, open.pages())
     }
 
-    /// The best pages. Blocking.
-    ///
-    /// # Errors
-    /// If an index cannot be read.
-    pub fn search(&self, query: &Query, only: Option<&HashSet<String>>, limit: usize) -> Result<Vec<Hit>, Error> {
-        Ok(self.open.read().unwrap_or_else(PoisonError::into_inner).search(query, only, limit)?)
+    /// The best pages, and the chunks that could not be searched or are not served. A malformed one is not served from then on.
+    /// Blocking.
+    #[must_use]
+    pub fn search(
+        &self,
+        query: &Query,
+        only: Option<&HashSet<String>>,
+        limit: usize,
+    ) -> (Vec<index::Hit>, Vec<String>) {
+        let Found { hits, failed } =
+            self.open.read().unwrap_or_else(PoisonError::into_inner).search(query, only, limit);
+        let mut missing: Vec<String> = {
+            let held = self.held();
+            let is_served = |chunk: &String| held.get(chunk).is_some_and(|held| held.fault.is_none());
+            match only {
+                Some(only) => only.iter().filter(|chunk| !is_served(chunk)).cloned().collect(),
+                None => held.keys().filter(|chunk| !is_served(chunk)).cloned().collect(),
+            }
+        };
+        for Failed { chunk, folder, fault } in failed {
+            tracing::warn!(chunk.id = chunk, reason = %fault, "a chunk could not be searched");
+            if !fault.is_of_system() {
+                self.take_down(&chunk, &folder, fault);
+            }
+            missing.push(chunk);
+        }
+        missing.sort();
+        missing.dedup();
+        (hits, missing)
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
+    /// Serves a malformed chunk no more, unless another build of it is in its place by now.
+    fn take_down(&self, chunk: &str, folder: &Path, fault: Fault) {
+        let mut held = self.held();
+        let Some(held) = held.get_mut(chunk).filter(|held| self.folder(chunk, &held.checksum) == folder) else {
+            return;
+        };
+        held.fault = Some(fault);
+        self.opened(|open| open.close(chunk));
+    }
+
+    fn opened<T>(&self, change: impl FnOnce(&mut OpenIndexes) -> T) -> T {
+        change(&mut self.open.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn digits(checksum: &str) -> &str {
+    checksum.strip_prefix("sha256:").unwrap_or_default()
 }
 
 /// Chunk and digits of a packed file's name.
@@ -160,72 +261,12 @@ fn parse(name: &str) -> Option<(String, String)> {
     good.then(|| (chunk.to_owned(), digits.to_owned()))
 }
 
-fn checksum(path: &Path) -> io::Result<String> {
+fn digest(path: &Path) -> io::Result<String> {
     let mut digest = Digesting::new(io::sink());
     io::copy(&mut File::open(path)?, &mut digest)?;
     Ok(digest.finish().2)
 }
 
 #[cfg(test)]
-mod tests {
-    use tempfile::TempDir;
-
-    use super::*;
-    use crate::digest::sha256;
-    use crate::index::{Builder, Page};
-
-    /// A packed index with one page.
-    fn packed(word: &str) -> Vec<u8> {
-        let folder = TempDir::new().unwrap();
-        let mut builder = Builder::create(folder.path()).unwrap();
-        builder.add(&Page { url: "http://a.example/", title: "", body: word, crawl: "c" }).unwrap();
-        builder.finish().unwrap();
-        let mut packed = Vec::new();
-        index::pack(folder.path(), &mut packed).unwrap();
-        packed
-    }
-
-    fn add(chunk_files: &ChunkFiles, chunk: &str, word: &str) -> PathBuf {
-        let content = packed(word);
-        let place = chunk_files.place(chunk, &sha256(&content));
-        fs::write(&place, &content).unwrap();
-        chunk_files.keep(chunk, &sha256(&content)).unwrap();
-        place
-    }
-
-    fn hits(chunk_files: &ChunkFiles, word: &str) -> usize {
-        chunk_files.search(&word.parse().unwrap(), None, 10).unwrap().len()
-    }
-
-    #[test]
-    fn chunks_outlast_a_restart_if_they_are_whole() {
-        let folder = TempDir::new().unwrap();
-        let chunk_files = ChunkFiles::open(folder.path()).unwrap();
-        add(&chunk_files, "1", "river");
-        let damaged = add(&chunk_files, "2", "otter");
-        assert_eq!((hits(&chunk_files, "river"), hits(&chunk_files, "otter"), chunk_files.pages()), (1, 1, 2));
-        drop(chunk_files);
-        let mut content = fs::read(&damaged).unwrap();
-        let middle = content.len() / 2;
-        content[middle] ^= 1;
-        fs::write(&damaged, &content).unwrap();
-        fs::write(folder.path().join("chunks/.part-x"), "half").unwrap();
-        let chunk_files = ChunkFiles::open(folder.path()).unwrap();
-        assert_eq!(chunk_files.chunks(), ["1"]);
-        assert_eq!((hits(&chunk_files, "river"), hits(&chunk_files, "otter")), (1, 0));
-        assert_eq!(fs::read_dir(folder.path().join("chunks")).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn a_chunk_is_replaced_by_another_build_of_it_and_removed() {
-        let folder = TempDir::new().unwrap();
-        let chunk_files = ChunkFiles::open(folder.path()).unwrap();
-        add(&chunk_files, "1", "river");
-        let second = add(&chunk_files, "1", "otter");
-        assert_eq!((hits(&chunk_files, "river"), hits(&chunk_files, "otter")), (0, 1));
-        assert!(chunk_files.has("1", &sha256(&packed("otter"))) && !chunk_files.has("1", &sha256(&packed("river"))));
-        assert_eq!(chunk_files.packed("1"), Some(second.clone()));
-        chunk_files.remove("1");
-        assert_eq!((hits(&chunk_files, "otter"), chunk_files.packed("1"), second.exists()), (0, None, false));
-    }
-}
+#[path = "chunk_files_tests.rs"]
+mod tests;

@@ -3,7 +3,10 @@
 //! Interleavings:
 //! - The server dies after it has fetched a chunk and before it has reported it ready: the file has its name, so the next
 //!   start opens it, and reports it.
-//! - A chunk is reported ready, and its file is lost: it is reported gone, and placed anew.
+//! - A chunk is reported ready, and its file is lost or malformed: it is reported gone, and placed anew. A malformed one that is
+//!   placed here again is reported gone again; after a few such reports the server has it built anew.
+//! - The system has no descriptor, memory map or space for a chunk that is here: it is tried for a while, and then reported gone. Its
+//!   file stays, and is used if the chunk is placed here again.
 //! - A chunk drains while readers have an older map: it is served for a grace period before it is removed.
 //! - A chunk is no longer listed (its machine was deleted, or the chunk is another's now): it is removed after the same
 //!   time. Only a complete listing counts; one that fails changes nothing.
@@ -15,6 +18,7 @@
 //!   the one that is asked for.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,13 +26,21 @@ use std::time::Duration;
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::time::Instant;
 use url::Url;
+use wayleave_api::chunks::Artifact as ArtifactView;
+use wayleave_api::fleet::MachineType;
 use wayleave_api::placements::{CopyState, ListPlacementsQuery, Placement, SaidOfCopy};
 use wayleave_client::{Client, Error};
+use wayleave_outgoing::Policy;
 
+use super::Config;
 use super::chunk_files::ChunkFiles;
-use crate::fleet::MachineToken;
+use crate::fleet::{self, MachineToken};
+use crate::index::Fault;
 use crate::limits::{COPIES_AT_ONCE_MAX, COPY_PAUSE_MAX, NEVER_LISTED_GRACE};
 use crate::store::{self, Artifact, Store};
+
+/// Where index servers report from, by their addresses.
+type Servers = HashMap<String, Vec<IpAddr>>;
 
 /// The first pause after a chunk could not be fetched.
 const COPY_PAUSE: Duration = Duration::from_millis(500);
@@ -36,10 +48,16 @@ const COPY_PAUSE: Duration = Duration::from_millis(500);
 /// Once the pause after a failure is so long, a chunk is given up: half a minute after the first attempt.
 const COPY_PAUSE_GONE: Duration = Duration::from_secs(16);
 
-/// Why a chunk could not be fetched, and whether another attempt would be in vain.
+/// Why a chunk could not be fetched or served, and whether another attempt would be pointless.
 struct Unfetched {
     why: String,
     lost: bool,
+}
+
+impl From<Fault> for Unfetched {
+    fn from(fault: Fault) -> Self {
+        Self { lost: !fault.is_of_system(), why: fault.to_string() }
+    }
 }
 
 /// The chunks of one server, and when to do what with them.
@@ -51,6 +69,7 @@ pub(super) struct Copies {
     /// Only to fetch with.
     pub store: Store,
     pub grace: Duration,
+    policy: Policy,
     /// Chunks that have been listed, and may be here.
     known: HashSet<String>,
     /// When a chunk that drains or is not listed was first seen so.
@@ -64,14 +83,14 @@ pub(super) struct Copies {
 impl Copies {
     pub fn new(
         client: Client,
-        (id, token): (String, MachineToken),
+        token: MachineToken,
         chunk_files: Arc<ChunkFiles>,
         store: Store,
-        grace: Duration,
+        Config { id, grace, policy, .. }: Config,
     ) -> Self {
         let (known, leaving, failed) = (HashSet::new(), HashMap::new(), HashMap::new());
         let told_store = AtomicBool::new(false);
-        Self { client, id, token, chunk_files, store, grace, known, leaving, failed, told_store }
+        Self { client, id, token, chunk_files, store, grace, policy, known, leaving, failed, told_store }
     }
 
     /// One round: reads the placements, fetches, removes, reports.
@@ -87,9 +106,14 @@ impl Copies {
         self.forget(&listed, now).await?;
         self.failed.retain(|chunk, _| listed.iter().any(|placement| placement.chunk == *chunk));
         let wanted: Vec<Placement> = listed.into_iter().filter(|placement| self.is_due(placement, now)).collect();
-        let this = &*self;
+        // Sources are addresses of index servers, each of which may be called where it reports from.
+        let servers = match wanted.iter().any(|placement| !placement.sources.is_empty()) {
+            true => fleet::reporting(&self.client, MachineType::Server).await?,
+            false => HashMap::new(),
+        };
+        let (this, servers) = (&*self, &servers);
         let ended: Vec<(String, Result<bool, Error>)> = futures::stream::iter(wanted)
-            .map(|placement| async move { (placement.chunk.clone(), this.copy(&placement).await) })
+            .map(|placement| async move { (placement.chunk.clone(), this.copy(&placement, servers).await) })
             .buffer_unordered(COPIES_AT_ONCE_MAX)
             .collect()
             .await;
@@ -112,32 +136,37 @@ impl Copies {
                 .is_some_and(|artifact| self.chunk_files.has(&placement.chunk, &artifact.checksum))
         };
         match placement.state {
-            CopyState::Assigned | CopyState::Fetching => {
+            CopyState::Ready if here(placement) => false,
+            CopyState::Draining => false,
+            CopyState::Assigned | CopyState::Fetching | CopyState::Ready => {
                 self.failed.get(&placement.chunk).is_none_or(|(at, _)| *at <= now)
             }
-            CopyState::Ready => !here(placement),
-            CopyState::Draining => false,
         }
     }
 
-    /// Brings one chunk here. False if it could not be fetched.
-    async fn copy(&self, placement: &Placement) -> Result<bool, Error> {
+    /// Brings one chunk here. False if it is not.
+    async fn copy(&self, placement: &Placement, servers: &Servers) -> Result<bool, Error> {
         let chunk = &placement.chunk;
         let Some(artifact) = &placement.artifact else { return Ok(false) };
         let of = Some(artifact.checksum.as_str());
         if placement.state == CopyState::Ready {
-            tracing::warn!(chunk.id = chunk, "a chunk that was here is lost");
-            self.say(chunk, SaidOfCopy::Gone, None).await?;
-            return Ok(true);
+            return match self.reopen(chunk, &artifact.checksum).await {
+                Ok(true) => Ok(true),
+                Err(fault) if fault.is_of_system() && !self.is_long_gone(chunk) => Ok(false),
+                Ok(false) | Err(_) => {
+                    tracing::warn!(chunk.id = chunk, "a chunk that was served here is not any more");
+                    self.say(chunk, SaidOfCopy::Gone, None).await?;
+                    Ok(true)
+                }
+            };
         }
         if !self.chunk_files.has(chunk, &artifact.checksum) {
             if placement.state == CopyState::Assigned && !self.say(chunk, SaidOfCopy::Fetching, of).await? {
                 return Ok(true);
             }
-            if let Err(Unfetched { why, lost }) = self.fetch(placement).await {
-                tracing::warn!(chunk.id = chunk, reason = why, "a chunk cannot be fetched");
-                let long = self.failed.get(chunk).is_some_and(|(_, pause)| *pause >= COPY_PAUSE_GONE);
-                if lost || long {
+            if let Err(Unfetched { why, lost }) = self.bring(placement, artifact, servers).await {
+                tracing::warn!(chunk.id = chunk, reason = why, "a chunk cannot be fetched or served");
+                if lost || self.is_long_gone(chunk) {
                     self.say(chunk, SaidOfCopy::Gone, of).await?;
                 }
                 return Ok(false);
@@ -145,6 +174,31 @@ impl Copies {
         }
         self.say(chunk, SaidOfCopy::Ready, of).await?;
         Ok(true)
+    }
+
+    /// Whether a chunk has failed for so long that it is given up.
+    fn is_long_gone(&self, chunk: &str) -> bool {
+        self.failed.get(chunk).is_some_and(|(_, pause)| *pause >= COPY_PAUSE_GONE)
+    }
+
+    /// Serves a chunk whose file is here already. False if it is not.
+    async fn reopen(&self, chunk: &str, checksum: &str) -> Result<bool, Fault> {
+        let (chunk_files, chunk, checksum) = (Arc::clone(&self.chunk_files), chunk.to_owned(), checksum.to_owned());
+        let work = tokio::task::spawn_blocking(move || chunk_files.reopen(&chunk, &checksum));
+        work.await.map_err(|error| Fault::of_chunk(error.to_string()))?
+    }
+
+    /// Serves a chunk from its file, which is fetched if it is not here, in the place of another build of it.
+    async fn bring(&self, placement: &Placement, artifact: &ArtifactView, servers: &Servers) -> Result<(), Unfetched> {
+        let before = self.chunk_files.checksum(&placement.chunk).filter(|before| *before != artifact.checksum);
+        if !self.reopen(&placement.chunk, &artifact.checksum).await? {
+            self.fetch(placement, artifact, servers).await?;
+        }
+        if let Some(before) = before {
+            let (chunk_files, chunk) = (Arc::clone(&self.chunk_files), placement.chunk.clone());
+            let _ = tokio::task::spawn_blocking(move || chunk_files.discard(&chunk, &before)).await;
+        }
+        Ok(())
     }
 
     /// Reports, perhaps of an index by its checksum; false if that is no longer to be here, which the next listing shows.
@@ -161,24 +215,24 @@ impl Copies {
     }
 
     /// From where the builder left it, else from another server that has it.
-    async fn fetch(&self, placement: &Placement) -> Result<(), Unfetched> {
+    async fn fetch(&self, placement: &Placement, wanted: &ArtifactView, servers: &Servers) -> Result<(), Unfetched> {
         let lasting = |why: String| Unfetched { why, lost: true };
-        let Some(wanted) = &placement.artifact else {
-            return Err(lasting("nothing is known of its content".to_owned()));
-        };
         let place = self.chunk_files.place(&placement.chunk, &wanted.checksum);
-        let others = placement.sources.iter().map(|source| format!("http://{source}/chunks/{}", placement.chunk));
+        let own = (wanted.location.clone(), self.policy.named(fleet::vouched([&placement.from])));
+        let others = placement.sources.iter().map(|source| {
+            let from = servers.get(source).into_iter().flatten().copied();
+            (format!("http://{source}/chunks/{}", placement.chunk), self.policy.named(from))
+        });
         let mut unfetched = lasting("there is nowhere to fetch it from".to_owned());
-        for location in std::iter::once(wanted.location.clone()).chain(others) {
+        for (location, rule) in std::iter::once(own).chain(others) {
             let Ok(location) = location.parse::<Url>() else { continue };
             let artifact = Artifact { location, bytes: wanted.bytes, checksum: wanted.checksum.clone() };
-            match self.store.get(&artifact, &place).await {
+            match self.store.get(&artifact, &rule, &place).await {
                 Ok(()) => {
                     let (chunk_files, chunk, checksum) =
                         (Arc::clone(&self.chunk_files), placement.chunk.clone(), wanted.checksum.clone());
                     let kept = tokio::task::spawn_blocking(move || chunk_files.keep(&chunk, &checksum)).await;
-                    let kept = kept.map_err(|error| lasting(error.to_string()))?;
-                    return kept.map_err(|error| lasting(error.to_string()));
+                    return Ok(kept.map_err(|error| lasting(error.to_string()))??);
                 }
                 Err(error) => {
                     if let Some(advice) = needs_store(&error)

@@ -13,6 +13,7 @@ use std::time::Duration;
 use axum::Router;
 use tokio_util::sync::CancellationToken;
 use wayleave_client::Client;
+use wayleave_outgoing::Policy;
 
 pub use chunk_files::{ChunkFiles, Error};
 use copies::Copies;
@@ -29,6 +30,8 @@ pub struct Config {
     pub poll: Duration,
     /// How long it serves a chunk that it should no longer have.
     pub grace: Duration,
+    /// Which addresses it may call.
+    pub policy: Policy,
 }
 
 /// The routes of a server.
@@ -48,7 +51,8 @@ pub async fn run(
     store: Store,
     stop: CancellationToken,
 ) -> Result<(), wayleave_client::Error> {
-    let mut copies = Copies::new(client, (config.id, token), chunk_files, store, config.grace);
+    let poll = config.poll;
+    let mut copies = Copies::new(client, token, chunk_files, store, config);
     loop {
         let round = tokio::select! {
             round = copies.round() => round,
@@ -66,7 +70,7 @@ pub async fn run(
             Err(error) => return Err(error),
         }
         tokio::select! {
-            () = tokio::time::sleep(config.poll) => {}
+            () = tokio::time::sleep(poll) => {}
             () = stop.cancelled() => return Ok(()),
         }
     }

@@ -26,6 +26,9 @@ pub struct SearchQuery {
 pub struct SearchResponse {
     /// The best hits, best first.
     pub hits: Vec<Hit>,
+    /// Chunks that were asked for and not searched: they are not here, or are out of order. Ask for them elsewhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 /// A page that was found.

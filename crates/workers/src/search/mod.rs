@@ -1,6 +1,7 @@
 //! Searches: reads the map, asks one server per chunk, and merges the answers.
 //!
-//! A server that does not answer is asked no more; its chunks are asked for in other rows. Hits are merged by score.
+//! A server that does not answer is asked no more; its chunks, and those that a server could not search, are asked for in other rows.
+//! Hits are merged by score.
 //! Each server ranks by the statistics of its own chunks, so scores of different servers are comparable only as far as
 //! their chunks are alike, which many chunks spread at random are.
 
@@ -10,11 +11,15 @@ mod plan;
 use std::collections::{HashMap, HashSet};
 
 use futures::StreamExt as _;
+use wayleave_api::fleet::MachineType;
 use wayleave_api::map::{GetMapQuery, Map};
 use wayleave_client::Client;
+use wayleave_outgoing::Policy;
 
+use crate::fleet;
 use crate::index::{Query, Refused};
 pub use crate::index_server::wire::Hit;
+use crate::index_server::wire::SearchResponse;
 use crate::limits::{ASKED_AT_ONCE_MAX, HITS_MAX};
 use ask::{Asker, Question};
 
@@ -32,6 +37,8 @@ pub struct Search {
     pub limit: usize,
     /// Which of the rows that serve comes first.
     pub first_row: usize,
+    /// Which addresses may be called.
+    pub policy: Policy,
 }
 
 /// What was found.
@@ -58,9 +65,6 @@ pub enum Error {
     /// The map cannot be read.
     #[error(transparent)]
     Server(#[from] wayleave_client::Error),
-    /// TLS cannot be set up.
-    #[error("cannot set up TLS: {0}")]
-    Tls(String),
 }
 
 /// Searches all built chunks.
@@ -72,7 +76,7 @@ pub async fn run(client: &Client, search: &Search) -> Result<SearchResults, Erro
     search.words.parse::<Query>()?;
     let map = client.map(&GetMapQuery::default()).await?;
     let Some(map) = map else { return Ok(SearchResults::default()) };
-    let asker = Asker::new().map_err(Error::Tls)?;
+    let asker = Asker::new(search.policy.clone(), fleet::reporting(client, MachineType::Server).await?);
     Ok(ask_all(&asker, &map, search).await)
 }
 
@@ -81,10 +85,10 @@ async fn ask_all(asker: &Asker, map: &Map, search: &Search) -> SearchResults {
     let question = Question { words: &search.words, crawl: search.crawl.as_deref(), limit };
     let mut found = SearchResults::default();
     let mut best: HashMap<String, Hit> = HashMap::new();
-    let (mut away, mut servers) = (HashSet::new(), HashSet::new());
+    let (mut without, mut servers) = (plan::Without::default(), HashSet::new());
     let mut wanted: Option<HashSet<String>> = None;
     for _ in 0..ROUNDS_MAX {
-        let (plan, nowhere) = plan::plan(map, search.first_row, wanted.as_ref(), &away);
+        let (plan, nowhere) = plan::plan(map, search.first_row, wanted.as_ref(), &without);
         found.missing += nowhere.len();
         let question = &question;
         let mut answers = futures::stream::iter(plan)
@@ -96,13 +100,15 @@ async fn ask_all(asker: &Asker, map: &Map, search: &Search) -> SearchResults {
         let mut again = HashSet::new();
         while let Some((address, chunks, answer)) = answers.next().await {
             match answer {
-                Ok(hits) => {
-                    found.chunks += chunks.len();
-                    servers.insert(address);
+                Ok(SearchResponse { hits, missing }) => {
+                    found.chunks += chunks.len().saturating_sub(missing.len());
+                    servers.insert(address.clone());
                     hits.into_iter().for_each(|hit| merge(&mut best, hit));
+                    again.extend(missing.iter().cloned());
+                    without.chunks.extend(missing.into_iter().map(|chunk| (address.clone(), chunk)));
                 }
                 Err(why) => {
-                    away.insert(address.clone());
+                    without.servers.insert(address.clone());
                     found.away.push((address, why));
                     again.extend(chunks);
                 }

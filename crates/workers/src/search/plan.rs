@@ -7,6 +7,15 @@ use wayleave_api::map::{Map, MapRow};
 /// A question to one server: the chunks that it is asked for.
 pub(super) type Plan = BTreeMap<String, Vec<String>>;
 
+/// What is not asked for again.
+#[derive(Debug, Default)]
+pub(super) struct Without {
+    /// Servers that did not answer, by address.
+    pub servers: HashSet<String>,
+    /// Chunks that a server could not search, with its address.
+    pub chunks: HashSet<(String, String)>,
+}
+
 /// The rows in the order in which they are used: those that serve, from the one that `first_row` names on, then the others.
 fn rows(map: &Map, first_row: usize) -> Vec<&MapRow> {
     let (serving, others): (Vec<_>, Vec<_>) = map.rows.iter().partition(|row| row.serving);
@@ -15,23 +24,26 @@ fn rows(map: &Map, first_row: usize) -> Vec<&MapRow> {
     early.iter().chain(late).chain(&others).copied().collect()
 }
 
-/// Every chunk of the map that is `wanted` at one server that is not in `away`: in the first row if it is there, else in
+/// Every chunk of the map that is `wanted` at one server that it may be asked of: in the first row if it is there, else in
 /// the next that has it. Also the chunks that no such server has.
 pub(super) fn plan(
     map: &Map,
     first_row: usize,
     wanted: Option<&HashSet<String>>,
-    away: &HashSet<String>,
+    without: &Without,
 ) -> (Plan, HashSet<String>) {
     let mut chosen: HashMap<&str, &str> = HashMap::new();
     let mut all: HashSet<&str> = map.missing.iter().map(|missing| missing.chunk.as_str()).collect();
     for row in rows(map, first_row) {
         for server in &row.servers {
             all.extend(server.chunks.iter().map(String::as_str));
-            if away.contains(&server.address) {
+            if without.servers.contains(&server.address) {
                 continue;
             }
             for chunk in &server.chunks {
+                if !without.chunks.is_empty() && without.chunks.contains(&(server.address.clone(), chunk.clone())) {
+                    continue;
+                }
                 chosen.entry(chunk).or_insert(&server.address);
             }
         }
@@ -75,8 +87,14 @@ mod tests {
     }
 
     fn told(map: &Map, first_row: usize, away: &[&str]) -> (Vec<(String, String)>, Vec<String>) {
-        let away = away.iter().map(|name| (*name).to_owned()).collect();
-        let (plan, nowhere) = plan(map, first_row, None, &away);
+        let (mut servers, mut chunks) = (HashSet::new(), HashSet::new());
+        for name in away {
+            match name.split_once('/') {
+                Some((server, chunk)) => _ = chunks.insert((server.to_owned(), chunk.to_owned())),
+                None => _ = servers.insert((*name).to_owned()),
+            }
+        }
+        let (plan, nowhere) = plan(map, first_row, None, &Without { servers, chunks });
         (plan.into_iter().map(|(server, chunks)| (server, chunks.join(" "))).collect(), nowhere.into_iter().collect())
     }
 
@@ -100,6 +118,9 @@ mod tests {
         assert_eq!(told(&map, 0, &[]), (pairs(&[("a", "1"), ("b", "3"), ("c", "2")]), vec![]));
         assert_eq!(told(&map, 0, &["a"]), (pairs(&[("b", "3"), ("c", "1 2")]), vec![]));
         assert_eq!(told(&map, 0, &["c"]), (pairs(&[("a", "1"), ("b", "3")]), vec!["2".to_owned()]));
+        // A server that answers and cannot search one of its chunks is asked for the others.
+        assert_eq!(told(&map, 1, &["c/1"]), (pairs(&[("a", "1"), ("c", "2 3")]), vec![]));
+        assert_eq!(told(&map, 1, &["c/2"]), (pairs(&[("c", "1 3")]), vec!["2".to_owned()]));
     }
 
     #[test]

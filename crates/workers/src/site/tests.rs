@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use super::*;
-use crate::fetch::{self, Fetched, Fetcher};
+use crate::fetch::{self, Fetched, Fetcher, Loopback};
 use crate::robots::{self, Robots, Verdict};
 use crate::{charset, links, text};
 
@@ -16,7 +16,7 @@ fn fetcher() -> Fetcher {
 }
 
 async fn get(site: &Site, host: usize, path: &str) -> Fetched {
-    fetcher().fetch(&site.url(host, path).unwrap()).await.unwrap()
+    fetcher().fetch(&site.url(host, path).unwrap(), Loopback::Open).await.unwrap()
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn the_difficult_paths_answer_as_they_should() {
         ("/private/open", Verdict::Allowed { crawl_delay }),
         ("/page/1", Verdict::Allowed { crawl_delay }),
     ] {
-        assert_eq!(robots.judge(&site.url(0, path).unwrap(), now).await, verdict, "{path}");
+        assert_eq!(robots.judge(&site.url(0, path).unwrap(), Loopback::Open, now).await, verdict, "{path}");
     }
 }
 
@@ -66,12 +66,12 @@ async fn a_crawl_from_the_seeds_finds_all_that_is_indexable() {
     let mut known: HashSet<Url> = queue.iter().cloned().collect();
     let mut index = BTreeMap::new();
     while let Some(url) = queue.pop_front() {
-        if !matches!(robots.judge(&url, now).await, Verdict::Allowed { .. }) {
+        if !matches!(robots.judge(&url, Loopback::Open, now).await, Verdict::Allowed { .. }) {
             continue;
         }
-        let mut fetched = fetcher.fetch(&url).await.unwrap();
+        let mut fetched = fetcher.fetch(&url, Loopback::Open).await.unwrap();
         if fetched.status == 429 {
-            fetched = fetcher.fetch(&url).await.unwrap();
+            fetched = fetcher.fetch(&url, Loopback::Open).await.unwrap();
         }
         let mut found: Vec<Url> = fetched.redirect.clone().into_iter().collect();
         if fetched.status == 200 {
@@ -132,7 +132,7 @@ async fn the_log_tells_what_was_asked_and_when() {
 async fn a_client_that_leaves_is_logged_too() {
     let site = Site::start(Config { slow: Duration::from_secs(3600), ..config() }).await.unwrap();
     let impatient = Fetcher::new(fetch::Config { time_max: Duration::from_millis(50), ..Default::default() }).unwrap();
-    impatient.fetch(&site.url(0, "/slow").unwrap()).await.unwrap_err();
+    impatient.fetch(&site.url(0, "/slow").unwrap(), Loopback::Open).await.unwrap_err();
     drop(impatient);
     while site.log().entries().is_empty() {
         tokio::task::yield_now().await;

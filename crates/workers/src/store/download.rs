@@ -2,27 +2,30 @@
 
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{Request, StatusCode};
 use tokio::time::timeout;
+use wayleave_outgoing::{Rule, refused};
 
 use super::{Artifact, Error, blocking, folder};
-use crate::fetch::client::{Https, causes, https};
-use crate::limits::{CONNECT_TIME_MAX, TRANSFER_TIME_MAX};
+use crate::fetch::client::{Https, causes, https, tls};
+use crate::limits::TRANSFER_TIME_MAX;
 
 #[derive(Debug, Clone)]
-pub(super) struct Client(Https<Empty<Bytes>>);
+pub(super) struct Client(Arc<rustls::ClientConfig>);
 
 impl Client {
     pub fn new() -> Result<Self, rustls::Error> {
-        https(CONNECT_TIME_MAX, &[]).map(Self)
+        tls(&[]).map(Self)
     }
 
-    pub async fn get(&self, artifact: &Artifact, into: &Path) -> Result<(), Error> {
+    /// Every transfer has connections of its own, which go where its rule allows.
+    pub async fn get(&self, artifact: &Artifact, rule: &Rule, into: &Path) -> Result<(), Error> {
         let failed = |cause: String| Error::Transfer { location: artifact.location.clone(), cause };
-        let transfer = timeout(TRANSFER_TIME_MAX, self.transfer(artifact));
+        let transfer = timeout(TRANSFER_TIME_MAX, self.transfer(artifact, rule));
         let file = transfer.await.map_err(|_| failed(format!("longer than {TRANSFER_TIME_MAX:?}")))??;
         let (artifact, into) = (artifact.clone(), into.to_owned());
         blocking(move || {
@@ -34,12 +37,16 @@ impl Client {
     }
 
     /// To an unnamed file, at most one byte more than there should be: an endless body ends there.
-    async fn transfer(&self, artifact: &Artifact) -> Result<std::fs::File, Error> {
+    async fn transfer(&self, artifact: &Artifact, rule: &Rule) -> Result<std::fs::File, Error> {
         let location = &artifact.location;
         let failed = |cause: String| Error::Transfer { location: location.clone(), cause };
         let request = Request::get(location.as_str()).body(Empty::new());
         let request = request.map_err(|error| failed(error.to_string()))?;
-        let response = self.0.request(request).await.map_err(|error| failed(causes(&error)))?;
+        let client: Https<Empty<Bytes>> = https(rule.clone(), Arc::clone(&self.0));
+        let response = client.request(request).await.map_err(|error| match refused(&error) {
+            Some(refused) => Error::Refused { location: location.clone(), refused: refused.clone() },
+            None => failed(causes(&error)),
+        })?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND | StatusCode::GONE => return Err(Error::Gone { location: location.clone() }),

@@ -12,7 +12,7 @@ use crate::digest::Digesting;
 use crate::limits::ARTIFACT_BYTES_MAX;
 
 /// How temporary files begin. No [`Name`] begins with a dot.
-const TEMPORARY: &str = ".part-";
+pub(crate) const TEMPORARY: &str = ".part-";
 
 /// A temporary file that was last written so long ago is of a worker that was killed.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
@@ -87,26 +87,16 @@ fn sweep(folder: &Path, before: SystemTime) -> io::Result<()> {
 
 /// Writes an artifact to a file if it is the one that is described.
 pub(super) fn keep(from: impl Read, artifact: &Artifact, into: &Path) -> Result<(), Error> {
-    let mut differs = None;
+    let mut differs = false;
     // One byte more than there should be shows that there are more.
     let kept = publish(from.take(artifact.bytes + 1), into, |bytes, checksum| {
-        differs = difference(artifact, bytes, checksum);
-        if differs.is_some() { Err(io::Error::from(io::ErrorKind::InvalidData)) } else { Ok(()) }
+        differs = bytes != artifact.bytes || checksum != artifact.checksum;
+        if differs { Err(io::Error::from(io::ErrorKind::InvalidData)) } else { Ok(()) }
     });
-    match differs {
-        Some(cause) => Err(Error::Differs { location: artifact.location.clone(), cause }),
-        None => kept.map(|_| ()).map_err(Error::file(into)),
+    if differs {
+        return Err(Error::Differs { location: artifact.location.clone() });
     }
-}
-
-fn difference(artifact: &Artifact, bytes: u64, checksum: &str) -> Option<String> {
-    if bytes > artifact.bytes {
-        Some(format!("it is longer than {} bytes", artifact.bytes))
-    } else if bytes < artifact.bytes {
-        Some(format!("it has {bytes} bytes of {}", artifact.bytes))
-    } else {
-        (checksum != artifact.checksum).then(|| format!("its checksum is {checksum}, not {}", artifact.checksum))
-    }
+    kept.map(|_| ()).map_err(Error::file(into))
 }
 
 /// Writes a file under a temporary name in the target's folder, asks whether it is good, makes it durable and renames

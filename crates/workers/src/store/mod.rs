@@ -18,9 +18,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use url::Url;
+use wayleave_outgoing::{Refused, Rule};
 
 use crate::digest::is_sha256;
 use crate::limits::ARTIFACT_BYTES_MAX;
+pub(crate) use folder::TEMPORARY;
 
 /// The name of an artifact: letters, digits, `.`, `_`, `-`; at most 200, and no dot in front.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -73,13 +75,19 @@ pub enum Error {
         /// The location.
         location: Url,
     },
-    /// What came is not what was published.
-    #[error("{location} is not the artifact that it should be: {cause}")]
+    /// What came is not what was published. It is not told what came: a location may name anything.
+    #[error("{location} is not the artifact that it should be")]
     Differs {
         /// The location.
         location: Url,
-        /// What differs.
-        cause: String,
+    },
+    /// Its address may not be called.
+    #[error("{location} is not fetched: {refused}")]
+    Refused {
+        /// The location.
+        location: Url,
+        /// Why.
+        refused: Refused,
     },
     /// It is not there: the artifact is lost.
     #[error("{location} is gone")]
@@ -190,11 +198,12 @@ impl Store {
         }
     }
 
-    /// Fetches an artifact to a file, which exists only if it is whole and the right one.
+    /// Fetches an artifact to a file, which exists only if it is whole and the right one. What is not in this store is fetched
+    /// where `rule` allows.
     ///
     /// # Errors
     /// [`Error::Gone`] if it is lost for good; others may go away.
-    pub async fn get(&self, artifact: &Artifact, into: &Path) -> Result<(), Error> {
+    pub async fn get(&self, artifact: &Artifact, rule: &Rule, into: &Path) -> Result<(), Error> {
         if !is_sha256(&artifact.checksum) || artifact.bytes > ARTIFACT_BYTES_MAX {
             return Err(Error::Description { location: artifact.location.clone() });
         }
@@ -204,7 +213,9 @@ impl Store {
                 blocking(move || folder.get(&artifact, &into)).await
             }
             Backend::Remote(remote) if remote.name(&artifact.location).is_some() => remote.get(artifact, into).await,
-            _ if matches!(artifact.location.scheme(), "http" | "https") => self.download.get(artifact, into).await,
+            _ if matches!(artifact.location.scheme(), "http" | "https") => {
+                self.download.get(artifact, rule, into).await
+            }
             _ => Err(Error::Location(artifact.location.clone())),
         }
     }

@@ -18,11 +18,12 @@ use object_store::path::Path as Key;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt as _, PutPayload};
 use tokio::io::AsyncWriteExt as _;
 use url::Url;
+use wayleave_outgoing::Rule;
 
 use super::{Artifact, Error, Name, blocking, folder, name_under};
 use crate::digest::Digesting;
-use crate::fetch::client::{Https, causes, https};
-use crate::limits::{ARTIFACT_BYTES_MAX, CONNECT_TIME_MAX, DAV_BYTES_MAX, TRANSFER_TIME_MAX};
+use crate::fetch::client::{Https, causes, https, tls};
+use crate::limits::{ARTIFACT_BYTES_MAX, DAV_BYTES_MAX, TRANSFER_TIME_MAX};
 
 /// A store and the URL under which its artifacts are known.
 #[derive(Debug, Clone)]
@@ -169,9 +170,9 @@ struct Service(Https<HttpRequestBody>);
 
 impl HttpConnector for Connector {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = https(CONNECT_TIME_MAX, &[])
-            .map_err(|error| object_store::Error::Generic { store: "http", source: Box::new(error) })?;
-        Ok(HttpClient::new(Service(client)))
+        let tls = tls(&[]).map_err(|error| object_store::Error::Generic { store: "http", source: Box::new(error) })?;
+        // The operator has named this store.
+        Ok(HttpClient::new(Service(https(Rule::operator(), tls))))
     }
 }
 

@@ -13,6 +13,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
+use wayleave_outgoing::Policy;
+
 use super::*;
 use crate::digest::sha256;
 
@@ -56,7 +58,7 @@ async fn what_one_worker_publishes_another_fetches() {
     assert_eq!((artifact.bytes, artifact.checksum.as_str()), (800_000, sha256(&content).as_str()));
     let into = folder.path().join("fetched");
     for store in [&store, &elsewhere(&folder)] {
-        store.get(&artifact, &into).await.unwrap();
+        store.get(&artifact, &Rule::operator(), &into).await.unwrap();
         assert!(fs::read(&into).unwrap() == content);
         fs::remove_file(&into).unwrap();
     }
@@ -71,11 +73,11 @@ async fn a_shared_folder_needs_no_server() {
     let artifact = store.put(&name("a"), &file(&folder, b"content")).await.unwrap();
     assert_eq!(artifact.location.scheme(), "file");
     let into = folder.path().join("fetched");
-    elsewhere(&folder).get(&artifact, &into).await.unwrap();
+    elsewhere(&folder).get(&artifact, &Rule::operator(), &into).await.unwrap();
     assert_eq!(fs::read(&into).unwrap(), b"content");
     store.remove(&artifact.location).await.unwrap();
     store.remove(&artifact.location).await.unwrap();
-    assert!(matches!(store.get(&artifact, &into).await, Err(Error::Gone { .. })));
+    assert!(matches!(store.get(&artifact, &Rule::operator(), &into).await, Err(Error::Gone { .. })));
 }
 
 #[tokio::test]
@@ -110,23 +112,23 @@ async fn what_is_not_as_described_never_gets_a_name() {
     ];
     for store in [&store, &elsewhere(&folder)] {
         for artifact in &wrong {
-            let error = store.get(artifact, &into).await.unwrap_err();
+            let error = store.get(artifact, &Rule::operator(), &into).await.unwrap_err();
             assert!(matches!(error, Error::Differs { .. }), "{error}");
             assert!(!into.exists());
         }
         for (bytes, checksum) in [(7, "md5:00"), (7, ""), (u64::MAX, good.checksum.as_str())] {
             let artifact = Artifact { location: good.location.clone(), bytes, checksum: checksum.to_owned() };
-            assert!(matches!(store.get(&artifact, &into).await, Err(Error::Description { .. })));
+            assert!(matches!(store.get(&artifact, &Rule::operator(), &into).await, Err(Error::Description { .. })));
         }
         let gone = Artifact { location: url.join("gone").unwrap(), ..good.clone() };
-        assert!(matches!(store.get(&gone, &into).await, Err(Error::Gone { .. })));
+        assert!(matches!(store.get(&gone, &Rule::operator(), &into).await, Err(Error::Gone { .. })));
     }
     assert!(!into.exists());
     // A name that is taken keeps its file until the new one is whole.
     fs::write(&into, b"old").unwrap();
-    store.get(&wrong[2], &into).await.unwrap_err();
+    store.get(&wrong[2], &Rule::operator(), &into).await.unwrap_err();
     assert_eq!(fs::read(&into).unwrap(), b"old");
-    store.get(&good, &into).await.unwrap();
+    store.get(&good, &Rule::operator(), &into).await.unwrap();
     assert_eq!(fs::read(&into).unwrap(), b"content");
 }
 
@@ -144,9 +146,37 @@ async fn a_worker_reads_no_other_files_of_its_machine() {
     ] {
         let artifact = Artifact { location, bytes: 6, checksum: sha256(b"secret") };
         for store in [&store, &elsewhere(&folder)] {
-            assert!(matches!(store.get(&artifact, &into).await, Err(Error::Location(_))), "{artifact:?}");
+            assert!(
+                matches!(store.get(&artifact, &Rule::operator(), &into).await, Err(Error::Location(_))),
+                "{artifact:?}"
+            );
         }
     }
+}
+
+/// A regression: the reason of a failed fetch told size and SHA-256 of what an internal address had answered.
+#[tokio::test]
+async fn a_location_leads_to_no_address_that_is_not_public_and_reasons_tell_no_content() {
+    let folder = TempDir::new().unwrap();
+    let (store, url) = served(&folder).await;
+    let good = store.put(&name("a"), &file(&folder, b"secret content")).await.unwrap();
+    let (into, policy) = (folder.path().join("fetched"), Policy::new(Vec::new(), true));
+    let elsewhere = elsewhere(&folder);
+    let port = url.port().unwrap();
+    for host in ["127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]"] {
+        let location = format!("http://{host}:{port}/a").parse().unwrap();
+        let artifact = Artifact { location, ..good.clone() };
+        for rule in [policy.web(), policy.named(["10.0.0.7".parse().unwrap()])] {
+            let error = elsewhere.get(&artifact, &rule, &into).await.unwrap_err();
+            assert!(matches!(error, Error::Refused { .. }), "{error}");
+        }
+    }
+    let wrong = Artifact { bytes: 5, checksum: sha256(b"guess"), ..good.clone() };
+    let vouched = policy.named(["127.0.0.1".parse().unwrap()]);
+    let error = elsewhere.get(&wrong, &vouched, &into).await.unwrap_err().to_string();
+    assert_eq!(error, format!("{} is not the artifact that it should be", good.location));
+    elsewhere.get(&good, &vouched, &into).await.unwrap();
+    assert_eq!(fs::read(&into).unwrap(), b"secret content");
 }
 
 #[tokio::test]
@@ -158,7 +188,7 @@ async fn an_endless_answer_ends_at_the_size_that_was_told() {
     let url = serve(Router::new().fallback(async move || endless())).await;
     let folder = TempDir::new().unwrap();
     let artifact = Artifact { location: url.join("a").unwrap(), bytes: 2_500, checksum: sha256(&[0; 2_500]) };
-    let error = elsewhere(&folder).get(&artifact, &folder.path().join("fetched")).await.unwrap_err();
+    let error = elsewhere(&folder).get(&artifact, &Rule::operator(), &folder.path().join("fetched")).await.unwrap_err();
     assert!(matches!(error, Error::Differs { .. }), "{error}");
 }
 
@@ -278,14 +308,14 @@ async fn a_webdav_server_is_a_store() {
     assert_eq!(there, ["/depot/a.warc.gz"], "the temporary name is gone");
     let into = folder.path().join("fetched");
     for store in [&store, &elsewhere(&folder)] {
-        store.get(&artifact, &into).await.unwrap();
+        store.get(&artifact, &Rule::operator(), &into).await.unwrap();
         assert_eq!(fs::read(&into).unwrap(), b"content");
         fs::remove_file(&into).unwrap();
     }
     files.lock().unwrap().insert("/depot/a.warc.gz".to_owned(), Bytes::from_static(b"changed"));
-    let error = store.get(&artifact, &into).await.unwrap_err();
+    let error = store.get(&artifact, &Rule::operator(), &into).await.unwrap_err();
     assert!(matches!(error, Error::Differs { .. }) && !into.exists(), "{error}");
     store.remove(&artifact.location).await.unwrap();
     store.remove(&artifact.location).await.unwrap();
-    assert!(matches!(store.get(&artifact, &into).await, Err(Error::Gone { .. })));
+    assert!(matches!(store.get(&artifact, &Rule::operator(), &into).await, Err(Error::Gone { .. })));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::digest::sha256;
-use crate::fetch::{self, Cut, Fetcher};
+use crate::fetch::{self, Cut, Fetcher, Loopback};
 use crate::limits;
 use crate::site::{self, Site};
 
@@ -34,7 +34,7 @@ async fn fetched(paths: &[&str]) -> Vec<fetch::Fetched> {
     let fetcher = Fetcher::new(fetch::Config { body_bytes_max: 5_000, ..fetch::Config::default() }).unwrap();
     let mut all = Vec::new();
     for path in paths {
-        all.push(fetcher.fetch(&site.url(0, path).unwrap()).await.unwrap());
+        all.push(fetcher.fetch(&site.url(0, path).unwrap(), Loopback::Open).await.unwrap());
     }
     all
 }

@@ -5,30 +5,29 @@
 //! that: if two nodes probed at the same time for a moment, each would get other machines, because one that was given
 //! out is not due again for an interval. The results of a node that was suspended are as true as late ones.
 //!
-//! A name is resolved here, and the probe goes to the very addresses that were checked: what a second resolution would
-//! say does not matter. A machine answers if one of them does. A lookup blocks a thread for as long as the resolver takes,
-//! so few are made at once; the others wait. Redirects are not followed, and no proxy is used.
-
-mod rules;
+//! A machine names its own address, so a probe goes only to the address that it reports from, or where the operator allows; see
+//! `wayleave_outgoing`. A name is resolved here, and the probe goes to the very addresses that were checked. A machine answers if
+//! one of them does. A lookup blocks a thread for as long as the resolver takes, so few are made at once; the others wait.
 
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
 use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
+use http_body_util::Empty;
+use hyper::{Request, header};
 use tokio::sync::{Semaphore, watch};
 use wayleave_core::fleet::{Probe, ProbeOutcome};
 use wayleave_core::names::Uuid;
+use wayleave_outgoing::{HttpClient, Policy, Rule, Target, Unresolved, http_client};
 use wayleave_roles::{Roles, led};
 use wayleave_shard::CallResult;
 use wayleave_shard::fleet::Fleet;
-
-pub use rules::Range;
 
 /// The duty of the node that probes.
 const DUTY: &str = "wayleave.fleet";
@@ -45,40 +44,19 @@ const ADDRESSES_MAX: usize = 8;
 
 /// Sends probes.
 pub struct Prober {
-    http: reqwest::Client,
-    allowed: Vec<Range>,
+    policy: Policy,
     deadline: Duration,
     lookups: Arc<Semaphore>,
-    /// Whether there is no other node, which might have heard a machine's report.
-    alone: bool,
 }
 
 impl Prober {
-    /// A prober that may go to these ranges, besides the addresses that machines report from.
-    ///
-    /// # Errors
-    /// If no HTTP client can be made.
-    pub fn new(allowed: Vec<Range>) -> anyhow::Result<Self> {
-        Self::with(allowed, DEADLINE)
+    /// A prober that goes where a policy allows.
+    pub fn new(policy: Policy) -> Self {
+        Self::with(policy, DEADLINE)
     }
 
-    /// The same for one of several nodes.
-    ///
-    /// # Errors
-    /// If no HTTP client can be made.
-    pub fn of_cluster(allowed: Vec<Range>) -> anyhow::Result<Self> {
-        Ok(Self { alone: false, ..Self::with(allowed, DEADLINE)? })
-    }
-
-    fn with(allowed: Vec<Range>, deadline: Duration) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .pool_max_idle_per_host(0)
-            .user_agent(concat!("wayleave/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .context("cannot start probes")?;
-        Ok(Self { http, allowed, deadline, lookups: Arc::new(Semaphore::new(LOOKUPS_AT_ONCE)), alone: true })
+    fn with(policy: Policy, deadline: Duration) -> Self {
+        Self { policy, deadline, lookups: Arc::new(Semaphore::new(LOOKUPS_AT_ONCE)) }
     }
 
     /// Probes the machines of a fleet, round after round, until `stop` changes.
@@ -134,25 +112,19 @@ impl Prober {
     }
 
     async fn attempt(&self, probe: &Probe) -> ProbeOutcome {
-        let Ok(addresses) = self.resolve(&probe.address).await else { return ProbeOutcome::Missed };
-        let senders = [probe.from, probe.also_from];
-        let (mut allowed, mut barred) = (Vec::new(), None);
-        for address in addresses {
-            match rules::may_probe(address.ip(), senders, &self.allowed, self.alone) {
-                Ok(()) => allowed.push(address),
-                Err(why) => barred = barred.or(Some(why)),
-            }
-        }
-        match barred {
-            Some(why) if allowed.is_empty() => ProbeOutcome::NotAllowed(why.into()),
-            _ => self.get_any(&allowed, &probe.address).await,
+        let rule = self.policy.reporting(probe.from.into_iter().chain(probe.also_from));
+        match self.resolve(&probe.address, &rule).await {
+            Ok(addresses) => self.get_any(&addresses, &rule, &probe.address).await,
+            Err(Unresolved::Refused(refused)) => ProbeOutcome::NotAllowed(refused.to_string().into()),
+            Err(_) => ProbeOutcome::Missed,
         }
     }
 
     /// Asks all of a machine's addresses at once: one that hangs must not use up the time of the others.
-    async fn get_any(&self, addresses: &[SocketAddr], host: &str) -> ProbeOutcome {
+    async fn get_any(&self, addresses: &[SocketAddr], rule: &Rule, host: &str) -> ProbeOutcome {
+        let client = http_client(rule.clone(), 0, DEADLINE);
         let asked = addresses.iter().take(ADDRESSES_MAX);
-        let mut answers: FuturesUnordered<_> = asked.map(|to| self.get(*to, host)).collect();
+        let mut answers: FuturesUnordered<_> = asked.map(|to| get(&client, *to, host)).collect();
         while let Some(answer) = answers.next().await {
             if answer == ProbeOutcome::Answered {
                 return answer;
@@ -161,32 +133,32 @@ impl Prober {
         ProbeOutcome::Missed
     }
 
-    async fn get(&self, to: SocketAddr, host: &str) -> ProbeOutcome {
-        let request = self.http.get(format!("http://{to}/healthz")).header("host", host);
-        match request.send().await {
-            Ok(answer) if answer.status().is_success() => ProbeOutcome::Answered,
-            Ok(_) | Err(_) => ProbeOutcome::Missed,
+    /// The addresses of a machine that may be called.
+    async fn resolve(&self, address: &str, rule: &Rule) -> Result<Vec<SocketAddr>, Unresolved> {
+        let target: Target = address.parse()?;
+        if !target.is_name() {
+            return target.addresses(rule).await;
         }
+        let ended = |error: &dyn std::error::Error| Unresolved::Lookup(io::Error::other(error.to_string()));
+        let permit = self.lookups.clone().acquire_owned().await.map_err(|error| ended(&error))?;
+        let rule = rule.clone();
+        // A task of its own: past the probe's deadline the thread is still busy, and so is the permit.
+        let lookup = tokio::spawn(async move {
+            let found = target.addresses(&rule).await;
+            drop(permit);
+            found
+        });
+        lookup.await.map_err(|error| ended(&error))?
     }
+}
 
-    /// The addresses of a machine, with their port.
-    async fn resolve(&self, address: &str) -> anyhow::Result<Vec<SocketAddr>> {
-        let url = url::Url::parse(&format!("http://{address}/"))?;
-        let port = url.port_or_known_default().unwrap_or(80);
-        Ok(match url.host().context("no host")? {
-            url::Host::Ipv4(ip) => vec![(IpAddr::from(ip), port).into()],
-            url::Host::Ipv6(ip) => vec![(IpAddr::from(ip), port).into()],
-            url::Host::Domain(name) => {
-                let (permit, name) = (self.lookups.clone().acquire_owned().await?, name.to_owned());
-                // A task of its own: past the probe's deadline the thread is still busy, and so is the permit.
-                let lookup = tokio::spawn(async move {
-                    let found = tokio::net::lookup_host((name, port)).await.map(Iterator::collect);
-                    drop(permit);
-                    found
-                });
-                lookup.await??
-            }
-        })
+async fn get(client: &HttpClient, to: SocketAddr, host: &str) -> ProbeOutcome {
+    let request = Request::get(format!("http://{to}/healthz")).header(header::HOST, host);
+    let request = request.header(header::USER_AGENT, concat!("wayleave/", env!("CARGO_PKG_VERSION")));
+    let Ok(request) = request.body(Empty::new()) else { return ProbeOutcome::Missed };
+    match client.request(request).await {
+        Ok(answer) if answer.status().is_success() => ProbeOutcome::Answered,
+        Ok(_) | Err(_) => ProbeOutcome::Missed,
     }
 }
 

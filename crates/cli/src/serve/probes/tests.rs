@@ -1,5 +1,6 @@
 //! Probes over real sockets, of a real fleet in memory.
 
+use std::net::IpAddr;
 use std::sync::atomic::AtomicUsize;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -31,6 +32,10 @@ async fn machine(answer: Option<String>) -> (String, Arc<AtomicUsize>) {
         }
     });
     (address, asked)
+}
+
+fn policy(networks: &[&str]) -> Policy {
+    Policy::new(networks.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>(), true)
 }
 
 fn answer(status: &str, more: &str) -> Option<String> {
@@ -74,7 +79,7 @@ async fn a_machine_answers_a_probe_or_misses_it() {
     let (ill, _) = machine(answer("503 Service Unavailable", "")).await;
     let (hangs, _) = machine(None).await;
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-    let prober = Prober::with(Vec::new(), Duration::from_millis(500)).unwrap();
+    let prober = Prober::with(policy(&[]), Duration::from_millis(500));
     let probe = async |address: &str| prober.probe(&probe_of(address, Some(HERE))).await;
     assert_eq!(probe(&well).await, ProbeOutcome::Answered);
     for address in [&redirects, &ill, &hangs, &closed, "no-such-name.invalid:80"] {
@@ -91,14 +96,14 @@ async fn an_address_that_is_not_allowed_is_never_called_and_its_machine_says_why
     register(&fleet, "foreign", &secret, Some([203, 0, 113, 9].into())).await;
     register(&fleet, "named", &format!("localhost:{port}"), Some([203, 0, 113, 9].into())).await;
     register(&fleet, "metadata", "169.254.169.254", Some([169, 254, 169, 254].into())).await;
-    let prober = Prober::with(Vec::new(), DEADLINE).unwrap();
+    let prober = Prober::with(policy(&[]), DEADLINE);
     prober.round(&fleet).await.unwrap();
     assert_eq!(asked.load(Ordering::SeqCst), 0);
-    for (id, why) in [("foreign", "203.0.113.9"), ("named", "--probe-allow"), ("metadata", "metadata services")] {
+    for (id, why) in [("foreign", "reports come from"), ("named", "--allow-net"), ("metadata", "metadata services")] {
         let reason = view(&fleet, id).await.reason;
         assert!(reason.contains("it is not probed: ") && reason.contains(why), "{reason}");
     }
-    let allowed = Prober::with(vec!["127.0.0.0/8".parse().unwrap()], DEADLINE).unwrap();
+    let allowed = Prober::with(policy(&["127.0.0.0/8"]), DEADLINE);
     assert_eq!(allowed.probe(&probe_of(&secret, None)).await, ProbeOutcome::Answered);
 }
 
@@ -114,7 +119,7 @@ async fn one_node_probes_while_it_leads_and_resigns_when_it_stops() {
         asked.store(0, Ordering::SeqCst);
         let (fleet, roles) = (fleet.clone(), roles.clone());
         let probing = Probing::start(|stop| async move {
-            let prober = Prober::new(Vec::new()).unwrap();
+            let prober = Prober::new(policy(&[]));
             prober.run_led(&fleet, &roles, node.into(), stop).await;
         });
         // The machine is due every five seconds; the second node leads at once, because the first has resigned.
@@ -130,18 +135,19 @@ async fn a_machine_answers_if_one_of_its_addresses_does() {
     let (well, _) = machine(answer("200 OK", "")).await;
     let (hangs, _) = machine(None).await;
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-    let prober = Prober::with(Vec::new(), DEADLINE).unwrap();
+    let prober = Prober::with(policy(&[]), DEADLINE);
+    let rule = prober.policy.reporting([HERE]);
     let addresses: Vec<SocketAddr> = [&closed, &hangs, &well].iter().map(|address| address.parse().unwrap()).collect();
-    assert_eq!(prober.get_any(&addresses, "m").await, ProbeOutcome::Answered);
-    assert_eq!(prober.get_any(&addresses[..1], "m").await, ProbeOutcome::Missed);
-    assert_eq!(prober.get_any(&[], "m").await, ProbeOutcome::Missed);
+    assert_eq!(prober.get_any(&addresses, &rule, "m").await, ProbeOutcome::Answered);
+    assert_eq!(prober.get_any(&addresses[..1], &rule, "m").await, ProbeOutcome::Missed);
+    assert_eq!(prober.get_any(&[], &rule, "m").await, ProbeOutcome::Missed);
 }
 
 #[tokio::test]
 async fn lookups_of_names_wait_for_each_other_and_addresses_need_none() {
     let (well, asked) = machine(answer("200 OK", "")).await;
     let name = format!("localhost:{}", well.rsplit_once(':').unwrap().1);
-    let prober = Prober::with(vec!["127.0.0.0/8".parse().unwrap()], Duration::from_millis(500)).unwrap();
+    let prober = Prober::with(policy(&["127.0.0.0/8"]), Duration::from_millis(500));
     let all = prober.lookups.clone().acquire_many_owned(LOOKUPS_AT_ONCE as u32).await.unwrap();
     assert_eq!(prober.probe(&probe_of(&name, None)).await, ProbeOutcome::Missed);
     assert_eq!(asked.load(Ordering::SeqCst), 0);

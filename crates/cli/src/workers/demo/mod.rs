@@ -16,6 +16,7 @@ use wayleave_api::crawls::{RetryPatch, SetCrawlRequest};
 use wayleave_api::map::GetMapQuery;
 use wayleave_api::urls::{AddUrlsRequest, UrlToAdd};
 use wayleave_client::Client;
+use wayleave_outgoing::Policy;
 use wayleave_workers::search::{self, Search, SearchResults};
 use wayleave_workers::site::{Config, Site};
 
@@ -156,7 +157,8 @@ impl Demo {
             start(name, &["index", "--row", row, "--data", name, "--poll", "200ms"])?;
         }
         for name in ["crawler-1", "crawler-2"] {
-            start(name, &["crawl", "--crawl", CRAWL, "--store", name])?;
+            // The web is on loopback.
+            start(name, &["crawl", "--crawl", CRAWL, "--store", name, "--allow-net", "127.0.0.0/8"])?;
         }
         start("builder-1", &["build", "--crawl", CRAWL, "--store", "builder-1"])?;
         note(self.begun, "workers", "2 crawlers, 1 index builder, 2 rows of 2 index servers");
@@ -221,7 +223,13 @@ impl Demo {
     }
 
     async fn search(&self, word: &str) -> anyhow::Result<SearchResults> {
-        let search = Search { words: word.to_owned(), crawl: None, limit: 3, first_row: 0 };
+        let search = Search {
+            words: word.to_owned(),
+            crawl: None,
+            limit: 3,
+            first_row: 0,
+            policy: Policy::new(Vec::new(), true),
+        };
         Ok(search::run(&self.client, &search).await?)
     }
 

@@ -35,7 +35,10 @@ impl Process {
             Kind::Index => ("index", "--data"),
             Kind::Node => panic!("a node is no worker"),
         };
+        // The site is on loopback, and so is each of several nodes.
+        let allow = ["--allow-net", "127.0.0.0/8"];
         let mut all = vec![command, "--id", name, "--listen", &listen, store, path];
+        all.extend(allow);
         all.extend(words);
         let words = all.into_iter().map(str::to_owned).collect();
         let mut process = Self { kind, name: name.to_owned(), folder, words, log, child: None };

@@ -100,7 +100,7 @@ impl Stage {
         let nodes = [1, 2, 3].map(|number| {
             let (name, listen) = (format!("node-{number}"), format!("127.0.0.1:{}", free_port()));
             let place = ["serve", "--insecure", "--engine", engine, "--listen", &listen, "--advertise", &listen];
-            let more = ["--node", &name, "--shards", "12", "--node-ttl-ms", "2000", "--probe-allow", "127.0.0.0/8"];
+            let more = ["--node", &name, "--shards", "12", "--node-ttl-ms", "2000", "--allow-net", "127.0.0.0/8"];
             let makers = keep.path().join(format!("makers of {name}"));
             Node::start(&name, &[&place[..], &more[..], &["--makers", makers.to_str().unwrap()]].concat())
         });

@@ -11,6 +11,7 @@ use futures::StreamExt as _;
 
 use super::stage::{ROWS, Stage};
 use wayleave_api::map::{Map, MapRow};
+use wayleave_outgoing::Policy;
 use wayleave_workers::index_server::wire::{Hit, SearchResponse};
 use wayleave_workers::search::{self, Search};
 use wayleave_workers::site::pages::Page;
@@ -41,7 +42,13 @@ pub async fn check(stage: &Stage, map: &Map) -> usize {
         searched += found.buffer_unordered(AT_ONCE).fold(0, |sum, words| async move { sum + words }).await;
         // The same by the library that `wayleave search` uses, in all chunks, for one page of each host.
         for (url, page) in pages.iter().step_by(stage.size.pages + 7) {
-            let search = Search { words: page.own_word().to_owned(), crawl: None, limit: 10, first_row };
+            let search = Search {
+                words: page.own_word().to_owned(),
+                crawl: None,
+                limit: 10,
+                first_row,
+                policy: Policy::new(vec!["127.0.0.0/8".parse().unwrap()], true),
+            };
             let found = search::run(&stage.client, &search).await.unwrap();
             assert_eq!((found.hits.len(), found.missing, found.away.len()), (1, 0, 0), "{found:?}");
             assert_eq!(found.hits[0].url, *url);

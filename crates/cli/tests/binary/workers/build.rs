@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::cut::{Cut, Moment, Proxy};
 use super::stage::Stage;
+use serde_json::{Value, json};
 use wayleave_workers::digest::sha256;
-use wayleave_workers::index::{self, OpenIndexes};
+use wayleave_workers::index::{self, OpenIndex, OpenIndexes};
 
 /// All built chunks as one index. Their files must be whole.
 fn indexes(stage: &Stage, builders: &[&str]) -> (tempfile::TempDir, OpenIndexes) {
@@ -20,7 +21,7 @@ fn indexes(stage: &Stage, builders: &[&str]) -> (tempfile::TempDir, OpenIndexes)
         assert_eq!(artifact["checksum"], sha256(&std::fs::read(&file).unwrap()));
         let folder = unpacked.path().join(id);
         index::unpack(File::open(&file).unwrap(), &folder).unwrap();
-        indexes.open(id, &folder).unwrap();
+        indexes.add(OpenIndex::open(id, &folder).unwrap());
     }
     (unpacked, indexes)
 }
@@ -34,7 +35,7 @@ fn check_built(stage: &Stage, builders: &[&str]) {
     for (url, page) in stage.site.indexable() {
         for word in &page.words {
             let query = format!("{word} {}", page.own_word()).parse().unwrap();
-            let hits = indexes.search(&query, None, 10).unwrap();
+            let hits = indexes.search(&query, None, 10).hits;
             assert_eq!(hits.len(), 1, "{word} of {url}");
             assert_eq!((hits[0].url.as_str(), hits[0].crawl.as_str()), (url.as_str(), "site"));
         }
@@ -42,7 +43,7 @@ fn check_built(stage: &Stage, builders: &[&str]) {
     for hidden in ["/noindex", "/twin"] {
         for host in 0..stage.site.seeds().len() {
             let page = stage.site.page(host, hidden).unwrap();
-            assert!(indexes.search(&page.own_word().parse().unwrap(), None, 10).unwrap().is_empty(), "{hidden}");
+            assert!(indexes.search(&page.own_word().parse().unwrap(), None, 10).hits.is_empty(), "{hidden}");
         }
     }
 }
@@ -127,4 +128,33 @@ async fn a_machine_that_is_away_does_not_hold_up_the_chunks_of_others() {
     check_built(&stage, &["builder"]);
     here.kill();
     back.kill();
+}
+
+/// A regression: a location that somebody elsewhere names led the builder to services of its own machine, and the reason told the
+/// size and digest of what they answered. The stranger's address is 127.0.0.2, which is not where the secret is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_location_leads_the_builder_only_to_the_address_that_it_was_reported_from() {
+    let stage = Stage::start(1, 2).await;
+    let secret = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    secret.set_nonblocking(true).unwrap();
+    let location = format!("http://{}/admin", secret.local_addr().unwrap());
+    let stranger = reqwest::Client::builder().local_address("127.0.0.2".parse::<std::net::IpAddr>().ok());
+    let stranger = stranger.no_proxy().build().unwrap();
+    let call = async |path: String, body: Value| {
+        let answer = stranger.post(format!("{}/v1/chunks/{path}", stage.server.url)).json(&body).send().await.unwrap();
+        answer.error_for_status().unwrap().json::<Value>().await.unwrap()
+    };
+    let claim = json!({ "stage": "crawl", "worker": "stranger", "crawl": "site", "links": 1, "wait_ms": 10_000 });
+    let claimed = call("claim".to_owned(), claim).await;
+    let chunk = &claimed["chunks"][0];
+    let (id, token, url) = (chunk["id"].as_str().unwrap(), &chunk["token"], &chunk["links"][0]["url"]);
+    let results = json!([{ "url": url, "outcome": "fetched", "status": 200 }]);
+    call(format!("{id}/links"), json!({ "token": token, "results": results })).await;
+    let artifact = json!({ "location": location, "bytes": 5, "checksum": sha256(b"guess") });
+    call(format!("{id}/complete"), json!({ "token": token, "artifact": artifact })).await;
+    assert_eq!(stage.run("build", "builder", &["--once"]).await.code, 0);
+    let shown = stage.server.run(&["chunks", "show", id, "--json"]).json().remove(0);
+    let why = shown["last_error"].as_str().unwrap();
+    assert!(why.contains("127.0.0.1 may not be called (a loopback address)") && !why.contains("sha256"), "{why}");
+    assert!(secret.accept().is_err(), "nothing called it");
 }

@@ -49,7 +49,7 @@ async fn the_site_is_crawled_whole_politely_and_into_warc_files() {
 async fn hosts_are_crawled_one_by_one_with_reservations() {
     let stage = Stage::start(2, 4).await;
     let mut command = wayleave(&["crawl", "--single", "--crawl", "site", "--until-idle", "--links", "3"]);
-    command.args(["--lease", "2s", "--server", &stage.server.url]);
+    command.args(["--lease", "2s", "--server", &stage.server.url, "--allow-net", "127.0.0.0/8"]);
     let ended = tokio::task::spawn_blocking(move || run(command, "")).await.unwrap();
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(ended.err.contains(" pages, ") && ended.err.contains("2 hosts"), "{}", ended.err);
@@ -187,4 +187,20 @@ fn once_fetches_once_and_says_when_there_was_nothing() {
     assert_eq!(nothing.code, 3, "{}", nothing.err);
     let away = run(wayleave(&["crawl", "--once", "--server", "http://127.0.0.1:1"]), "");
     assert_eq!(away.code, 5, "{}", away.err);
+}
+
+/// A regression: a URL of this machine was fetched for anybody who put it into a crawl.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loopback_is_fetched_only_in_a_crawl_that_the_crawler_has_a_seed_there_for() {
+    let stage = Stage::start(1, 1).await;
+    let elsewhere = stage.site.url(0, "/").unwrap().to_string();
+    let mut command = wayleave(&["crawl", "--single", "--until-idle", "--json", "--server", &stage.server.url]);
+    command.args(["--crawl", "site"]);
+    let told = tokio::task::spawn_blocking(move || run(command, "")).await.unwrap().json().remove(0);
+    assert_eq!((&told["pages"], &told["refused"]), (&0.into(), &1.into()), "{told}");
+    assert!(stage.site.log().politeness().is_empty(), "not even its robots.txt");
+    let mut command = wayleave(&["crawl", "--single", "--until-idle", "--json", "--server", &stage.server.url]);
+    command.args(["--crawl", "seeded", "--seed", &elsewhere]);
+    let told = tokio::task::spawn_blocking(move || run(command, "")).await.unwrap().json().remove(0);
+    assert!(told["pages"].as_u64() > Some(0) && told["refused"] == 0, "{told}");
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use wayleave_api::map::{GetMapQuery, Map};
 use wayleave_client::Client;
+use wayleave_outgoing::Policy;
 use wayleave_workers::search::{self, Search, SearchResults};
 
 use super::cut::{Cut, Moment, Proxy};
@@ -35,7 +36,12 @@ fn is_whole(map: &Map, rows: usize, chunks: usize) -> bool {
 }
 
 async fn find(client: &Client, words: &str, first_row: usize) -> SearchResults {
-    search::run(client, &Search { words: words.to_owned(), crawl: None, limit: 10, first_row }).await.unwrap()
+    search::run(
+        client,
+        &Search { words: words.to_owned(), crawl: None, limit: 10, first_row, policy: Policy::new(Vec::new(), true) },
+    )
+    .await
+    .unwrap()
 }
 
 /// Every word of every page is found, in the row that `first_row` names first.

@@ -80,6 +80,10 @@ impl Stage {
                 command.args([flag, value]);
             }
         }
+        if kind == "crawl" {
+            // The site is on loopback, and crawlers are given no seeds.
+            command.args(["--allow-net", "127.0.0.0/8"]);
+        }
         command.args(["--server", server]).args(args);
         command
     }

@@ -28,7 +28,7 @@ pub struct Works {
 }
 
 pub fn artifact(n: u64) -> Artifact {
-    Artifact { location: format!("http://store/{n}").into(), bytes: n, checksum: [7; 32] }
+    Artifact { location: format!("http://store/{n}").into(), bytes: n, checksum: [7; 32], from: None }
 }
 
 pub fn claim_of(stage: Stage, worker: &str, chunks: usize, links: usize) -> Claim {

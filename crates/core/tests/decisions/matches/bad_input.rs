@@ -5,6 +5,9 @@ use wayleave_core::matches::{Answer, Asker, Input, PoolSpec, Refusal, RuntimeKin
 
 use super::world::{World, asker, cancel, spec};
 
+/// Where workers report from.
+const HERE: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
 fn refused(spec: PoolSpec) -> String {
     spec.check().unwrap_err().to_string()
 }
@@ -118,8 +121,14 @@ fn another_caller_neither_sees_nor_ends_a_clients_match() {
 fn a_report_of_an_unknown_worker_or_with_a_bad_address_is_refused() {
     let mut world = World::new(spec().check().unwrap());
     let secret = Secret(Token([0; 16]));
-    let report =
-        |no, address: &str| Input::Report { worker: WorkerNo(no), run: 1, secret, address: address.into(), free: 1 };
+    let report = |no, address: &str| Input::Report {
+        worker: WorkerNo(no),
+        run: 1,
+        secret,
+        address: address.into(),
+        from: HERE,
+        free: 1,
+    };
     let unknown = Refusal::UnknownWorker { pool: "games".into(), worker: 9 };
     assert_eq!(world.apply(report(9, "10.0.0.1:80")), Answer::Refused(unknown));
     for bad in ["", ":80", "host", "host:0", "host:99999", "a b:80", "http://a:80", "a:80/x", "a\n:80"] {

@@ -114,7 +114,7 @@ fn repeated_reports_of_the_same_are_not_written() {
 #[test]
 fn a_report_counts_only_with_the_secret_and_the_run_of_the_worker() {
     let mut world = with(spec(), &["a"]);
-    let Input::Report { worker, run, secret, address, free } =
+    let Input::Report { worker, run, secret, address, from, free } =
         world.runtime.containers[&WorkerNo(1)].report(WorkerNo(1), 0)
     else {
         panic!()
@@ -124,11 +124,33 @@ fn a_report_counts_only_with_the_secret_and_the_run_of_the_worker() {
     for (run, secret) in [(run, guess), (run + 1, secret)] {
         let before = world.store.clone();
         let address = "10.6.6.6:1".into();
-        assert_eq!(world.apply(Input::Report { worker, run, secret, address, free: 0 }), wrong);
+        assert_eq!(world.apply(Input::Report { worker, run, secret, address, from, free: 0 }), wrong);
         assert_eq!(world.store, before);
     }
-    assert_eq!(world.apply(Input::Report { worker, run, secret, address, free }), Answer::Taken);
+    assert_eq!(world.apply(Input::Report { worker, run, secret, address, from, free }), Answer::Taken);
     assert!(!format!("{:?}", world.state.workers()).contains("Secret"));
+}
+
+#[test]
+fn an_address_that_a_report_names_is_kept_with_where_the_report_came_from() {
+    let mut world = with(spec(), &["a"]);
+    let named = |world: &World| {
+        let row = &world.store.workers[&WorkerNo(1)];
+        (row.instance.as_ref().unwrap().address.to_string(), row.reported_from)
+    };
+    let (runtime, none) = named(&world);
+    assert_eq!(none, None, "its runtime named it");
+    report(&mut world, 1, 0);
+    assert_eq!(named(&world), (runtime, None), "the report says the same");
+    for (text, from) in [("10.6.6.6:1", [10, 6, 6, 6]), ("10.6.6.6:1", [10, 6, 6, 7])] {
+        let Input::Report { worker, run, secret, free, .. } =
+            world.runtime.containers[&WorkerNo(1)].report(WorkerNo(1), 0)
+        else {
+            panic!()
+        };
+        world.apply(Input::Report { worker, run, secret, address: text.into(), from: from.into(), free });
+        assert_eq!(named(&world), (text.to_owned(), Some(from.into())));
+    }
 }
 
 #[test]

@@ -8,6 +8,9 @@ use wayleave_core::matches::{Exit, Input, Instance, Make, Secret, Verdict, Worke
 use wayleave_core::names::{ClientName, SiteName};
 use wayleave_core::time::Time;
 
+/// Where workers report from.
+const HERE: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
 /// How a worker behaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mood {
@@ -53,7 +56,7 @@ impl Container {
     /// Its own report.
     pub fn report(&self, no: WorkerNo, free: u32) -> Input {
         let (run, secret) = self.env;
-        Input::Report { worker: no, run, secret, address: address(no), free }
+        Input::Report { worker: no, run, secret, address: address(no), from: HERE, free }
     }
 }
 

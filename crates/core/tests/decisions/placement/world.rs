@@ -61,7 +61,7 @@ pub struct World {
 pub fn artifact(chunk: u64, bytes: u64) -> Artifact {
     let mut checksum = [7; 32];
     checksum[..8].copy_from_slice(&chunk.to_be_bytes());
-    Artifact { location: format!("http://store/{chunk}").into(), bytes, checksum }
+    Artifact { location: format!("http://store/{chunk}").into(), bytes, checksum, from: None }
 }
 
 impl World {

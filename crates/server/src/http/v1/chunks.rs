@@ -21,7 +21,7 @@ use wayleave_core::time::Millis;
 
 use super::add_batch::{AddBatch, count};
 use crate::http::app::App;
-use crate::http::extract::{ChunkInPath, JsonBody, QueryOf};
+use crate::http::extract::{ChunkInPath, JsonBody, QueryOf, ReportedFrom};
 use crate::http::held::Held;
 use crate::http::named;
 use crate::http::refused::Refused;
@@ -194,9 +194,13 @@ pub async fn renew_chunk(
 pub async fn complete_chunk(
     State(app): State<App>,
     ChunkInPath(chunk): ChunkInPath,
+    from: ReportedFrom,
     JsonBody(body): JsonBody<CompleteChunkRequest>,
 ) -> Result<Json<ChunkMoved>, Refused> {
-    let (token, end) = <(Token, EndChunk)>::try_from(&body)?;
+    let (token, mut end) = <(Token, EndChunk)>::try_from(&body)?;
+    if let EndChunk::Complete(Some(artifact)) = &mut end {
+        artifact.from = from.0.filter(|from| app.vouches_for(*from));
+    }
     let LeaseEnded { state, ended } = app.pipeline.end_lease(chunk, token, end).await.map_err(|refusal| {
         let is_garbage =
             matches!(&refusal, Refusal::Chunk(ChunkRefusal::NotCurrent { garbage, .. }) if !garbage.is_empty());

@@ -1,20 +1,20 @@
 //! Machines of the fleet: reports, the operator's wishes, listings.
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::{Extension, Json};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use wayleave_api::fleet::{
     ListMachinesQuery, ListMachinesResponse, Machine, ReportMachineRequest, ReportMachineResponse, SetMachineRequest,
 };
 use wayleave_api::listing::page_rows;
+use wayleave_core::fleet::MachineView;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::names;
-use wayleave_listen::ClientAddress;
 
 use crate::http::app::App;
-use crate::http::extract::{JsonBody, MachineInPath, QueryOf};
+use crate::http::extract::{JsonBody, MachineInPath, QueryOf, ReportedFrom};
 use crate::http::refused::Refused;
 
 /// All calls under `/v1/fleet`.
@@ -38,7 +38,7 @@ pub async fn list_machines(
 ) -> Result<Json<ListMachinesResponse>, Refused> {
     let after = query.after.as_deref().map(names::machine).transpose().map_err(|_| Refusal::BadCursor)?;
     let page = app.fleet.machines(query.filter(), after, page_rows(query.limit)?).await?;
-    let machines = page.machines.into_iter().map(Machine::from).collect();
+    let machines = page.machines.into_iter().map(|machine| told(&app, machine)).collect();
     Ok(Json(ListMachinesResponse { machines, next: page.next.map(|id| id.to_string()) }))
 }
 
@@ -55,11 +55,10 @@ pub async fn list_machines(
 pub async fn report_machine(
     State(app): State<App>,
     MachineInPath(id): MachineInPath,
-    client: Option<Extension<ClientAddress>>,
+    from: ReportedFrom,
     JsonBody(body): JsonBody<ReportMachineRequest>,
 ) -> Result<Json<ReportMachineResponse>, Refused> {
-    let from = client.map(|Extension(ClientAddress(address))| address);
-    Ok(Json(app.fleet.report(id, body.report(from)?).await?.into()))
+    Ok(Json(app.fleet.report(id, body.report(from.0)?).await?.into()))
 }
 
 /// Returns a machine: what is wanted of it, what it says, how it is judged, why, and when that changes; without its
@@ -69,7 +68,12 @@ pub async fn report_machine(
     responses((status = 200, description = "The machine.", body = Machine))
 )]
 pub async fn get_machine(State(app): State<App>, MachineInPath(id): MachineInPath) -> Result<Json<Machine>, Refused> {
-    Ok(Json(app.fleet.machine(id).await?.into()))
+    Ok(Json(told(&app, app.fleet.machine(id).await?)))
+}
+
+fn told(app: &App, mut machine: MachineView) -> Machine {
+    machine.from.retain(|from| app.vouches_for(*from));
+    Machine::from(machine)
 }
 
 /// Sets what a machine should do. For operators.
@@ -85,7 +89,7 @@ pub async fn set_machine(
     MachineInPath(id): MachineInPath,
     JsonBody(body): JsonBody<SetMachineRequest>,
 ) -> Result<Json<Machine>, Refused> {
-    Ok(Json(app.fleet.set_desired(id, body.desired.into()).await?.into()))
+    Ok(Json(told(&app, app.fleet.set_desired(id, body.desired.into()).await?)))
 }
 
 /// Deletes a machine, so that its token ends and its name may register again. For operators.

@@ -3,6 +3,8 @@
 //! Whoever may set up a pool can run any command on a machine of a node. So a server that other machines can reach takes
 //! pools by this API only if it is told so.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -21,7 +23,7 @@ use wayleave_core::names::{self, PoolName};
 use wayleave_shard::matches::WorkerReport;
 
 use crate::http::app::App;
-use crate::http::extract::{JsonBody, PoolInPath, QueryOf, WorkerInPath};
+use crate::http::extract::{JsonBody, PoolInPath, QueryOf, ReportedFrom, WorkerInPath};
 use crate::http::refused::Refused;
 use crate::worker_logs::{KeptLog, LogOf};
 
@@ -202,10 +204,13 @@ pub async fn report_worker(
     State(app): State<App>,
     PoolInPath(pool): PoolInPath,
     WorkerInPath(worker): WorkerInPath,
+    from: ReportedFrom,
     JsonBody(body): JsonBody<ReportWorkerRequest>,
 ) -> Result<StatusCode, Refused> {
     let CheckedReport { address, free, run, secret } = body.check()?;
-    let report = WorkerReport { worker: worker.into(), address: address.into(), free, run, secret };
+    // Nowhere, if it is not known.
+    let from = from.0.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let report = WorkerReport { worker: worker.into(), address: address.into(), from, free, run, secret };
     app.matches.report(pool, report).await?;
     Ok(StatusCode::NO_CONTENT)
 }

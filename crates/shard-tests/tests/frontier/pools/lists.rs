@@ -83,7 +83,14 @@ async fn what_does_not_exist_is_named() {
     assert_eq!(matches.look(pool(), asker("a"), NOW).await, Ok(None));
     assert_eq!(matches.why(pool(), "a".into()).await, Ok(None));
     let secret = matches::row::Secret(wayleave_core::ids::Token([1; 16]));
-    let report = || WorkerReport { worker: "p-1".into(), address: "127.0.0.1:9".into(), free: 1, run: 1, secret };
+    let report = || WorkerReport {
+        worker: "p-1".into(),
+        address: "127.0.0.1:9".into(),
+        from: [127, 0, 0, 1].into(),
+        free: 1,
+        run: 1,
+        secret,
+    };
     assert!(matches!(matches.report(pool(), report()).await, Err(Refusal::Match(_))));
     assert_eq!(matches.report(other(), report()).await, Err(unknown("other")));
 }

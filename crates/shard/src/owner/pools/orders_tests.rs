@@ -18,6 +18,7 @@ fn ask(client: &str, token: u8, until: Time) -> Effect {
         name: "p-1".into(),
         site: "s".into(),
         address: Arc::from("127.0.0.1:1"),
+        reported_from: None,
         token: Token([token; 16]),
         reservation: Millis(1),
         sent_at: NOW,

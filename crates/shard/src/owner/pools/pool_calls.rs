@@ -170,11 +170,11 @@ impl Pools {
     }
 
     fn report(&mut self, pool: &PoolName, report: WorkerReport, now: Time) -> CallResult<()> {
-        let WorkerReport { worker, address, free, run, secret } = report;
+        let WorkerReport { worker, address, from, free, run, secret } = report;
         let state = self.states.get(pool).ok_or_else(|| self.unknown(pool))?;
         let known = state.worker_no(&worker);
         let worker = known.ok_or_else(|| matches::Refusal::WrongSecret { worker: worker.to_string() })?;
-        match self.apply(pool, Input::Report { worker, address, free, run, secret }, now) {
+        match self.apply(pool, Input::Report { worker, address, from, free, run, secret }, now) {
             None => Err(self.unknown(pool)),
             Some(Answer::Refused(refusal)) => Err(refusal.into()),
             Some(_) => Ok(()),
