@@ -148,7 +148,7 @@ mod tests {
     use wayleave_shard::Config;
 
     use super::*;
-    use crate::budget::Budget;
+    use wayleave_listen::Budget;
 
     fn asked(params: GetParams) -> HandOut {
         request(&params, None).unwrap()

@@ -175,7 +175,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::budget::Budget;
+    use wayleave_listen::Budget;
 
     fn messages(body: Body) -> Messages {
         let (since, timeout) = (Instant::now(), Duration::from_secs(30));
