@@ -206,8 +206,11 @@ async fn a_page_leads_to_no_address_that_is_not_public() {
         assert!(matches!(error, Error::Refused(_)), "{host}: {error}");
     }
     // Where an operator wants a site of this machine crawled, nothing else is open.
-    let other = format!("http://0.0.0.0:{port}/").parse().unwrap();
-    assert!(matches!(web.fetch(&other, Loopback::Open).await, Err(Error::Refused(_))));
+    for host in ["0.0.0.0", "[64:ff9b::7f00:1]"] {
+        let other = format!("http://{host}:{port}/").parse().unwrap();
+        let error = web.fetch(&other, Loopback::Open).await.unwrap_err();
+        assert!(matches!(error, Error::Refused(_)), "{host}: {error}");
+    }
     assert_eq!(*asked.lock().unwrap(), 0);
     assert_eq!(web.fetch(&url, Loopback::Open).await.unwrap().raw, "secret");
 }

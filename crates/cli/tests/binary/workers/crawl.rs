@@ -199,6 +199,7 @@ async fn loopback_is_fetched_only_in_a_crawl_that_the_crawler_has_a_seed_there_f
     let told = tokio::task::spawn_blocking(move || run(command, "")).await.unwrap().json().remove(0);
     assert_eq!((&told["pages"], &told["refused"]), (&0.into(), &1.into()), "{told}");
     assert!(stage.site.log().politeness().is_empty(), "not even its robots.txt");
+    stage.server.run(&["crawls", "set", "seeded", "--delay", "20ms", "--max-attempts", "1"]).ok();
     let mut command = wayleave(&["crawl", "--single", "--until-idle", "--json", "--server", &stage.server.url]);
     command.args(["--crawl", "seeded", "--seed", &elsewhere]);
     let told = tokio::task::spawn_blocking(move || run(command, "")).await.unwrap().json().remove(0);
