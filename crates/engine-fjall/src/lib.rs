@@ -8,6 +8,7 @@ mod arena;
 mod background;
 mod blocks;
 mod bulk_load;
+mod careful;
 mod check;
 mod clock;
 mod damage;
