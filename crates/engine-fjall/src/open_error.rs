@@ -59,7 +59,7 @@ pub enum OpenError {
         offset: u64,
         /// What is wrong there.
         what: String,
-        /// A description of what a repair would drop; `None` if a repair cannot help.
+        /// What a repair would do; `None` if a repair cannot help.
         repair: Option<String>,
     },
     /// The folder contains something else.
@@ -108,8 +108,7 @@ pub enum OpenError {
 }
 
 fn remedy(repair: Option<&String>) -> String {
-    let Some(dropped) = repair else { return String::new() };
-    format!(", or start once with --repair, which drops what follows ({dropped}) and keeps a copy beside the journal")
+    repair.map_or_else(String::new, |does| format!(", or start once with --repair, {does}"))
 }
 
 impl OpenError {
