@@ -31,6 +31,7 @@ mod own_rows;
 mod partitions;
 mod reads;
 mod record;
+mod repaired;
 mod replay;
 mod scrub;
 #[cfg(any(test, feature = "simulation"))]

@@ -3,6 +3,8 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use wayleave_engine::Error;
+
 use crate::replay::{Damage, Failure};
 use crate::trouble;
 
@@ -141,6 +143,14 @@ impl OpenError {
             error if trouble::is_damage(&error) => Self::Damaged { path: path.into(), what: trouble::describe(&error) },
             lsm_tree::Error::Io(io) => Self::io(path, io),
             other => Self::Damaged { path: path.into(), what: trouble::describe(&other) },
+        }
+    }
+
+    /// Classifies an error of the opened store.
+    pub(crate) fn engine(path: &Path, error: Error) -> Self {
+        match error {
+            Error::Corrupt(what) => Self::Damaged { path: path.into(), what },
+            other => Self::io(path, std::io::Error::other(other)),
         }
     }
 
