@@ -111,7 +111,7 @@ fn a_full_disk_is_told_to_clients_and_nothing_acknowledged_is_lost() {
     }
     assert!(tries > 30, "{tries} tries are few");
     let lines = server.log().lines().filter(|line| line.contains("filling up")).count();
-    assert!(lines <= 6, "{lines} lines for {tries} tries: {}", server.log());
+    assert!(lines * 4 <= tries, "{lines} lines for {tries} tries: {}", server.log());
     assert_eq!(server.ended(), None, "{}", server.log());
     assert_eq!(queued(&server), before, "what was refused left nothing behind");
     println!("seen: a disk of 200 MiB: {before} URLs stored, {tries} puts refused by {lines} lines of log, none lost");
