@@ -151,6 +151,7 @@ const KINDS: &[(Network, Kind)] = &[
     (Network::v4(169, 254, 0, 0, 16), Kind::Metadata),
     (Network::v4(100, 100, 100, 200, 32), Kind::Metadata),
     (Network::v4(192, 0, 0, 192, 32), Kind::Metadata),
+    (Network::v4(168, 63, 129, 16, 32), Kind::Metadata),
     (Network::v6(0xfe80, 0, 10), Kind::Metadata),
     (Network::v6(0xfd00, 0x0ec2, 32), Kind::Metadata),
     (Network::v4(0, 0, 0, 0, 8), Kind::NotOne),

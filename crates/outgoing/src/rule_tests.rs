@@ -34,6 +34,7 @@ fn only_public_addresses_of_the_web_are_called() {
         ("100.64.0.1", Kind::Shared),
         ("100.127.255.255", Kind::Shared),
         ("169.254.169.254", Kind::Metadata),
+        ("168.63.129.16", Kind::Metadata),
         ("100.100.100.200", Kind::Metadata),
         ("192.0.0.192", Kind::Metadata),
         ("fe80::1", Kind::Metadata),

@@ -31,8 +31,8 @@ pub struct Config {
     pub map_readers_max: usize,
     /// The maximum number of clients that wait for a worker; further ones are answered at once.
     pub match_waiters_max: usize,
-    /// Takes pools by the API although other machines can reach the address: whoever sets one up can run any command here.
-    pub allow_pool_commands: bool,
+    /// Whether the API takes commands of pools: whoever sets one up can run any command here. By default only on loopback.
+    pub allow_pool_commands: Option<bool>,
     /// The longest hold of a URL that a URLFrontier client takes; `None` for as long as it asks.
     pub hold_max: Option<Millis>,
 }
@@ -50,7 +50,7 @@ impl Default for Config {
             held_bytes_max: 128 << 20,
             map_readers_max: limits::MAP_READERS_MAX,
             match_waiters_max: limits::MATCH_WAITERS_MAX,
-            allow_pool_commands: false,
+            allow_pool_commands: None,
             hold_max: None,
         }
     }
@@ -80,7 +80,7 @@ impl Config {
     /// Whether pools may be set up by the API: only this machine can call, or it was allowed.
     #[must_use]
     pub fn takes_pool_commands(&self) -> bool {
-        self.allow_pool_commands || self.listen.ip().to_canonical().is_loopback()
+        self.allow_pool_commands.unwrap_or_else(|| self.listen.ip().to_canonical().is_loopback())
     }
 
     /// Validates the configuration.
@@ -130,7 +130,7 @@ mod tests {
         {
             let config = Config { insecure: true, ..listening(address) };
             assert_eq!(config.takes_pool_commands(), takes, "{address}");
-            assert!(Config { allow_pool_commands: true, ..config }.takes_pool_commands());
+            assert!(Config { allow_pool_commands: Some(true), ..config }.takes_pool_commands());
         }
     }
 

@@ -11,7 +11,7 @@ use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use wayleave_api::matches::{DeleteMatchQuery, GetMatchQuery, Match, MatchState};
 use wayleave_client::Client;
 
@@ -32,11 +32,15 @@ const NO_PROGRAM: u8 = 127;
 pub async fn run(client: &Client, found: &Match, command: &[String]) -> anyhow::Result<()> {
     let ended = hold_and_run(client, found, command).await;
     let query = DeleteMatchQuery { pool: found.pool.clone(), token: found.token.clone() };
-    if let Err(error) = client.delete_match(&found.client, &query).await
-        && error.problem().is_none_or(|problem| !matches!(problem.status, 404 | 409))
-    {
-        eprintln!("the worker could not be given back ({error}); it is free when the reservation time is over");
-    }
+    // Bounded: signals do not end this process any more.
+    let why = match timeout(GRACE, client.delete_match(&found.client, &query)).await {
+        Ok(Err(error)) if error.problem().is_none_or(|problem| !matches!(problem.status, 404 | 409)) => {
+            error.to_string()
+        }
+        Ok(_) => return ended,
+        Err(_) => "the server has not answered".to_owned(),
+    };
+    eprintln!("the worker could not be given back ({why}); it is free when the reservation time is over");
     ended
 }
 
@@ -81,10 +85,11 @@ async fn hold(client: &Client, found: &Match, reservation: Duration) -> String {
     let (pause, query) = (reservation / CONFIRMS, GetMatchQuery { pool: found.pool.clone(), ..Default::default() });
     let mut confirmed = Instant::now();
     loop {
-        sleep(pause).await;
+        let until = confirmed + (reservation - pause);
+        sleep_until(until.min(Instant::now() + pause)).await;
         // The server counts from a later moment.
         let begun = Instant::now();
-        match timeout(pause, client.get_match(&found.client, &query)).await {
+        match timeout_at(until.min(begun + pause), client.get_match(&found.client, &query)).await {
             Ok(Ok(now)) if now.state == MatchState::Matched && now.token == found.token => confirmed = begun,
             Ok(Ok(now)) => return now.reason,
             Ok(Err(error)) if !may_pass(&error) => return error.to_string(),

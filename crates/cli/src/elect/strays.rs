@@ -11,7 +11,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, waitid, waitpid};
 
 /// The pause between two looks at processes that are dying.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -92,9 +92,16 @@ pub fn is_alive(pid: Pid) -> bool {
         Ok(stat) => !is_dead(&stat),
         Err(error) => {
             let gone = error.raw_os_error() == Some(Errno::SRCH.raw_os_error());
-            !(gone || error.kind() == std::io::ErrorKind::NotFound)
+            // Mounted with `hidepid`, /proc hides processes of other users, also those that this one has started.
+            !(gone || error.kind() == std::io::ErrorKind::NotFound) || is_running_child(pid)
         }
     }
+}
+
+/// Whether a process is a child that has not ended, as the kernel says.
+fn is_running_child(pid: Pid) -> bool {
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(pid), how), Ok(None))
 }
 
 /// Whether a line of `/proc/PID/stat` is that of a process that has ended. Its first thread may end before the others, and

@@ -34,6 +34,7 @@ type Names = Arc<Mutex<Vec<(Arc<str>, UnixListener)>>>;
 /// Keeps the names of this store while its server runs.
 pub struct Beside {
     names: Names,
+    is_copy: bool,
     looking: AbortHandle,
 }
 
@@ -42,7 +43,9 @@ impl Beside {
     /// carries out what pools order.
     pub async fn start(matches: &Matches) -> Self {
         let names = Names::default();
-        if let Some((pool, process)) = take_names(matches, &names, TRIES).await {
+        let copied = take_names(matches, &names, TRIES).await;
+        let is_copy = copied.is_some();
+        if let Some((pool, process)) = copied {
             let paused = pause_all(matches).await;
             let of = process.map(command_of).unwrap_or_default();
             tracing::warn!(
@@ -63,7 +66,12 @@ impl Beside {
                     .for_each(|(_, name)| process_name::answer(name));
             }
         };
-        Self { names, looking: tokio::spawn(look).abort_handle() }
+        Self { names, is_copy, looking: tokio::spawn(look).abort_handle() }
+    }
+
+    /// Whether another server of this machine has a copy of this store open.
+    pub const fn is_copy(&self) -> bool {
+        self.is_copy
     }
 
     /// Gives the names back; to be called before the store is closed, so that the next server finds them free.

@@ -229,13 +229,14 @@ async fn end_workers(matches: &Matches, sites: &Sites) {
 }
 
 /// Sets up the pools of the settings file. Repeating it changes nothing. A pool that cannot be set up is told, and the
-/// others are.
-pub async fn set_pools(settings: &Settings, matches: &Matches) {
+/// others are. With `paused` all of them stay paused, whatever the file says.
+pub async fn set_pools(settings: &Settings, matches: &Matches, paused: bool) {
     for (name, request) in &settings.pools {
         let Ok(wanted) = request.clone().settings() else { continue };
         let mut tries = 0;
         loop {
-            match matches.set_pool_paused(name.as_str().into(), wanted.clone(), request.paused).await {
+            let paused = if paused { Some(true) } else { request.paused };
+            match matches.set_pool_paused(name.as_str().into(), wanted.clone(), paused).await {
                 Ok(_) => break,
                 // The nodes of a cluster need a moment until every shard has an owner.
                 Err(Refusal::Unavailable(_) | Refusal::Overloaded | Refusal::OutcomeUnknown(_)) if tries < TRIES => {

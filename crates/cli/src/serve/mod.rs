@@ -140,7 +140,7 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
             let probing = Probing::start(|stop| async move { prober.run(&fleet, stop).await });
             let beside = Beside::start(&matches).await;
             let makers = Makers::start(settings, matches.clone(), sites, Calls::new(policy)).await;
-            if signals.unless_told(makers::set_pools(settings, &matches)).await.is_some() {
+            if signals.unless_told(makers::set_pools(settings, &matches, beside.is_copy())).await.is_some() {
                 announce(settings, server.local_addr(), &place, shards);
             }
             let served = run_until_told(server, signals, outside).await;

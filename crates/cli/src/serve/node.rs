@@ -75,7 +75,7 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     // In the background: a shard whose last owner died is taken over only when its lease ends.
     let pools = tokio::spawn({
         let (settings, matches) = (settings.clone(), matches.clone());
-        async move { makers::set_pools(&settings, &matches).await }
+        async move { makers::set_pools(&settings, &matches, false).await }
     });
     if settled {
         announce(settings, address, &place, shards);

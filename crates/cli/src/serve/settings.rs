@@ -279,8 +279,8 @@ pub struct Settings {
     pub allow_origin: Vec<String>,
     /// What may be called, besides the addresses that machines and workers report from.
     pub allow_net: Vec<Network>,
-    /// Whether pools may be set up by the API although other machines can reach the address.
-    pub allow_pool_commands: bool,
+    /// Whether pools may be set up by the API, if that was said.
+    pub allow_pool_commands: Option<bool>,
     /// Where workers of pools are recorded, if not in the data folder.
     pub makers: Option<PathBuf>,
     /// The Docker engine's socket, or `off`.
@@ -348,7 +348,7 @@ impl Settings {
             allow_host: either(args.allow_host, file.allow_host),
             allow_origin: either(args.allow_origin, file.allow_origin),
             allow_net: networks(&either(args.allow_net, file.allow_net))?,
-            allow_pool_commands: args.allow_pool_commands.or(file.allow_pool_commands).unwrap_or(false),
+            allow_pool_commands: args.allow_pool_commands.or(file.allow_pool_commands),
             makers: args.makers.or(file.makers),
             docker: args.docker.or(file.docker),
             pools: file.pools,

@@ -101,14 +101,20 @@ async fn a_server_that_others_can_reach_takes_commands_only_if_it_was_allowed() 
     assert_eq!(refused.problem(), (403, "commands_not_allowed".to_owned()));
     let detail = refused.json()["detail"].as_str().unwrap().to_owned();
     assert!(detail.contains("--allow-pool-commands") && detail.contains("[pools.p]"), "{detail}");
-    let door = Door::with(Config { allow_pool_commands: true, ..open });
+    let door = Door::with(Config { allow_pool_commands: Some(true), ..open });
     assert_eq!(door.put("/v1/pools/p", body()).await.ok()["pool"], "p");
     assert_eq!(Door::new().put("/v1/pools/p", body()).await.ok()["pool"], "p", "loopback");
+    let door = Door::with(Config { allow_pool_commands: Some(false), ..Config::default() });
+    assert_eq!(
+        door.put("/v1/pools/p", body()).await.problem(),
+        (403, "commands_not_allowed".to_owned()),
+        "on loopback too"
+    );
 }
 
 #[tokio::test]
 async fn a_call_that_a_proxy_passed_on_sets_no_command_even_where_commands_are_allowed() {
-    let door = Door::with(Config { allow_pool_commands: true, ..Config::default() });
+    let door = Door::with(Config { allow_pool_commands: Some(true), ..Config::default() });
     for header in ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"] {
         let request = Request::put("/v1/pools/p").header("content-type", "application/json").header(header, "x");
         let answer = door.send(request.body(Body::from(r#"{"command":["x"]}"#)).unwrap()).await;

@@ -87,8 +87,8 @@ pub async fn put_pool(
     }
     if !app.config.takes_pool_commands() {
         let detail = format!(
-            "pool '{pool}' is not set up: this server can be reached from other machines, and whoever sets up a pool can run \
-             any command here; write [pools.{pool}] into the server's settings file (--config), or start it with \
+            "pool '{pool}' is not set up: this server takes no commands of pools, because other machines can reach it or it was \
+             told so, and whoever sets up a pool can run any command here; write [pools.{pool}] into the server's settings file (--config), or start it with \
              --allow-pool-commands"
         );
         return Err(Problem::new(Code::CommandsNotAllowed, detail).with("pool", &*pool).into());
