@@ -18,6 +18,7 @@ use wayleave_engine::salvage::{LeftOut, check};
 use wayleave_engine::{Key, Row};
 
 use super::damage::{Step, read};
+use super::homes::Homes;
 use super::losses::host_key;
 use super::source::{Source, after};
 
@@ -75,12 +76,12 @@ pub fn is_hot(key: &[u8]) -> bool {
 
 /// The hot rows of a shard, as far as they can be read.
 #[derive(Default)]
-struct HotRows {
+pub struct HotRows {
     shard: Option<ShardRow>,
     crawls: BTreeMap<CrawlNo, CrawlRow>,
-    aliases: BTreeMap<GroupId, AliasRow>,
-    hosts: BTreeMap<HostId, HostRow>,
-    members: BTreeMap<HostName, Alias>,
+    pub aliases: BTreeMap<GroupId, AliasRow>,
+    pub hosts: BTreeMap<HostId, HostRow>,
+    pub members: BTreeMap<HostName, Alias>,
 }
 
 impl HotRows {
@@ -99,7 +100,10 @@ impl HotRows {
     }
 
     /// Reads rows and log of a shard.
-    fn load(source: &mut dyn Source, shard: ShardId) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// If nothing can be read at all.
+    pub fn load(source: &mut dyn Source, shard: ShardId) -> anyhow::Result<Self> {
         let mut rows = Self::default();
         each(source, keys::range(shard, Kind::Shard, Kind::Member), |row| {
             hot::decode(&row.key, Some(&row.value)).into_iter().for_each(|row| rows.take(row));
@@ -143,8 +147,14 @@ pub fn hosts(source: &mut dyn Source, shard: ShardId) -> anyhow::Result<impl Ite
 ///
 /// # Errors
 /// If nothing can be read at all.
-pub fn rebuild(source: &mut dyn Source, shard: ShardId, left_out: &mut Vec<LeftOut>) -> anyhow::Result<Vec<Row>> {
+pub fn rebuild(
+    source: &mut dyn Source,
+    shard: ShardId,
+    homes: &Homes,
+    left_out: &mut Vec<LeftOut>,
+) -> anyhow::Result<Vec<Row>> {
     let mut rows = HotRows::load(source, shard)?;
+    homes.settle(shard, source.header().shards, &mut rows, left_out);
     rows.shard = Some(rows.shard.map_or(COUNTERS_LOST, |row| ShardRow {
         next_host: row.next_host.saturating_add(COUNTERS_BEHIND),
         next_group: row.next_group.saturating_add(COUNTERS_BEHIND),
@@ -207,6 +217,26 @@ fn add(lanes: &mut BTreeMap<u8, Lane>, position: QueuePosition, key: &UrlKey) {
     }
 }
 
+/// Counts queued URLs of a host that have lost their entry, where the rows of other URLs are lost.
+fn add_lost_entries(
+    source: &mut dyn Source,
+    entries: (Key, Key),
+    urls: (Key, Key),
+    queues: &mut BTreeMap<u32, Counted>,
+) -> anyhow::Result<()> {
+    let mut counted = BTreeSet::new();
+    each(source, entries, |row| counted.extend(due::parse_key(&row.key).map(|(id, at, key)| (id.no, at, key))))?;
+    each(source, urls, |row| {
+        let (Ok((id, key)), Ok(found)) = (url::parse_key(&row.key), url::decode(&row.value)) else { return };
+        let UrlStatus::Queued(position) = found.status else { return };
+        let entry = (id.no, position, key);
+        if !counted.contains(&entry) {
+            add(&mut queues.entry(id.no).or_default().by_entries, position, &entry.2);
+        }
+    })?;
+    Ok(())
+}
+
 /// Counts the queues of a host anew.
 fn recount(
     source: &mut dyn Source,
@@ -222,8 +252,12 @@ fn recount(
             add(&mut queues.entry(id.no).or_default().by_entries, position, &key);
         }
     })?;
+    let mut decodes = true;
     let urls_lost = each(source, range(Kind::Url), |row| {
-        let (Ok((id, key)), Ok(found)) = (url::parse_key(&row.key), url::decode(&row.value)) else { return };
+        let (Ok((id, key)), Ok(found)) = (url::parse_key(&row.key), url::decode(&row.value)) else {
+            decodes = false;
+            return;
+        };
         let counted = queues.entry(id.no).or_default();
         match found.status {
             UrlStatus::Queued(position) => add(&mut counted.by_urls, position, &key),
@@ -234,7 +268,11 @@ fn recount(
         }
     })?;
     // Entries that cannot be read are rebuilt from the rows of their URLs.
+    let urls_lost = urls_lost || !decodes;
     let by_urls = entries_lost && !urls_lost;
+    if entries_lost && urls_lost {
+        add_lost_entries(source, range(Kind::Due), range(Kind::Url), &mut queues)?;
+    }
     for queue in &mut host.queues {
         let counted = queues.remove(&queue.no).unwrap_or_default();
         let lanes = if by_urls { counted.by_urls } else { counted.by_entries };

@@ -72,7 +72,7 @@ fn damaged() -> Blocks {
 fn check_rebuilt(mut source: Blocks) {
     assert_eq!(damaged_shards(&mut source).unwrap(), [SHARD].into());
     let mut left_out = Vec::new();
-    let rows = rebuild(&mut source, SHARD, &mut left_out).unwrap();
+    let rows = rebuild(&mut source, SHARD, &Homes::default(), &mut left_out).unwrap();
     assert!(rows.is_sorted_by(|a, b| a.key < b.key) && rows.iter().all(|row| is_hot(&row.key)));
     let rows: Vec<HotRow> = rows.iter().map(|row| hot::decode(&row.key, Some(&row.value)).unwrap()).collect();
     let [HotRow::Shard(shard), HotRow::Crawl(crawl), HotRow::Host(host)] = &rows[..] else { panic!("{rows:?}") };
@@ -97,6 +97,19 @@ fn entries_of_a_queue_that_are_lost_too_are_counted_by_the_rows_of_their_urls() 
     let mut source = damaged();
     let first = source.rows.keys().find(|key| key[2] == Kind::Due as u8).unwrap().clone();
     source.bad.push((first.clone(), first));
+    check_rebuilt(source);
+}
+
+#[test]
+fn gaps_in_the_entries_and_the_urls_of_one_host_leave_every_queued_url_counted() {
+    let mut source = damaged();
+    let of_host = |kind: Kind| {
+        let (from, to) = (host_key(SHARD, kind, 7), host_key(SHARD, kind, 8));
+        source.rows.range(from..to).map(|(key, _)| key.clone()).collect::<Vec<_>>()
+    };
+    // The entries of c and a are lost, and the row of b.
+    let (entries, urls) = (of_host(Kind::Due), of_host(Kind::Url));
+    source.bad.extend([(entries[1].clone(), entries[2].clone()), (urls[1].clone(), urls[1].clone())]);
     check_rebuilt(source);
 }
 

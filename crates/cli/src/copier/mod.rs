@@ -8,6 +8,7 @@
 mod blocks;
 mod damage;
 mod handed_out;
+mod homes;
 mod hot;
 mod losses;
 mod place;

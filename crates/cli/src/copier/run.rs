@@ -11,6 +11,7 @@ use wayleave_engine::transplant::Transplant;
 use wayleave_engine::{Key, Row};
 
 use super::damage::{Step, read};
+use super::homes::Homes;
 use super::hot;
 use super::losses::{Gap, Losses, rebuild};
 use super::progress::Progress;
@@ -154,6 +155,7 @@ fn salvage(
         hot::each(source, keys::range(shard, Kind::Chunk, Kind::Chunk), |row| salvage.note_chunk(row))?;
     }
     let damaged = hot::damaged_shards(source)?;
+    let homes = Homes::find(source, &damaged)?;
     let mut to_rebuild = damaged.iter().copied().peekable();
     let (mut from, mut limit) = (Key::new(), PAGE_ROWS);
     loop {
@@ -176,7 +178,7 @@ fn salvage(
             // Hot rows come first in their shard.
             let is_next = |shard: &ShardId| keys::range(*shard, Kind::Shard, Kind::Member).1 <= row.key;
             while let Some(shard) = to_rebuild.next_if(is_next) {
-                out.extend(hot::rebuild(source, shard, &mut losses.left_out)?);
+                out.extend(hot::rebuild(source, shard, &homes, &mut losses.left_out)?);
             }
             let shard = keys::Parts(&row.key).prefix().map(|(shard, _)| shard);
             if !(shard.is_ok_and(|shard| damaged.contains(&shard)) && hot::is_hot(&row.key)) {
@@ -186,7 +188,7 @@ fn salvage(
         take(out, &mut losses.left_out)?;
     }
     for shard in to_rebuild {
-        let rows = hot::rebuild(source, shard, &mut losses.left_out)?;
+        let rows = hot::rebuild(source, shard, &homes, &mut losses.left_out)?;
         take(rows, &mut losses.left_out)?;
     }
     hot::name_orphans(source, &damaged, &mut losses.left_out)?;
