@@ -74,10 +74,10 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// The free space that a merge needs which writes so much. More is written meanwhile: what is in memory, the next file of
-    /// the journal, and what goes on while callers should add nothing.
+    /// The free space that a merge needs which writes so much. More is written meanwhile: what is in memory, and what goes on
+    /// while callers should add nothing.
     pub(crate) const fn needed(floor_bytes: u64, merge_bytes: u64) -> u64 {
-        floor_bytes.saturating_mul(2).saturating_add(merge_bytes)
+        floor_bytes.saturating_add(floor_bytes / 2).saturating_add(merge_bytes)
     }
 
     fn free(&self) -> u64 {

@@ -115,7 +115,7 @@ fn merges_run_until_none_is_due() {
 #[test]
 fn no_merge_starts_without_room_for_all_that_it_may_write() {
     let mut stage = Stage::new(Sizes { next_merge: 1_000, ..Sizes::default() }, 9);
-    let slack = FLOOR;
+    let slack = FLOOR / 2;
     stage.disk.set_free_bytes(FLOOR + slack + 999);
     assert_eq!(stage.round(Duration::ZERO), []);
     assert!(stage.paused().unwrap().contains("needs"), "{:?}", stage.paused());
@@ -202,11 +202,11 @@ fn a_manifest_that_is_unsure_fails_the_store() {
 fn merging_everything_needs_room_for_all_that_may_be_left() {
     let mut sizes = Sizes { items: 400_000, tombstones: 200_000, all: 1_000_000, ..Sizes::default() };
     let mut stage = Stage::new(sizes, 1);
-    stage.disk.set_free_bytes(FLOOR * 2 + 500_000);
+    stage.disk.set_free_bytes(FLOOR * 3 / 2 + 500_000);
     assert_eq!(stage.round(Duration::ZERO), [MergeKind::All, MergeKind::Due]);
     sizes.tombstones = 100_000;
     let mut stage = Stage::new(sizes, 1);
-    stage.disk.set_free_bytes(FLOOR * 2 + 749_999);
+    stage.disk.set_free_bytes(FLOOR * 3 / 2 + 749_999);
     assert_eq!(stage.round(Duration::ZERO), [MergeKind::Due], "three quarters of it may stay");
     assert_eq!(stage.round(Duration::from_secs(1)), [MergeKind::Due]);
 }

@@ -278,11 +278,11 @@ mod tests {
     fn growth_is_refused_while_the_next_merge_has_no_room() {
         let signs =
             |free: u64, next: u64| Signs { free_bytes: Some(free << 20), next_merge: next << 20, ..Signs::default() };
-        assert_eq!(judge_growth(&signs(800, 600), RESERVE, false), None);
-        let refused = judge_growth(&signs(799, 600), RESERVE, false).unwrap();
-        assert!(refused.contains("799 MiB free, merging needs up to 800"), "{refused}");
-        assert!(judge_growth(&signs(824, 600), RESERVE, true).is_some(), "a little more must be free");
-        assert_eq!(judge_growth(&signs(825, 600), RESERVE, true), None);
+        assert_eq!(judge_growth(&signs(750, 600), RESERVE, false), None);
+        let refused = judge_growth(&signs(749, 600), RESERVE, false).unwrap();
+        assert!(refused.contains("749 MiB free, merging needs up to 750"), "{refused}");
+        assert!(judge_growth(&signs(774, 600), RESERVE, true).is_some(), "a little more must be free");
+        assert_eq!(judge_growth(&signs(775, 600), RESERVE, true), None);
         let tables = Signs { young: 100, paused: Some("why".into()), ..Signs::default() };
         assert!(judge_growth(&tables, RESERVE, false).unwrap().starts_with("100 tables wait"));
         check(Signs { young: YOUNG_TABLES_LIMIT, ..tables }, false, "refuse: 160 tables wait to be merged");
