@@ -8,7 +8,6 @@ mod arena;
 mod background;
 mod blocks;
 mod bulk_load;
-mod careful;
 mod check;
 mod clock;
 mod damage;
@@ -32,7 +31,6 @@ mod partitions;
 pub mod private;
 mod reads;
 mod record;
-mod repaired;
 mod replay;
 mod scrub;
 #[cfg(any(test, feature = "simulation"))]
