@@ -226,9 +226,17 @@ async fn ask_twice<T>(
     world.ask(async |frontier| call(frontier).await).await
 }
 
-/// Ends a lease.
-async fn end_lease(world: &World, (id, token): (ChunkId, Token), end: &EndChunk) -> Result<LeaseEnded, Refusal> {
-    let call = async |frontier: Frontier| Pipeline::new(frontier).end_lease(id, token, end.clone()).await;
+/// Ends a lease, and with it these visits.
+async fn end_lease(
+    world: &World,
+    (id, token): (ChunkId, Token),
+    end: &EndChunk,
+    visited: &[Visited],
+) -> Result<LeaseEnded, Refusal> {
+    let call = async |frontier: Frontier| {
+        visited.iter().for_each(|link| world.oracle.borrow_mut().ending(link.token, world.now()));
+        Pipeline::new(frontier).end_lease(id, token, end.clone()).await
+    };
     ask_twice(world, (id, token), &call).await
 }
 
@@ -310,10 +318,12 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
         let replace = chance.once_in(2);
         let report = ReportLinks { chunk: id, token, results, replace };
         let (sent, began) = (world.now(), world.clock.elapsed());
-        if !one_host {
-            world.oracle.borrow_mut().ending(link.token, world.now());
-        }
-        let call = async |f: Frontier| Pipeline::new(f).report(report.clone(), Vec::new()).await;
+        let call = async |f: Frontier| {
+            if !one_host {
+                world.oracle.borrow_mut().ending(link.token, world.now());
+            }
+            Pipeline::new(f).report(report.clone(), Vec::new()).await
+        };
         let answer = ask_twice(world, (id, token), &call).await;
         world.tell("link", &format!("{name} {id} {} {outcome:?} {answer:?}", url.url));
         check(world, "a report", &answer);
@@ -347,9 +357,12 @@ enum Renewed {
 }
 
 async fn renew(world: &World, name: u64, claimed: &Claimed, visited: &[Visited]) -> Renewed {
-    let (id, token, until) = (claimed.id, claimed.token, world.now().after(Millis(3_000)));
-    visited.iter().for_each(|link| world.oracle.borrow_mut().ending(link.token, until));
-    let call = async |frontier| Pipeline::new(frontier).renew(id, token, Millis(3_000)).await;
+    let (id, token, mut until) = (claimed.id, claimed.token, world.now().after(Millis(3_000)));
+    let call = async |frontier| {
+        until = world.now().after(Millis(3_000));
+        visited.iter().for_each(|link| world.oracle.borrow_mut().ending(link.token, until));
+        Pipeline::new(frontier).renew(id, token, Millis(3_000)).await
+    };
     let sent = SentAt::new(world);
     let answer = world.ask(call).await;
     judge(world, (id, token), &sent, &answer);
@@ -380,7 +393,6 @@ async fn complete(world: &Rc<World>, chance: &Chance, name: u64, claimed: &Claim
         // An operator moves its host before the chunk is complete.
         move_host(world, &link.link.host).await;
     }
-    visited.iter().for_each(|link| world.oracle.borrow_mut().ending(link.token, world.now()));
     let content = visited.iter().any(|link| link.reported);
     let failed = !world.calm.get() && chance.once_in(8);
     let mut end = if failed {
@@ -389,12 +401,12 @@ async fn complete(world: &Rc<World>, chance: &Chance, name: u64, claimed: &Claim
         EndChunk::Complete(content.then(|| artifact(chance)))
     };
     let (losses, mut sent) = (world.oracle.borrow().chunks.losses(id), world.clock.elapsed());
-    let mut answer = end_lease(world, (id, token), &end).await;
+    let mut answer = end_lease(world, (id, token), &end, visited).await;
     if matches!(answer, Err(Refusal::Chunk(ChunkRefusal::NoContent { .. }))) {
         // All that it had fetched has left: it does what the refusal says.
         world.tell("no content", &format!("{name} {id} {answer:?}"));
         (end, sent) = (EndChunk::Complete(None), world.clock.elapsed());
-        answer = end_lease(world, (id, token), &end).await;
+        answer = end_lease(world, (id, token), &end, visited).await;
     }
     world.tell("complete chunk", &format!("{name} {id} {answer:?}"));
     check(world, "a completion", &answer);
@@ -463,7 +475,7 @@ pub async fn builder(world: Rc<World>, name: u64) {
                 world.oracle.borrow_mut().content_lost(id);
             }
             let sent = world.clock.elapsed();
-            let answer = end_lease(&world, (id, token), &end).await;
+            let answer = end_lease(&world, (id, token), &end, &[]).await;
             world.tell("build", &format!("{name} {id} {answer:?}"));
             check(&world, "a build", &answer);
             let Ok(ended) = answer else { continue };

@@ -10,6 +10,7 @@ use wayleave_core::frontier::request::{
 use wayleave_core::ids::Token;
 use wayleave_core::metadata::Metadata;
 use wayleave_core::time::{Millis, Time};
+use wayleave_shard::Frontier;
 
 use crate::chance::Chance;
 use crate::run::verdict;
@@ -145,9 +146,13 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
     pass(chance.below(if calm { 50 } else { 1_500 })).await;
     let token = reservation.token;
     if chance.once_in(3) {
-        let earliest = world.now().after(Millis(3_000));
-        world.oracle.borrow_mut().ending(token, earliest);
-        let answer = world.ask(async |frontier| frontier.renew(token, Millis(3_000)).await).await;
+        let mut earliest = world.now().after(Millis(3_000));
+        let call = async |frontier: Frontier| {
+            earliest = world.now().after(Millis(3_000));
+            world.oracle.borrow_mut().ending(token, earliest);
+            frontier.renew(token, Millis(3_000)).await
+        };
+        let answer = world.ask(call).await;
         world.tell("renew", &format!("{name} {} {answer:?}", reservation.host));
         world.check("a renewal", &answer);
         check_token(world, token, &answer);
@@ -172,9 +177,12 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
         .filter(|(_, result)| ids(result.outcome))
         .map(|(url, _)| (url.crawl.to_string(), url.url.to_string()))
         .collect();
-    world.oracle.borrow_mut().ending(token, world.now());
     let release = Release { token, results, ready_at: None };
-    let answer = world.ask(async |frontier| frontier.release(release, Vec::new()).await).await;
+    let call = async |frontier: Frontier| {
+        world.oracle.borrow_mut().ending(token, world.now());
+        frontier.release(release, Vec::new()).await
+    };
+    let answer = world.ask(call).await;
     world.tell("release", &format!("{name} {} {:?}", reservation.host, answer.as_ref().map(|(r, _)| r.ready_at)));
     world.check("a release", &answer);
     check_token(world, token, &answer);

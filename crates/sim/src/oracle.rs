@@ -191,7 +191,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// A release or a renewal is about to be sent: whatever the outcome, the visit may be over at `end`.
+    /// A release or a renewal is being sent: whatever the outcome, the visit may be over at `earliest`. To be told at every attempt and not
+    /// before a process is there to take it: one that starts again continues the clock from its last commit, before what was read.
     pub fn ending(&mut self, token: Token, earliest: Time) {
         self.change_end(token, |end| *end = earliest.min(*end));
     }

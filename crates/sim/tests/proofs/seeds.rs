@@ -36,9 +36,7 @@ fn no_seed_breaks_a_law() {
 
 #[test]
 fn no_seed_on_the_embedded_store_breaks_a_law() {
-    // Seed 33 breaks law 2 by 13 ms, and it is not known why; `WAYLEAVE_SIM_SEED=33` shows it. It must run here again once it is mended.
-    const BROKEN: u64 = 33;
-    run_seeds(|seed| run_embedded(if seed == BROKEN && number("WAYLEAVE_SIM_SEED").is_none() { 7 } else { seed }), 100);
+    run_seeds(run_embedded, 100);
 }
 
 #[test]
