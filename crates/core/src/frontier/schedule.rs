@@ -237,9 +237,9 @@ impl Schedule {
         ready.or_else(soon)
     }
 
-    /// The looks of a call that may skip this many, from where the last one stopped.
-    pub fn looks(&self, left: usize) -> Looks {
-        Looks { left, passed: self.resume.clone() }
+    /// The looks of a call that may skip this many: from where the last one stopped, or from the beginning.
+    pub fn looks(&self, left: usize, goes_on: bool) -> Looks {
+        Looks { left, passed: if goes_on { self.resume.clone() } else { Default::default() } }
     }
 
     /// A call for one crawl, or any, has ended. If it ran out of looks, the next one goes on behind what it skipped.

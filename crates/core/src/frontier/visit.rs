@@ -101,7 +101,9 @@ impl State {
     pub fn plan_visits(&mut self, want: &Want, most: usize, now: Time) -> Vec<Visit> {
         let mut visits = Vec::new();
         let mut unfit = Vec::new();
-        let mut looks = self.schedule.looks(LOOKS_MAX);
+        // Only callers that skip queues go on behind what was skipped: all others begin with the group that is ready longest.
+        let may_skip = want.held_below.is_some();
+        let mut looks = self.schedule.looks(LOOKS_MAX, may_skip);
         while visits.len() < most && looks.left > 0 {
             let Some(entry) = self.next_entry(want, &mut looks) else { break };
             let group = self.schedule.entries[entry].group;
@@ -116,7 +118,9 @@ impl State {
                 }
             }
         }
-        self.schedule.looked(looks, want.crawl);
+        if may_skip {
+            self.schedule.looked(looks, want.crawl);
+        }
         for group in unfit {
             self.reschedule(group, now);
         }
