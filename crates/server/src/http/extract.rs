@@ -19,7 +19,7 @@ use wayleave_core::asked::AskedHost;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::limits;
 use wayleave_core::names::{self, Alias, ClientName, CrawlName, MachineId, PoolName, RoleName, Uuid};
-use wayleave_listen::ClientAddress;
+use wayleave_listen::{ClientAddress, proxy_header};
 
 use super::accepts::{BodyKind, body_kind, unsupported};
 use super::app::App;
@@ -164,7 +164,9 @@ impl FromRequestParts<App> for ReportedFrom {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Infallible> {
-        Ok(Self(parts.extensions.get().map(|ClientAddress(ip)| *ip)))
+        // The address of a proxy says nothing about the machine that reports through it.
+        let direct = proxy_header(&parts.headers).is_none();
+        Ok(Self(parts.extensions.get().filter(|_| direct).map(|ClientAddress(ip)| *ip)))
     }
 }
 

@@ -198,13 +198,20 @@ async fn the_address_that_a_report_comes_from_is_noted_whatever_the_machine_says
     let fleet = services.fleet.clone();
     let running = net::serve(Config::default(), services).await;
     let body = r#"{"type":"server","address":"169.254.169.254:80","state":"online"}"#;
-    let request = format!(
-        "PUT /v1/fleet/i1 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-forwarded-for: 169.254.169.254\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let answer = running.exchange(&request).await;
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    let probes = fleet.probes_due().await.unwrap();
-    assert_eq!((probes.len(), probes[0].from), (1, "127.0.0.1".parse().ok()), "{probes:?}");
+    let report = async |machine: &str, header: &str| {
+        let request = format!(
+            "PUT /v1/fleet/{machine} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{header}\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let answer = running.exchange(&request).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    };
+    report("i1", "").await;
+    // That of a proxy says nothing about the machine behind it, nor does what the machine says of itself.
+    report("i2", "x-forwarded-for: 169.254.169.254\r\n").await;
+    let mut probes = fleet.probes_due().await.unwrap();
+    probes.sort_by(|a, b| a.id.cmp(&b.id));
+    let from: Vec<_> = probes.iter().map(|probe| probe.from).collect();
+    assert_eq!(from, ["127.0.0.1".parse().ok(), None], "{probes:?}");
 }
