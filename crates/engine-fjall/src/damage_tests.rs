@@ -323,6 +323,41 @@ async fn an_older_manifest_is_refused_and_newer_tables_are_kept() {
     assert!(engine_of(&stray).is_err());
 }
 
+/// A regression: a scan of just the rows before damage failed, and so the last of them could not be saved.
+#[tokio::test]
+async fn a_scan_that_ends_before_damage_does_not_meet_it() {
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("data");
+    make(&folder, true).await;
+    let key = |n: usize| put(1, &name(n), "").key;
+    let tables = files(&folder).into_iter().filter(|(path, _)| path.starts_with("db/tables"));
+    let (path, mut bytes) = tables.max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(folder.join(path), bytes).unwrap();
+    let engine = Fjall::open(&folder, options()).unwrap();
+    let mut first = 0;
+    while first < ROWS && engine.get_many(&[key(first)]).await.is_ok() {
+        first += 1;
+    }
+    assert!((10..ROWS).contains(&first), "{first}");
+    let scan = async |from: usize, limit| {
+        let scanned = engine.scan_many(&[Scan { from: key(from), to: key(ROWS), limit }]).await;
+        scanned.map(|rows| rows[0].len())
+    };
+    // Also with newer rows in memory, before and in the damage.
+    for newer in [None, Some(first - 3), Some(first)] {
+        if let Some(newer) = newer {
+            engine.commit(batch([put(1, &name(newer), "new")])).await.unwrap();
+        }
+        assert_eq!(scan(0, first).await, Ok(first));
+        assert_eq!(scan(first - 1, 1).await, Ok(1));
+        assert!(matches!(scan(0, first + 1).await, Err(Error::Corrupt(_))), "it goes on into the damage");
+        assert!(matches!(scan(first - 1, usize::MAX).await, Err(Error::Corrupt(_))));
+    }
+    println!("seen: a block is damaged: scans return all {first} rows before it, and say that it cannot be read");
+}
+
 /// Flips a bit in every table whose content `finds` a place for, in its data blocks.
 fn flip(folder: &Path, finds: impl Fn(&[u8]) -> Option<usize>) -> usize {
     let tables = files(folder).into_iter().filter(|(path, _)| path.starts_with("db/tables"));

@@ -10,7 +10,6 @@ use wayleave_core::time::Time;
 use wayleave_engine::snapshot_file::SnapshotHeader;
 use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Health, Key, Look, Pending, Row, Scan, Value};
 
-use crate::bulk_load;
 use crate::clock::Clock;
 use crate::damage::DamageLog;
 use crate::disk::{Disk, OsDisk};
@@ -24,6 +23,7 @@ use crate::open_error::OpenError;
 use crate::orphans::Orphans;
 use crate::own_rows;
 use crate::private;
+use crate::repaired;
 use crate::scrub::Scrub;
 use crate::snapshot::{self, Snapshot};
 use crate::store::Store;
@@ -124,14 +124,9 @@ impl Fjall {
         let life = (wayleave_engine::entropy::system() >> 64) as u64 | 1;
         let Options { memtable_bytes: freeze_bytes, repair, salvage, .. } = options;
         let loading = Loading { freeze_bytes, repair, salvage, drive: Drive::Threads, life };
-        // What was granted in a part that a repair drops must not be granted again, so the store gets a new incarnation,
-        // as after a restore; before the repair, which may be interrupted.
-        let renew = |tables: &FjallTables| {
-            let incarnation = bulk_load::incarnation().to_be_bytes();
-            let renewed = tables.load(|write| write(&own_rows::INCARNATION_KEY, &incarnation));
-            renewed.map_err(|error| OpenError::tables(path, error))
-        };
-        let store = Arc::new(loading::load(&folder, tables, loading, renew)?);
+        // What was granted in a part that a repair drops must not be granted again.
+        let note = |tables: &FjallTables| repaired::note(tables).map_err(|error| OpenError::tables(path, error));
+        let store = Arc::new(loading::load(&folder, tables, loading, note)?);
         let incarnation = own_rows::incarnation(&store.tables, &folder, salvage)?;
         // Nothing is missing between the tables and the journal.
         orphans.remove();
@@ -142,6 +137,11 @@ impl Fjall {
         let watchdog = Watchdog::start(Arc::clone(&store), watched).map_err(io)?;
         let journal = JournalFolder { disk: Arc::clone(&disk), path: folder.journal() };
         let flusher = Flusher::start(Arc::clone(&store), journal).map_err(io)?;
+        match repaired::raise_counted(&store, folder.shards()) {
+            // What is made of it raises them in any case.
+            Err(Error::Corrupt(_)) if salvage => {}
+            raised => raised.map_err(|error| OpenError::engine(path, error))?,
+        }
         let merger = Merger::start(Arc::clone(&store), Room { disk, folder: path.into(), floor_bytes }).map_err(io)?;
         let scrub = Scrub::start(&store, Arc::clone(&damage)).map_err(io)?;
         let clock = Clock::start(store.last_committed());
@@ -268,3 +268,7 @@ mod tests;
 #[cfg(test)]
 #[path = "damage_tests.rs"]
 mod damage_tests;
+
+#[cfg(test)]
+#[path = "repaired_tests.rs"]
+mod repaired_tests;

@@ -2,7 +2,7 @@
 //!
 //! Files are numbered without gaps. Each but the newest ends with a continuation mark, so a missing file is detected.
 //! The next file is created, with its head, before the mark is written: a file with nothing but its head may follow one
-//! without a mark. After the last record, the newest file ends or contains preallocated zeros.
+//! without a mark. The head says where the mark is to be, so a damaged mark is distinguished from lost batches. After the last record, the newest file ends or contains preallocated zeros.
 //!
 //! Writes are block-aligned and use `O_DIRECT` where the file system supports it: several writes can proceed
 //! concurrently, none waits for a page that another is writing back, and data that is never read again takes no page
@@ -76,7 +76,7 @@ impl Journal {
             disk.remove_dir_all(folder)?;
         }
         disk.create_dir(folder)?;
-        begin(disk, folder, 1)
+        begin(disk, folder, 1, 0)
     }
 
     /// Continues where replay ended, under a new life.
@@ -135,7 +135,7 @@ impl Journal {
     /// If the disk fails. The next file then has at most its head, or the old one has its continuation mark.
     pub(crate) fn rotate(&mut self) -> Result<()> {
         let next = self.number + 1;
-        begin(&*self.disk, &self.folder, next)?;
+        begin(&*self.disk, &self.folder, next, self.end)?;
         let files = open_files(&*self.disk, &self.folder, next, self.direct)?;
         let goes_on = record::encode_goes_on();
         let records = [&record::frame(self.number, &goes_on)[..], &goes_on].concat();
@@ -181,23 +181,21 @@ impl UnwrittenRecords {
     }
 }
 
-/// Creates a file with its head: one block of padding, durable before anything refers to the file. A file without it has
-/// lost its content.
-fn begin(disk: &dyn Disk, folder: &Path, number: u64) -> Result<()> {
+/// Creates a file with its head, which is durable before anything refers to the file. A file without it has lost its
+/// content.
+fn begin(disk: &dyn Disk, folder: &Path, number: u64, continues_at: u64) -> Result<()> {
     let path = path(folder, number);
     disk.create(&path)?;
-    write_head(&*disk.open(&path, false)?, number)?;
+    write_head(&*disk.open(&path, false)?, number, continues_at)?;
     disk.sync_dir(folder)
 }
 
-/// Writes the head of a file and syncs it.
+/// Writes the head of a file and syncs it: one block, which says where the mark of the file before begins.
 ///
 /// # Errors
 /// If the disk fails.
-pub(crate) fn write_head(file: &dyn DiskFile, number: u64) -> Result<()> {
-    let mut head = vec![0; BLOCK_BYTES];
-    record::pad(number, &mut head);
-    file.write_all_at(&head, 0)?;
+pub(crate) fn write_head(file: &dyn DiskFile, number: u64, continues_at: u64) -> Result<()> {
+    file.write_all_at(&record::head(number, continues_at), 0)?;
     file.sync()
 }
 

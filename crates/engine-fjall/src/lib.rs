@@ -8,6 +8,7 @@ mod arena;
 mod background;
 mod blocks;
 mod bulk_load;
+mod careful;
 mod check;
 mod clock;
 mod damage;
@@ -31,6 +32,7 @@ mod partitions;
 pub mod private;
 mod reads;
 mod record;
+mod repaired;
 mod replay;
 mod scrub;
 #[cfg(any(test, feature = "simulation"))]

@@ -15,6 +15,7 @@ use lsm_tree::config::{
 use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, Guard, SequenceNumberCounter};
 use wayleave_engine::{Error, Value};
 
+use crate::careful::CarefulRows;
 use crate::manifest;
 use crate::memtable::Memtable;
 use crate::private;
@@ -239,6 +240,13 @@ pub(crate) struct FjallSnapshot {
     snapshots: Arc<OpenSnapshots>,
 }
 
+impl FjallSnapshot {
+    fn careful(&self, from: &[u8], to: &[u8]) -> CarefulRows {
+        // Of a later version if there is one: merges keep what an open snapshot sees, and what is newer is not visible.
+        CarefulRows::new(self.tree.current_version().iter_tables(), (from, to), self.instant)
+    }
+}
+
 impl Drop for FjallSnapshot {
     fn drop(&mut self) {
         self.snapshots.close(self.instant);
@@ -349,7 +357,25 @@ impl Snapshot for FjallSnapshot {
     }
 
     fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>> {
-        self.tree.range::<&[u8], _>(from..to, self.instant, None).map(|row| read(row.into_inner()))
+        let mut rows = self.tree.range::<&[u8], _>(from..to, self.instant, None).map(|row| read(row.into_inner()));
+        let (mut careful, mut passed) = (None, 0);
+        std::iter::from_fn(move || {
+            if let Some(careful) = &mut careful {
+                return Iterator::next(careful);
+            }
+            match rows.next() {
+                // The tree reads ahead: there may be readable rows before the damage.
+                Some(Err(Error::Corrupt(_))) => {
+                    let careful = careful.insert(self.careful(from, to));
+                    let again = careful.take(passed).find(Result::is_err);
+                    again.or_else(|| careful.next())
+                }
+                row => {
+                    passed += 1;
+                    row
+                }
+            }
+        })
     }
 }
 

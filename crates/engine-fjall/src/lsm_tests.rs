@@ -147,6 +147,63 @@ fn a_merge_that_meets_damage_changes_nothing_and_reads_around_it_go_on() {
     assert_eq!(snapshot.range(&from, &to).filter(Result::is_ok).count(), 5_000);
 }
 
+/// The tree's own iterator loses the last of them.
+#[test]
+fn every_row_before_damage_is_read() {
+    let stage = Stage::new();
+    stage.add(0..10_000, Some(&[7; 50]));
+    // Newer rows and deletions over it, and a table that begins behind the damage.
+    stage.add(100..200, Some(&[8; 50]));
+    stage.add(300..400, None);
+    stage.add(9_000..20_000, Some(&[9; 50]));
+    let Stage { tables, folder } = stage;
+    let largest = tables.files().into_iter().find(|file| file.first == 0u32.to_be_bytes()).unwrap();
+    drop(tables);
+    for at in [40_000, 200_000, 400_000] {
+        let sound = fs::read(&largest.path).unwrap();
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1;
+        fs::write(&largest.path, bytes).unwrap();
+        let tables = open(folder.path());
+        let snapshot = tables.snapshot();
+        let is_damaged = |row: &u32| snapshot.get(&row.to_be_bytes()).is_err();
+        let first = (0..10_000).find(is_damaged).unwrap();
+        assert!(!(100..=400).contains(&first), "it would be read from another table: {first}");
+        let from = |from: u32| {
+            let from = from.to_be_bytes();
+            let mut rows = snapshot.range(&from, &[0xff]);
+            let read: Vec<TableRow> = rows.by_ref().map_while(Result::ok).collect();
+            assert!(rows.next().is_none(), "nothing follows the error");
+            read
+        };
+        let expected = (0..first).filter(|row| !(300..400).contains(row));
+        let expected: Vec<TableRow> = expected
+            .map(|row| (row.to_be_bytes().to_vec(), vec![if (100..200).contains(&row) { 8 } else { 7 }; 50]))
+            .collect();
+        assert_eq!(from(0), expected);
+        assert_eq!(from(first - 1), expected[expected.len() - 1..]);
+        assert_eq!(from(first), []);
+        fs::write(&largest.path, sound).unwrap();
+    }
+}
+
+#[test]
+fn damage_at_the_beginning_of_a_table_costs_no_row_before_it() {
+    let stage = Stage::new();
+    stage.add(0..1_000, Some(&[7; 50]));
+    stage.add(2_000..3_000, Some(&[7; 50]));
+    let later = stage.tables.files().into_iter().find(|file| file.first == 2_000u32.to_be_bytes()).unwrap();
+    let Stage { tables, folder } = stage;
+    drop(tables);
+    let mut bytes = fs::read(&later.path).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&later.path, bytes).unwrap();
+    let snapshot = open(folder.path()).snapshot();
+    let rows: Vec<_> = snapshot.range(&[0], &[0xff]).collect();
+    assert_eq!(rows.iter().filter(|row| row.is_ok()).count(), 1_000);
+    assert!(matches!(rows.last(), Some(Err(Error::Corrupt(_)))));
+}
+
 #[test]
 fn numbers_of_versions_go_on_after_a_reopen() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,6 +3,8 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use wayleave_engine::Error;
+
 use crate::replay::{Damage, Failure};
 use crate::trouble;
 
@@ -59,7 +61,7 @@ pub enum OpenError {
         offset: u64,
         /// What is wrong there.
         what: String,
-        /// A description of what a repair would drop; `None` if a repair cannot help.
+        /// What a repair would do; `None` if a repair cannot help.
         repair: Option<String>,
     },
     /// The folder contains something else.
@@ -108,8 +110,7 @@ pub enum OpenError {
 }
 
 fn remedy(repair: Option<&String>) -> String {
-    let Some(dropped) = repair else { return String::new() };
-    format!(", or start once with --repair, which drops what follows ({dropped}) and keeps a copy beside the journal")
+    repair.map_or_else(String::new, |does| format!(", or start once with --repair, {does}"))
 }
 
 impl OpenError {
@@ -142,6 +143,14 @@ impl OpenError {
             error if trouble::is_damage(&error) => Self::Damaged { path: path.into(), what: trouble::describe(&error) },
             lsm_tree::Error::Io(io) => Self::io(path, io),
             other => Self::Damaged { path: path.into(), what: trouble::describe(&other) },
+        }
+    }
+
+    /// Classifies an error of the opened store.
+    pub(crate) fn engine(path: &Path, error: Error) -> Self {
+        match error {
+            Error::Corrupt(what) => Self::Damaged { path: path.into(), what },
+            other => Self::io(path, std::io::Error::other(other)),
         }
     }
 

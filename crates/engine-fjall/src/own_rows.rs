@@ -1,5 +1,5 @@
 //! The rows that the store keeps for itself besides fences, under kind 0 of the last shard: what the journal's rows are
-//! counted by ([`crate::flusher::DONE_KEY`]), the incarnation, and the number of shards.
+//! counted by ([`crate::flusher::DONE_KEY`]), the incarnation, the number of shards, and a note of a repair.
 
 use wayleave_engine::Error;
 
@@ -13,6 +13,9 @@ pub(crate) const INCARNATION_KEY: [u8; 4] = [0xff, 0xff, 0, 2];
 /// The row with the number of shards (2 bytes, big-endian). The file FORMAT has it too: with another number, hosts would
 /// be looked for in shards that do not have them.
 pub(crate) const SHARDS_KEY: [u8; 4] = [0xff, 0xff, 0, 3];
+
+/// The row that is there from before a repair drops anything until [`crate::repaired`] has raised what the store counts.
+pub(crate) const REPAIRED_KEY: [u8; 4] = [0xff, 0xff, 0, 4];
 
 /// The incarnation: 0, unless the store was made from another one or repaired.
 ///

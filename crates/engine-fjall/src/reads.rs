@@ -4,6 +4,7 @@
 //! locks: disk I/O holds no lock, so a cold scan blocks no commit. Both sources are from the moment under the locks, so
 //! a batch is seen entirely or not at all, even if a flush moves its rows meanwhile.
 
+use std::cmp::Ordering;
 use std::iter::Peekable;
 
 use wayleave_core::ids::ShardId;
@@ -13,7 +14,7 @@ use crate::fence_row;
 use crate::memtable::Found;
 use crate::partitions::{Partition, lock, shard_of};
 use crate::store::{Store, in_memory, lock_all};
-use crate::tables::{Snapshot, TableRow, Tables};
+use crate::tables::{Snapshot, Tables};
 
 /// Rows copied from memory beyond a scan's limit, to make up for tombstones. Small, because every scan pays for it and
 /// most scans begin after the deleted rows.
@@ -96,26 +97,20 @@ fn merge(snapshot: &impl Snapshot, scan: &Scan, copied: Copied) -> Result<Option
         return Ok(Some(found));
     }
     let mut in_memory = copied.rows.into_iter().peekable();
-    let mut in_tables = snapshot.range(&scan.from, &scan.to);
-    let mut table_row = in_tables.next().transpose()?;
+    // Peeked only while rows are wanted: those before damage are returned, and the next scan meets it.
+    let mut in_tables = snapshot.range(&scan.from, &scan.to).peekable();
     while found.len() < scan.limit {
-        let from_memory = match (in_memory.peek(), &table_row) {
+        let order = match (in_memory.peek(), in_tables.peek()) {
             // Memory may hide the next rows of the tables.
             (None, _) if copied.more => return Ok(None),
+            (_, Some(Err(error))) => return Err(error.clone()),
             (None, None) => break,
-            (Some((upper, _)), Some((lower, _))) if upper == lower => {
-                table_row = in_tables.next().transpose()?;
-                true
-            }
-            (Some((upper, _)), Some((lower, _))) => upper < lower,
-            (upper, _) => upper.is_some(),
+            (Some((upper, _)), Some(Ok((lower, _)))) => upper.cmp(lower),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(Ok(_))) => Ordering::Greater,
         };
-        let next = if from_memory {
-            in_memory.next()
-        } else {
-            let lower: Option<TableRow> = std::mem::replace(&mut table_row, in_tables.next().transpose()?);
-            lower.map(|(key, value)| (key, Some(value)))
-        };
+        let lower = if order.is_ge() { in_tables.next().transpose()? } else { None };
+        let next = if order.is_le() { in_memory.next() } else { lower.map(|(key, value)| (key, Some(value))) };
         if let Some((key, Some(value))) = next.filter(|(key, _)| !fence_row::is_own_key(key)) {
             found.push(Row { key, value });
         }

@@ -1,10 +1,11 @@
-//! Journal records: a batch with its fences, the continuation mark at the end of a file, padding, or the mark at the
-//! start of every write.
+//! Journal records: a batch with its fences, the continuation mark at the end of a file, padding, the mark at the start
+//! of every write, or the head of a file.
 //!
 //! Layout: length of the body (4 bytes, little-endian) · checksum (8 bytes) · body. The checksum covers the body and is
 //! seeded with the file number, so a record from another file is never valid. A length of zero ends the file. Body: 1 ·
 //! time · fences (shard, epoch, number) · writes (key, value); 2 alone for the continuation mark; 3 · zeros for
-//! padding; or 4 · offset · life · previous life (8 bytes each).
+//! padding; 4 · offset · life · previous life (8 bytes each); or 5 · offset · zeros for
+//! the head.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use wayleave_core::codec::{Damaged, Reader, Writer};
@@ -13,12 +14,15 @@ use wayleave_core::time::Time;
 use wayleave_engine::Write;
 use wayleave_engine::fences::FenceState;
 
+use crate::blocks::BLOCK_BYTES;
+
 /// The length of a record header.
 pub(crate) const FRAME_BYTES: usize = 12;
 const BATCH: u8 = 1;
 const GOES_ON: u8 = 2;
 const PADDING: u8 = 3;
 const WRITE: u8 = 4;
+const HEAD: u8 = 5;
 
 /// A decoded record.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +42,11 @@ pub(crate) enum Record {
     Padding,
     /// The start of a write.
     Write(WriteMark),
+    /// The start of a file.
+    Head {
+        /// Where the write with the continuation mark of the file before begins; 0 if there is none.
+        continues_at: u64,
+    },
 }
 
 /// The mark at the start of every write.
@@ -93,6 +102,16 @@ pub(crate) fn write_mark(file: u64, mark: WriteMark) -> Vec<u8> {
     [&frame(file, body.as_bytes())[..], body.as_bytes()].concat()
 }
 
+/// Encodes the record at the start of a file, which fills a block.
+pub(crate) fn head(file: u64, continues_at: u64) -> Vec<u8> {
+    let mut body = Writer::with_capacity(BLOCK_BYTES);
+    body.byte(HEAD);
+    body.number(continues_at);
+    let mut body: Vec<u8> = body.into();
+    body.resize(BLOCK_BYTES - FRAME_BYTES, 0);
+    [&frame(file, &body)[..], &body].concat()
+}
+
 /// The smallest padding record.
 pub(crate) const PADDING_BYTES_MIN: usize = FRAME_BYTES + 1;
 
@@ -138,6 +157,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Record, Damaged> {
     match input.byte()? {
         GOES_ON => return Ok(Record::GoesOn),
         PADDING => return Ok(Record::Padding),
+        HEAD => return Ok(Record::Head { continues_at: input.number()? }),
         WRITE => {
             let durable = input.number()?;
             let mut id = || input.raw(8).map(|bytes| bytes.iter().fold(0, |id, byte| id << 8 | u64::from(*byte)));
@@ -185,6 +205,9 @@ mod tests {
         let bytes = write_mark(7, mark);
         assert_eq!(bytes[FRAME_BYTES..], [4, 0xac, 2, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 9]);
         assert_eq!(first(7, &bytes).map(|(body, _)| decode(body)), Some(Ok(Record::Write(mark))));
+        let bytes = head(7, 300);
+        assert_eq!((bytes.len(), &bytes[FRAME_BYTES..][..4]), (BLOCK_BYTES, &[5, 0xac, 2, 0][..]));
+        assert_eq!(first(7, &bytes).map(|(body, _)| decode(body)), Some(Ok(Record::Head { continues_at: 300 })));
     }
 
     #[test]

@@ -18,15 +18,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::blocks::{BLOCK_BYTES, padding_after};
+use crate::blocks::{BLOCK_BYTES, Spare, padding_after};
 use crate::disk::{self, Disk};
 use crate::journal::{self, HEAD_BYTES, Tail};
 use crate::journal_reader::{JournalReader, PIECE_BYTES};
 use crate::record::{self, Record, WriteMark};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// A block with at most this many other bytes than a continuation mark was one; any other record differs in more.
-const MARK_DIFFERS_MAX: usize = 4;
 
 /// Why a journal cannot be replayed.
 #[derive(Debug)]
@@ -56,7 +54,16 @@ pub(crate) struct Damage {
     pub(crate) repair: Option<Dropped>,
 }
 
-/// What a repair drops: everything after the damage.
+/// What a repair writes again without dropping anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lost {
+    /// The head of a file.
+    Head,
+    /// The continuation mark at its end.
+    Mark,
+}
+
+/// What a repair drops: everything after the damage, or nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dropped {
     /// Bytes of the damaged file after the damage.
@@ -67,15 +74,20 @@ pub(crate) struct Dropped {
     pub(crate) files: u64,
 }
 
+/// Completes "a repair".
 impl std::fmt::Display for Dropped {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { bytes, batches, files } = self;
-        write!(out, "{bytes} bytes of this file and {files} later files, ")?;
-        match batches {
-            0 => write!(out, "in which no whole batch can be read"),
-            1 => write!(out, "with at least one whole batch"),
-            _ => write!(out, "with at least {batches} whole batches"),
+        if *self == Self::default() {
+            return write!(out, "which drops nothing: all batches of this file can be read");
         }
+        write!(out, "which drops what follows ({bytes} bytes of this file and {files} later files, ")?;
+        match batches {
+            0 => write!(out, "in which no whole batch can be read")?,
+            1 => write!(out, "with at least one whole batch")?,
+            _ => write!(out, "with at least {batches} whole batches")?,
+        }
+        write!(out, ") and keeps a copy beside the journal")
     }
 }
 
@@ -107,48 +119,35 @@ impl Replay<'_> {
     /// # Errors
     /// If the disk fails, or something that was durable is missing and no repair was asked for.
     pub(crate) fn run(&self, mut apply: impl FnMut(Record)) -> std::result::Result<Tail, Failure> {
-        let (mut number, mut bytes) = (self.done + 1, 0);
+        // `continues_at`: where the continuation mark of the file before begins.
+        let (mut number, mut bytes, mut continues_at) = (self.done + 1, 0, 0);
         loop {
             let mut content = self.read(number, &mut apply)?;
             bytes += content.end;
             if content.goes_on {
                 self.make_durable(number, &mut content)?;
-                number += 1;
+                (number, continues_at) = (number + 1, content.end / BLOCK * BLOCK);
                 continue;
             }
             let damaged = self.damage(number, &mut content)?;
             let repaired = damaged.is_some();
             if let Some(what) = damaged {
-                if self.repair && self.has_lost_its_head(&mut content)? {
-                    tracing::warn!(
-                        journal.number = number,
-                        "the head of a journal file is damaged and is written again; no batch is lost"
-                    );
-                    journal::write_head(&*self.disk.open(&self.path(number), false)?, number)?;
-                    continue;
-                }
-                if self.repair && self.has_lost_its_mark(number, &mut content)? {
-                    tracing::warn!(
-                        journal.file = %self.path(number).display(), journal.offset = content.end,
-                        "the end mark of a journal file is damaged and is written again; no batch is lost"
-                    );
-                    self.write_mark(number, &content)?;
-                    number += 1;
-                    continue;
-                }
-                let damage = self.describe(number, &mut content, what)?;
+                let lost = self.lost_alone(number, &mut content)?;
                 if !self.repair {
-                    return Err(Failure::Damaged(damage));
+                    return Err(Failure::Damaged(self.describe(number, &mut content, what, lost)?));
                 }
-                let Damage { file, offset, what, repair } = &damage;
-                let dropped = repair.map(|dropped| dropped.to_string()).unwrap_or_default();
-                tracing::warn!(
-                    journal.file = %file.display(), journal.offset = offset, dropped, what,
-                    "the journal is damaged; what follows is dropped, acknowledged or not, and a copy of it kept beside the journal. \
-                     Put again what is missing. Epochs of roles go on well above all that were granted; hosts that were \
-                     reserved in the dropped part may be visited by others"
-                );
-                self.set_aside(number, &mut content)?;
+                match lost {
+                    Some(Lost::Head) => {
+                        self.write_head(number, continues_at)?;
+                        continue;
+                    }
+                    Some(Lost::Mark) => {
+                        self.write_mark(number, &content)?;
+                        (number, continues_at) = (number + 1, content.end / BLOCK * BLOCK);
+                        continue;
+                    }
+                    None => self.drop_rest(number, &mut content, what)?,
+                }
             }
             let next = self.path(number + 1);
             if self.disk.exists(&next)? {
@@ -157,7 +156,7 @@ impl Replay<'_> {
             }
             // Flushed files stay until the next flush: the tables' record that they are flushed may itself be only in the
             // page cache.
-            return Ok(Tail { bytes, ..self.make_ready(number, &mut content, repaired)? });
+            return Ok(Tail { bytes, ..self.make_ready(number, &mut content, continues_at, repaired)? });
         }
     }
 
@@ -200,7 +199,7 @@ impl Replay<'_> {
         while let Some((record, length)) = file.record(end)? {
             match record {
                 Ok(Record::GoesOn) => return Ok(Content { end: end + length, goes_on: true, life, file }),
-                Ok(Record::Padding) => {}
+                Ok(Record::Padding | Record::Head { .. }) => {}
                 Ok(Record::Write(mark)) if mark.life == life || mark.before == life => life = mark.life,
                 Ok(Record::Write(_)) => break,
                 Ok(record) => apply(record),
@@ -239,43 +238,58 @@ impl Replay<'_> {
         Ok(None)
     }
 
-    /// Whether the head cannot be read, and the first write behind it can. Nothing was replayed yet.
-    fn has_lost_its_head(&self, content: &mut Content) -> Result<bool> {
-        Ok(content.end == 0 && matches!(content.file.record(HEAD_BYTES)?, Some((Ok(Record::Write(_)), _))))
+    /// The part without rows that cannot be read, if all batches can: the head, if the first write behind it can be read and
+    /// nothing was replayed yet; or the continuation mark, if all records were read up to where the head of the next file
+    /// says that it begins.
+    fn lost_alone(&self, number: u64, content: &mut Content) -> Result<Option<Lost>> {
+        if content.end == 0 {
+            let is_next = matches!(content.file.record(HEAD_BYTES)?, Some((Ok(Record::Write(_)), _)));
+            return Ok(is_next.then_some(Lost::Head));
+        }
+        if !self.disk.exists(&self.path(number + 1))? {
+            return Ok(None);
+        }
+        let mut next = JournalReader::open(self.disk, self.path(number + 1), number + 1)?;
+        let Some((Ok(Record::Head { continues_at }), _)) = next.record(0)? else { return Ok(None) };
+        Ok((continues_at > 0 && content.end >= continues_at).then_some(Lost::Mark))
     }
 
-    /// Whether the only thing that cannot be read is the continuation mark. The next file has begun, so the mark was
-    /// written, always as the last block of its file; what is left of that block must look like it.
-    fn has_lost_its_mark(&self, number: u64, content: &mut Content) -> Result<bool> {
-        let start = content.end / BLOCK * BLOCK;
-        let is_last = content.file.written_end(content.end)? <= start + BLOCK && start + BLOCK <= content.file.len;
-        if content.end < HEAD_BYTES || !is_last || !self.has_begun(number + 1)? {
-            return Ok(false);
-        }
-        let mut found = Vec::new();
-        content.file.copy(start..start + BLOCK, |bytes, _| {
-            found.extend_from_slice(bytes);
-            Ok(())
-        })?;
-        let (head, expected) = mark_block(number, start);
-        let differ = expected.iter().zip(&found).skip(head).filter(|(expected, found)| expected != found).count();
-        Ok(differ <= MARK_DIFFERS_MAX)
+    /// Writes a head over a damaged one.
+    fn write_head(&self, number: u64, continues_at: u64) -> Result<()> {
+        tracing::warn!(
+            journal.number = number,
+            "the head of a journal file is damaged and is written again; no batch is lost"
+        );
+        journal::write_head(&*self.disk.open(&self.path(number), false)?, number, continues_at)
     }
 
     /// Writes a continuation mark over a damaged one.
     fn write_mark(&self, number: u64, content: &Content) -> Result<()> {
+        tracing::warn!(
+            journal.file = %self.path(number).display(), journal.offset = content.end,
+            "the end mark of a journal file is damaged and is written again; no batch is lost"
+        );
         let start = content.end / BLOCK * BLOCK;
-        let (head, mut block) = mark_block(number, start);
         let mark = WriteMark { durable: start, life: content.life, before: content.life };
-        if let Some(place) = block.get_mut(..head) {
-            place.copy_from_slice(&record::write_mark(number, mark));
-        }
+        let goes_on = record::encode_goes_on();
+        let records = [&record::write_mark(number, mark)[..], &record::frame(number, &goes_on), &goes_on].concat();
+        let blocks = Spare::default().fill(number, &records, &[]);
         let file = self.disk.open(&self.path(number), false)?;
-        file.write_all_at(&block, start)?;
+        file.write_all_at(blocks.bytes(), start)?;
         file.sync()
     }
 
-    fn describe(&self, number: u64, content: &mut Content, what: String) -> std::result::Result<Damage, Failure> {
+    fn describe(
+        &self,
+        number: u64,
+        content: &mut Content,
+        what: String,
+        lost: Option<Lost>,
+    ) -> std::result::Result<Damage, Failure> {
+        let (file, offset) = (self.path(number), content.end);
+        if lost.is_some() {
+            return Ok(Damage { file, offset, what, repair: Some(Dropped::default()) });
+        }
         let end = content.file.written_end(content.end)?;
         let mut dropped = Dropped { bytes: end - content.end, ..Dropped::default() };
         dropped.batches = later_batches(content)?;
@@ -289,7 +303,20 @@ impl Replay<'_> {
             }
             (dropped.batches, dropped.files, later) = (dropped.batches + count, dropped.files + 1, later + 1);
         }
-        Ok(Damage { file: self.path(number), offset: content.end, what, repair: Some(dropped) })
+        Ok(Damage { file, offset, what, repair: Some(dropped) })
+    }
+
+    /// Drops everything after damage.
+    fn drop_rest(&self, number: u64, content: &mut Content, what: String) -> std::result::Result<(), Failure> {
+        let Damage { file, offset, what, repair } = self.describe(number, content, what, None)?;
+        let dropped = repair.unwrap_or_default();
+        tracing::warn!(
+            journal.file = %file.display(), journal.offset = offset, dropped.bytes, dropped.files, dropped.batches, what,
+            "the journal is damaged; what follows is dropped, acknowledged or not, and a copy of it kept beside the journal. \
+             Put again what is missing. Epochs of roles go on well above all that were granted; hosts that were \
+             reserved in the dropped part may be visited by others"
+        );
+        Ok(self.set_aside(number, content)?)
     }
 
     /// Keeps what a repair drops beside the journal, under names that replay ignores and that no earlier repair has used.
@@ -339,13 +366,13 @@ impl Replay<'_> {
     }
 
     /// Prepares the newest file for appends: zeros after its records, the last block padded, everything synced.
-    fn make_ready(&self, number: u64, content: &mut Content, repaired: bool) -> Result<Tail> {
+    fn make_ready(&self, number: u64, content: &mut Content, continues_at: u64, repaired: bool) -> Result<Tail> {
         let path = self.path(number);
         let file = self.disk.open(&path, false)?;
         if content.end < HEAD_BYTES {
             // A repair has dropped everything.
             zero(&*file, 0..content.file.len)?;
-            journal::write_head(&*file, number)?;
+            journal::write_head(&*file, number, continues_at)?;
             content.end = HEAD_BYTES;
             content.file = JournalReader::open(self.disk, path.clone(), number)?;
         }
@@ -381,19 +408,6 @@ impl Replay<'_> {
         file.sync()?;
         Ok(Tail { number, end, filled, direct, before: content.life, bytes: 0 })
     }
-}
-
-/// The block with the continuation mark of a file, and the length of the write's own mark at its beginning, which is left
-/// out.
-fn mark_block(number: u64, start: u64) -> (usize, Vec<u8>) {
-    let head = record::write_mark(number, WriteMark { durable: start, ..WriteMark::default() }).len();
-    let mark = record::encode_goes_on();
-    let mut block = vec![0; head];
-    block.extend([&record::frame(number, &mark)[..], &mark].concat());
-    let records = block.len();
-    block.resize(BLOCK_BYTES, 0);
-    record::pad(number, block.get_mut(records..).unwrap_or_default());
-    (head, block)
 }
 
 /// Overwrites a part of a file with zeros.

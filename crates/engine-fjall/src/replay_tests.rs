@@ -164,7 +164,8 @@ fn a_flipped_byte_below_a_durable_offset_refuses_to_open_and_keeps_the_evidence(
         let before = fs::read(file(&above, 1)).unwrap();
         let found = damage(&above, 0);
         assert!(found.offset <= at && found.offset + block > at, "{found:?} at {at}");
-        assert!(found.repair.is_some_and(|dropped| dropped.bytes > 0 && dropped.batches > 0), "{found:?}");
+        let dropped = found.repair.unwrap();
+        assert!(at < block && dropped == Dropped::default() || dropped.bytes > 0 && dropped.batches > 0, "{found:?}");
         assert_eq!(fs::read(file(&above, 1)).unwrap(), before, "nothing is written over");
         flip(&above, 1, at);
     }
@@ -211,6 +212,46 @@ fn a_damaged_end_mark_is_repaired_and_no_later_file_is_dropped() {
         let dropped = fs::read_dir(above.path().join("journal")).unwrap().flatten();
         assert_eq!(dropped.filter(|entry| entry.file_name().to_string_lossy().contains("dropped")).count(), 0);
     }
+}
+
+/// The head of the next file says that all of its batches can be read.
+#[test]
+fn an_end_mark_of_which_nothing_is_left_is_repaired_and_no_later_file_is_dropped() {
+    let (mark, end) = (3 * BLOCK, 4 * BLOCK);
+    for (damaged, byte) in [(mark..end, 0), (mark..end, 0xa5), (mark + 31..mark + 60, 0xff), (mark..mark + 9, 0)] {
+        let above = written();
+        let first = OpenOptions::new().write(true).open(file(&above, 1)).unwrap();
+        first.write_all_at(&vec![byte; (damaged.end - damaged.start) as usize], damaged.start).unwrap();
+        let found = damage(&above, 0);
+        assert_eq!(found.repair, Some(Dropped::default()), "{found:?}");
+        assert!(found.repair.unwrap().to_string().contains("drops nothing"));
+        let (tail, found) = try_read(&above, 0, true);
+        assert_eq!((tail.unwrap().number, found), (2, vec![1, 2, 3]), "{damaged:?}");
+        assert_eq!(read(&above, 0), [1, 2, 3]);
+    }
+    // Cut off with the mark.
+    let above = written();
+    OpenOptions::new().write(true).open(file(&above, 1)).unwrap().set_len(mark).unwrap();
+    assert_eq!(try_read(&above, 0, true).1, [1, 2, 3]);
+    // Together with the last batch: what follows it must not be kept.
+    let above = written();
+    let first = OpenOptions::new().write(true).open(file(&above, 1)).unwrap();
+    first.write_all_at(&vec![0; 2 * BLOCK_BYTES], 2 * BLOCK).unwrap();
+    assert_eq!(damage(&above, 0).repair.unwrap().files, 1);
+    assert_eq!(try_read(&above, 0, true).1, [1]);
+    assert!(above.path().join("journal/2.dropped").exists());
+}
+
+/// A head that was written again still tells a damaged mark.
+#[test]
+fn heads_and_end_marks_are_repaired_one_after_the_other() {
+    let above = written();
+    flip(&above, 2, 100);
+    assert_eq!(try_read(&above, 0, true).1, [1, 2, 3]);
+    let first = OpenOptions::new().write(true).open(file(&above, 1)).unwrap();
+    first.write_all_at(&vec![0; BLOCK_BYTES], 3 * BLOCK).unwrap();
+    assert_eq!(try_read(&above, 0, true).1, [1, 2, 3]);
+    assert_eq!(read(&above, 0), [1, 2, 3]);
 }
 
 #[test]

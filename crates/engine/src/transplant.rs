@@ -107,6 +107,17 @@ fn stored(write: Write) -> Option<Row> {
     Some(Row { key: write.key, value: write.value? })
 }
 
+/// The rows from which a store of so many shards counts chunks and versions of the map, in key order: what they are in the new
+/// store if the original has none.
+#[must_use]
+pub fn uncounted(shards: u16) -> Vec<Row> {
+    let pipeline = |shard| raised_pipeline(&chunk::pipeline_key(ShardId(shard)), PipelineRow::default()).ok();
+    let mut rows: Vec<Row> = (0..shards).filter_map(pipeline).collect();
+    rows.push(raised_ledger(LedgerRow::default()));
+    rows.sort_by(|a, b| a.key.cmp(&b.key));
+    rows
+}
+
 /// The rows of a store in key order, on their way into another one.
 ///
 /// It adds the rows from which numbers are counted that the original has not begun to count: it may have begun since.
@@ -125,12 +136,7 @@ impl Transplant {
     /// For a store of so many shards. With `after`, an interrupted copy goes on after that row.
     #[must_use]
     pub fn new(shards: u16, after: Option<Key>) -> Self {
-        let mut needed: Vec<Row> = (0..shards)
-            .filter_map(|shard| raised_pipeline(&chunk::pipeline_key(ShardId(shard)), PipelineRow::default()).ok())
-            .collect();
-        needed.push(raised_ledger(LedgerRow::default()));
-        needed.sort_by(|a, b| a.key.cmp(&b.key));
-        Self { needed: needed.into_iter().peekable(), after, chunks: (ShardId(0), 0) }
+        Self { needed: uncounted(shards).into_iter().peekable(), after, chunks: (ShardId(0), 0) }
     }
 
     /// Takes the next row, and passes on what the new store has up to it.

@@ -81,8 +81,7 @@ async fn decide(world: &World, chunk: &ChunkView, action: OperatorAction) {
             verdict(world, judged);
             count(world, chunk, action);
         }
-        // Placement may have noted the decision before a damaged row was met: then it is carried out later.
-        Err(Refusal::OutcomeUnknown(_) | Refusal::Internal(_) | Refusal::Corrupt(_) | Refusal::Damaged { .. }) => {}
+        Err(Refusal::OutcomeUnknown(_) | Refusal::Internal(_) | Refusal::Corrupt(_)) => {}
         Err(refusal) => {
             world.oracle.borrow_mut().chunks.not_decided(id, number);
             if !matches!(refusal, Refusal::Chunk(_)) {

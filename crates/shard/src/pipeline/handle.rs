@@ -130,7 +130,7 @@ impl Pipeline {
         if self.give_up(chunk, index, GiveUpReason::Skip).await? {
             return Ok(ChunkState::Skipped);
         }
-        self.of_chunk(chunk, call).await.map_err(|refusal: Refusal| refusal.after_a_part(SKIPPED_SOON))
+        self.of_chunk(chunk, call).await.map_err(|refusal| after_a_wish(refusal, SKIPPED_SOON))
     }
 
     /// Ends the chunks of a crawl, deleted at this time, in slices: those in progress that have not ended with the crawl, and
@@ -157,12 +157,12 @@ impl Pipeline {
         let call = ControlCall::GiveUp { chunk, index, why: why.clone() };
         self.frontier.router.call::<_, ()>(CONTROL_SHARD, call).await?;
         let told = self.of_chunk(chunk, ChunkCall::IndexLost(vec![(chunk, index, why)])).await;
-        told.map_err(|refusal: Refusal| refusal.after_a_part(part))
+        told.map_err(|refusal| after_a_wish(refusal, part))
     }
 
     async fn build_again(&self, chunk: ChunkId, index: u32) -> CallResult<ChunkState> {
         self.give_up(chunk, index, GiveUpReason::BuildAgain).await?;
-        let part = |refusal: Refusal| refusal.after_a_part(BUILT_ANEW_SOON);
+        let part = |refusal| after_a_wish(refusal, BUILT_ANEW_SOON);
         let view: Option<Box<ChunkView>> = self.of_chunk(chunk, ChunkCall::Get(chunk)).await.map_err(part)?;
         Ok(view.ok_or(ChunkRefusal::Unknown(chunk))?.state)
     }
@@ -282,6 +282,15 @@ impl Pipeline {
     pub(super) async fn say(&self, node: NodeId, call: &PipelineCall, looks: bool) -> CallResult<ChunkResponse> {
         let sent = encode(call).map_err(Refusal::Internal)?;
         self.frontier.router.call_node(node, Service::Pipeline, sent, looks).await
+    }
+}
+
+/// The refusal after placement has noted that an index is given up: that is carried out soon, also if rows of the chunk cannot be
+/// read at the moment.
+fn after_a_wish(refusal: Refusal, done: &str) -> Refusal {
+    match refusal {
+        Refusal::Damaged { .. } => Refusal::OutcomeUnknown(format!("{done}, once its rows can be read: {refusal}")),
+        refusal => refusal.after_a_part(done),
     }
 }
 

@@ -1,0 +1,101 @@
+//! Reads rows of tables up to damage, one by one.
+//!
+//! The tree's own iterator reads ahead: its merge replaces a row in the heap before it returns it, and then peeks for older
+//! versions. Where the next row cannot be read, the row before it is lost with the error. This one reads a row only when it
+//! is wanted. It is slower, so reads begin with the other.
+
+use lsm_tree::{InternalValue, Slice, Table};
+use wayleave_engine::Error;
+
+use crate::tables::TableRow;
+use crate::trouble;
+
+/// The newest rows of tables in a key range.
+pub(crate) struct CarefulRows {
+    from: Slice,
+    to: Slice,
+    /// Versions with this sequence number or a higher one are not visible.
+    instant: u64,
+    /// Tables whose first rows may come later, the last of them first.
+    unopened: Vec<Table>,
+    readers: Vec<Reader>,
+    /// The key of the last row: its older versions are passed over.
+    last: Option<Slice>,
+    failed: bool,
+}
+
+struct Reader {
+    rows: Box<dyn Iterator<Item = lsm_tree::Result<InternalValue>> + Send>,
+    next: Option<InternalValue>,
+}
+
+impl CarefulRows {
+    pub(crate) fn new<'a>(tables: impl Iterator<Item = &'a Table>, (from, to): (&[u8], &[u8]), instant: u64) -> Self {
+        let in_range = |table: &&Table| {
+            let keys = &table.metadata.key_range;
+            **keys.min() < *to && **keys.max() >= *from
+        };
+        let mut unopened: Vec<Table> = tables.filter(in_range).cloned().collect();
+        unopened.sort_by(|a, b| b.metadata.key_range.min().cmp(a.metadata.key_range.min()));
+        let (readers, last, failed) = (Vec::new(), None, false);
+        Self { from: from.into(), to: to.into(), instant, unopened, readers, last, failed }
+    }
+
+    /// The next row or tombstone.
+    fn advance(&mut self) -> lsm_tree::Result<Option<InternalValue>> {
+        let mut first = self.refill()?;
+        // No table earlier than it must be: the first block of a later one may be damaged too.
+        let may_precede = |table: &Table, row: &InternalValue| *table.metadata.key_range.min() <= row.key.user_key;
+        while let Some(table) = self.unopened.pop_if(|table| match first.and_then(|at| self.readers.get(at)) {
+            Some(Reader { next: Some(row), .. }) => may_precede(table, row),
+            _ => true,
+        }) {
+            let rows = Box::new(table.range(self.from.clone()..self.to.clone()));
+            self.readers.push(Reader { rows, next: None });
+            first = self.refill()?;
+        }
+        let row = first.and_then(|at| self.readers.get_mut(at)?.next.take());
+        self.last = row.as_ref().map(|row| row.key.user_key.clone());
+        Ok(row)
+    }
+
+    /// Reads the next row of each table from which one was taken. Returns the reader that has the first of all.
+    fn refill(&mut self) -> lsm_tree::Result<Option<usize>> {
+        for reader in &mut self.readers {
+            let is_wanted =
+                |row: &InternalValue| row.key.seqno < self.instant && Some(&row.key.user_key) != self.last.as_ref();
+            while !reader.next.as_ref().is_some_and(is_wanted) {
+                reader.next = reader.rows.next().transpose()?;
+                if reader.next.is_none() {
+                    break;
+                }
+            }
+        }
+        self.readers.retain(|reader| reader.next.is_some());
+        let rows = self.readers.iter().enumerate().filter_map(|(at, reader)| Some((&reader.next.as_ref()?.key, at)));
+        Ok(rows.min().map(|(_, at)| at))
+    }
+}
+
+impl Iterator for CarefulRows {
+    type Item = Result<TableRow, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // After an error a table would go on behind the damage.
+        while !self.failed {
+            match self.advance() {
+                Ok(row) => {
+                    let row = row?;
+                    if !row.key.is_tombstone() {
+                        return Some(Ok((row.key.user_key.to_vec(), row.value.to_vec())));
+                    }
+                }
+                Err(error) => {
+                    self.failed = true;
+                    return Some(Err(trouble::on_read(&error)));
+                }
+            }
+        }
+        None
+    }
+}
