@@ -8,6 +8,9 @@ use anyhow::{Result, bail};
 
 use crate::leftovers;
 
+/// How many lines of a failed job are shown again at the end.
+const LAST_LINES: usize = 40;
+
 /// One program and what to call it.
 pub struct Job {
     pub name: String,
@@ -40,9 +43,19 @@ pub fn run(tracks: Vec<Vec<Job>>) -> Result<Vec<Done>> {
     });
     let failed: Vec<&str> = done.iter().filter(|done| !done.succeeded).map(|done| done.name.as_str()).collect();
     if !failed.is_empty() {
+        // Once more, at the end, where somebody who has only the end of a long log finds it.
+        for done in done.iter().filter(|done| !done.succeeded) {
+            println!("{}, its last lines:\n{}", done.name, last_lines(&done.out));
+        }
         bail!("{} of {} FAILED: {}", failed.len(), done.len(), failed.join(", "));
     }
     Ok(done)
+}
+
+/// The end of what a job printed: tests name those that failed there.
+fn last_lines(out: &str) -> String {
+    let lines: Vec<&str> = out.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
 fn run_one(mut job: Job) -> Done {
@@ -56,13 +69,15 @@ fn run_one(mut job: Job) -> Done {
             (false, String::new(), format!("cannot start {}: {error}\n", job.command.get_program().display()))
         }
     };
-    let done = Done { name: job.name, took: begun.elapsed(), out, succeeded };
+    let mut done = Done { name: job.name, took: begun.elapsed(), out, succeeded };
     let seconds = done.took.as_secs_f64();
     if succeeded {
         println!("  {:<40} {seconds:>6.1} s", done.name);
     } else {
+        // Tests that failed are named at the end of what goes to the standard output.
+        done.out.insert_str(0, &err);
         // In one piece: other tracks print too.
-        println!("{}{err}  {} FAILED after {seconds:.1} s; see above", done.out, done.name);
+        println!("{}  {} FAILED after {seconds:.1} s; see above", done.out, done.name);
     }
     done
 }
@@ -126,6 +141,8 @@ mod tests {
         let missing = Job { name: "missing".to_owned(), command: Command::new("/there/is/no/such/program") };
         let failed = run(vec![vec![shell("bad", "exit 3"), shell("good", "true")], vec![missing]]).err().unwrap();
         assert_eq!(failed.to_string(), "2 of 3 FAILED: bad, missing");
+        let long: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+        assert_eq!(last_lines(&long.join("\n")), long[60..].join("\n"));
     }
 
     #[test]
