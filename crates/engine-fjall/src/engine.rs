@@ -228,7 +228,7 @@ impl Engine for Fjall {
     }
 
     fn refuses_growth(&self) -> Option<String> {
-        self.store.refuses_growth.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.store.refuses_growth()
     }
 
     fn commit(&self, batch: Batch) -> Commit {

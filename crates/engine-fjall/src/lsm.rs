@@ -53,6 +53,41 @@ pub(crate) struct FjallTables {
     /// Held while a table is added: its file is not part of any version until then.
     adding: Mutex<()>,
     strategy: Arc<lsm_tree::compaction::Leveled>,
+    /// The current sizes. The tree's own are behind a lock that is held while a manifest is synced, and whoever watches a disk that
+    /// hangs must not wait for it.
+    known: Mutex<KnownSizes>,
+}
+
+/// Sizes of one version of the tree.
+#[derive(Default)]
+struct KnownSizes {
+    version: u64,
+    young: usize,
+    /// But for the age of tombstones.
+    sizes: Sizes,
+    /// When the oldest table with a tombstone was written, in nanoseconds since 1970.
+    tombstones_since: Option<u128>,
+}
+
+impl KnownSizes {
+    fn of(tree: &AnyTree) -> Self {
+        let version = tree.current_version();
+        let levels: Vec<u64> = version.iter_levels().map(|level| level.size()).collect();
+        let mut sizes = Sizes { next_merge: next_merge_bytes(&levels), ..Sizes::default() };
+        let young = version.level(0).map_or(0, |level| level.run_count());
+        let mut tombstones_since = None;
+        for table in version.iter_tables() {
+            let about = &table.metadata;
+            sizes.all += about.file_size;
+            sizes.items += about.item_count;
+            sizes.tombstones += about.tombstone_count;
+            if about.tombstone_count > 0 {
+                let created = *about.created_at;
+                tombstones_since = Some(tombstones_since.map_or(created, |since: u128| since.min(created)));
+            }
+        }
+        Self { version: version.id(), young, sizes, tombstones_since }
+    }
 }
 
 impl FjallTables {
@@ -81,6 +116,7 @@ impl FjallTables {
             .with_table_target_size(TABLE_BYTES);
         let (snapshots, strategy) = (Arc::default(), Arc::new(strategy));
         Ok(Self {
+            known: Mutex::new(KnownSizes::of(&tree)),
             tree,
             folder: folder.into(),
             visible,
@@ -103,7 +139,17 @@ impl FjallTables {
         let mut table = self.tree.ingestion()?;
         let filled = fill(&mut |key, value| table.write(key, value).map_err(E::from))?;
         table.finish()?;
+        self.note_sizes();
         Ok(filled)
+    }
+
+    /// Notes the sizes after a change. Flushes and merges come here side by side: the later version counts.
+    fn note_sizes(&self) {
+        let sizes = KnownSizes::of(&self.tree);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if sizes.version >= known.version {
+            *known = sizes;
+        }
     }
 
     /// The files of all current tables: path and checksum, with their first and last keys.
@@ -120,6 +166,7 @@ impl FjallTables {
 
     /// Removes the versions, and with them the tables, that no snapshot needs any more; and keeps the new ones private.
     fn tidy(&self) {
+        self.note_sizes();
         private::keep_inside(&self.folder);
         let oldest = self.snapshots.oldest(&self.visible);
         if let Err(error) = self.tree.get_version_history_lock().maintenance(&self.folder, oldest) {
@@ -297,22 +344,12 @@ impl Tables for FjallTables {
     }
 
     fn young(&self) -> usize {
-        self.tree.l0_run_count()
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).young
     }
 
     fn sizes(&self) -> Sizes {
-        let version = self.tree.current_version();
-        let levels: Vec<u64> = version.iter_levels().map(|level| level.size()).collect();
-        let mut sizes = Sizes { next_merge: next_merge_bytes(&levels), ..Sizes::default() };
-        for table in version.iter_tables() {
-            sizes.all += table.metadata.file_size;
-            sizes.items += table.metadata.item_count;
-            sizes.tombstones += table.metadata.tombstone_count;
-            if table.metadata.tombstone_count > 0 {
-                sizes.tombstone_age = sizes.tombstone_age.max(age(*table.metadata.created_at));
-            }
-        }
-        sizes
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        Sizes { tombstone_age: known.tombstones_since.map(age).unwrap_or_default(), ..known.sizes }
     }
 
     fn merge(&self, kind: MergeKind, bytes_max: u64) -> Result<bool, MergeFailure> {

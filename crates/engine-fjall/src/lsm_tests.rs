@@ -41,6 +41,20 @@ fn merge_all(tables: &FjallTables) {
     while tables.merge(MergeKind::Due, u64::MAX).unwrap() {}
 }
 
+/// A regression: the watchdog waited for the manifest, and never said that the disk hangs.
+#[test]
+fn sizes_are_told_while_a_manifest_is_being_written() {
+    let stage = Stage::new();
+    stage.add(0..10, Some(&[7; 50]));
+    let tables = Arc::new(stage.tables);
+    let writing = tables.tree.get_version_history_lock();
+    let (told, hear) = std::sync::mpsc::channel();
+    let theirs = Arc::clone(&tables);
+    std::thread::spawn(move || told.send((theirs.young(), theirs.sizes().items)));
+    assert_eq!(hear.recv_timeout(Duration::from_secs(20)), Ok((1, 10)));
+    drop(writing);
+}
+
 #[test]
 fn merged_tables_are_removed_at_once() {
     let stage = Stage::new();

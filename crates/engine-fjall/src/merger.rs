@@ -24,7 +24,7 @@ const CLEAN_AFTER: Duration = Duration::from_secs(16 * 3600);
 /// Above this number of tombstones, and this share of all rows (one in …), they are dropped without waiting.
 const TOMBSTONES_MANY: u64 = 100_000;
 const TOMBSTONES_SHARE: u64 = 8;
-/// On a full disk everything is merged again once the rows and tombstones have changed by this share of them (one in …).
+/// On a full disk everything is merged again once the rows and tombstones, or the room for them, have changed by this share (one in …).
 const CHANGE_SHARE: u64 = 16;
 /// With more L0 tables than this, flushes may be coming in quick succession: dropping tombstones waits until none has come for a while.
 const YOUNG_TABLES_CALM: usize = 2;
@@ -78,6 +78,12 @@ impl Room {
     /// while callers should add nothing.
     pub(crate) const fn needed(floor_bytes: u64, merge_bytes: u64) -> u64 {
         floor_bytes.saturating_add(floor_bytes / 2).saturating_add(merge_bytes)
+    }
+
+    /// How much a merge may write. While every batch is refused nothing else is written but what is in memory, so it may take half
+    /// of the floor: deletions that are on the disk already must be able to give their space back.
+    const fn usable(&self, free_bytes: u64, refuses: bool) -> u64 {
+        free_bytes.saturating_sub(if refuses { self.floor_bytes / 2 } else { Self::needed(self.floor_bytes, 0) })
     }
 
     fn free(&self) -> u64 {
@@ -149,8 +155,9 @@ pub(crate) struct Rounds {
     paused_until: Option<(Instant, Duration)>,
     /// Since when tables contain tombstones, as far as this process knows.
     deleted_since: Option<Instant>,
-    /// The number of rows and tombstones at the last attempt to merge everything: another one waits for a change.
-    clean_tried: Option<u64>,
+    /// The number of rows and tombstones at the last attempt to merge everything, and what it might write: another one waits for a
+    /// change.
+    clean_tried: Option<(u64, u64)>,
     /// The number of rows and tombstones, and since when it is the same.
     unchanged: Option<(u64, Instant)>,
 }
@@ -164,26 +171,25 @@ impl Rounds {
         let begun = Instant::now();
         loop {
             let sizes = store.tables.sizes();
+            let free = room.free();
+            let missing = |merge_bytes| Room::needed(room.floor_bytes, merge_bytes).saturating_sub(free);
+            let refuses = store.refuses.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+            let bytes_max = room.usable(free, refuses);
             let mut kind = self.next(sizes, store, now);
-            let merge_bytes = match kind {
-                MergeKind::Due => sizes.next_merge,
-                MergeKind::All => remaining_bytes(sizes),
-            };
-            let (free, needed) = (room.free(), Room::needed(room.floor_bytes, merge_bytes));
-            let bytes_max = free.saturating_sub(room.floor_bytes);
-            if free < needed && kind == MergeKind::Due && self.may_make_room(sizes, bytes_max) {
-                kind = MergeKind::All;
-            } else if free < needed {
-                // A merge that is not due needs no room; whether one is due is known only by trying.
-                if kind == MergeKind::Due && store.tables.young() >= usize::from(YOUNG_TABLES_DUE) {
-                    let missing = mib(needed - free);
-                    pause(store, Pause::Room(format!("a merge of tables needs {missing} MiB more")));
-                }
-                self.on_clean(kind, sizes);
-                if kind == MergeKind::Due {
+            if kind == MergeKind::All && missing(remaining_bytes(sizes)) > 0 {
+                kind = MergeKind::Due;
+            }
+            if kind == MergeKind::Due && missing(sizes.next_merge) > 0 {
+                if self.may_make_room(sizes, bytes_max) {
+                    kind = MergeKind::All;
+                } else {
+                    // A merge that is not due needs no room; whether one is due is known only by trying.
+                    if store.tables.young() >= usize::from(YOUNG_TABLES_DUE) {
+                        let mib = mib(missing(sizes.next_merge));
+                        pause(store, Pause::Room(format!("a merge of tables needs {mib} MiB more")));
+                    }
                     return;
                 }
-                continue;
             }
             set_all(store, kind == MergeKind::All);
             let merged = store.tables.merge(kind, bytes_max);
@@ -198,16 +204,20 @@ impl Rounds {
                     }
                     self.deleted_since = None;
                     // Open snapshots may have kept some.
-                    self.on_clean(kind, store.tables.sizes());
+                    self.on_clean(kind, store.tables.sizes(), u64::MAX);
                 }
                 Err(MergeFailure::Stopped) if is_closing(store) => return,
                 Err(MergeFailure::Full | MergeFailure::Stopped) if kind == MergeKind::All => {
                     // It gave way to new tables, or more is left than there is room for: others come first.
-                    self.on_clean(kind, sizes);
+                    self.on_clean(kind, sizes, bytes_max);
                     store.tables.stop_merging(false);
+                    if is_closing(store) {
+                        // Whoever closes may have stopped merges just before.
+                        return store.tables.stop_merging(true);
+                    }
                 }
                 Err(failure) => {
-                    self.on_clean(kind, sizes);
+                    self.on_clean(kind, sizes, u64::MAX);
                     return self.on_failure(store, failure, now + begun.elapsed());
                 }
             }
@@ -217,15 +227,18 @@ impl Rounds {
     /// Whether to merge everything although there is no room for the next merge: what is deleted may give back more than that
     /// takes. The merge ends where its room does, so it is enough that there is a chance.
     fn may_make_room(&self, sizes: Sizes, bytes_max: u64) -> bool {
-        let tried = self.clean_tried.is_some_and(|tried| sizes.items.abs_diff(tried) <= tried / CHANGE_SHARE);
+        let unchanged = |now: u64, then: u64| now.abs_diff(then) <= then / CHANGE_SHARE;
+        let tried = self.clean_tried.is_some_and(|(items, bytes)| {
+            unchanged(sizes.items, items) && (bytes_max <= bytes || unchanged(bytes_max, bytes))
+        });
         // At best each tombstone drops a row besides itself.
         let dropped = sizes.tombstones.saturating_mul(2);
         sizes.tombstones > 0 && !tried && share_of(sizes, sizes.items.saturating_sub(dropped)) < bytes_max
     }
 
-    fn on_clean(&mut self, kind: MergeKind, sizes: Sizes) {
+    fn on_clean(&mut self, kind: MergeKind, sizes: Sizes, bytes_max: u64) {
         if kind == MergeKind::All {
-            self.clean_tried = Some(sizes.items);
+            self.clean_tried = Some((sizes.items, bytes_max));
         }
     }
 
@@ -238,7 +251,7 @@ impl Rounds {
         self.unchanged = Some((sizes.items, since));
         let age = now.duration_since(*self.deleted_since.get_or_insert(now)).max(sizes.tombstone_age);
         let many = sizes.tombstones >= TOMBSTONES_MANY && sizes.tombstones >= sizes.items / TOMBSTONES_SHARE;
-        let tried = self.clean_tried == Some(sizes.items);
+        let tried = self.clean_tried.is_some_and(|(items, _)| items == sizes.items);
         // Not while flushes come in quick succession: what they add would be merged again.
         let calm = store.tables.young() <= YOUNG_TABLES_CALM || now.duration_since(since) >= CALM_AFTER;
         if (many && calm || age >= CLEAN_AFTER) && !tried { MergeKind::All } else { MergeKind::Due }

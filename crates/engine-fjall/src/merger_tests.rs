@@ -217,11 +217,11 @@ fn what_is_deleted_on_a_full_disk_gives_its_space_back() {
     // Too few tombstones, and too many tables, to merge everything at once.
     let sizes = Sizes { items: 80_000, tombstones: 39_000, all: 160_000, next_merge: 160_000, ..Sizes::default() };
     let mut stage = Stage::new(sizes, 20);
-    stage.disk.set_free_bytes(FLOOR + 50_000);
+    stage.disk.set_free_bytes(FLOOR * 3 / 2 + 50_000);
     stage.next_merges([Err(MergeFailure::Full)]);
     stage.store.tables.keeps_tombstones.store(true, Ordering::Relaxed);
     assert_eq!(stage.round(Duration::ZERO), [MergeKind::All]);
-    assert_eq!(stage.store.tables.bytes_max.load(Ordering::Relaxed), 50_000, "the floor is for flushes");
+    assert_eq!(stage.store.tables.bytes_max.load(Ordering::Relaxed), 50_000, "the rest is for flushes");
     assert!(stage.paused().unwrap().contains("needs"), "{:?}", stage.paused());
     assert_eq!(stage.round(Duration::from_secs(1)), [], "not again before there is much more to drop");
     stage.store.tables.sizes.lock().unwrap().items += 1_000;
@@ -231,7 +231,7 @@ fn what_is_deleted_on_a_full_disk_gives_its_space_back() {
     // If at least this much stays, it has no chance.
     let sizes = Sizes { tombstones: 20_000, ..sizes };
     let mut stage = Stage::new(sizes, 20);
-    stage.disk.set_free_bytes(FLOOR + 50_000);
+    stage.disk.set_free_bytes(FLOOR * 3 / 2 + 50_000);
     assert_eq!(stage.round(Duration::ZERO), []);
 }
 
@@ -244,4 +244,22 @@ fn everything_is_merged_once_while_an_open_snapshot_keeps_tombstones() {
     assert_eq!(stage.round(Duration::from_secs(1)), [MergeKind::Due], "nothing has changed since");
     stage.store.tables.sizes.lock().unwrap().items += 1;
     assert_eq!(stage.round(Duration::from_secs(2)), [MergeKind::All, MergeKind::Due]);
+}
+
+/// A regression: what was deleted never gave its space back once the floor was reached, because no merge might use any of it, and
+/// every batch was refused, deletions included.
+#[test]
+fn below_the_floor_deletions_may_use_half_of_it() {
+    let sizes = Sizes { items: 4_000, tombstones: 1_800, all: 400, next_merge: 200, ..Sizes::default() };
+    let mut stage = Stage::new(sizes, 9);
+    stage.disk.set_free_bytes(FLOOR - 5);
+    assert_eq!(stage.round(Duration::ZERO), [], "flushes need the floor while batches are accepted");
+    *stage.store.refuses.lock().unwrap() = Some("no space left".into());
+    stage.store.tables.keeps_tombstones.store(true, Ordering::Relaxed);
+    stage.next_merges([Err(MergeFailure::Full)]);
+    assert_eq!(stage.round(Duration::from_secs(1)), [MergeKind::All]);
+    assert_eq!(stage.store.tables.bytes_max.load(Ordering::Relaxed), FLOOR / 2 - 5);
+    assert_eq!(stage.round(Duration::from_secs(2)), [], "it was tried with as much room");
+    stage.disk.set_free_bytes(FLOOR + 20);
+    assert_eq!(stage.round(Duration::from_secs(3)), [MergeKind::All], "there is more room");
 }

@@ -45,7 +45,15 @@ pub(crate) struct Store<T: Tables> {
     pub(crate) refuses: Mutex<Option<String>>,
     /// Why callers should add nothing at the moment: the disk has little more room than merges need.
     pub(crate) refuses_growth: Mutex<Option<String>>,
+    /// What was written to the journal since the start, and how much that may be before the watchdog has looked again: on a busy
+    /// machine its looks may be far apart.
+    pub(crate) appended: AtomicU64,
+    pub(crate) growth_until: AtomicU64,
 }
+
+/// What callers hear that add more than there was room for at the watchdog's last look.
+const GROWS_TOO_FAST: &str = "the disk of the data folder is filling up: free some space, or delete crawls or URLs; nothing was \
+    added, and new URLs are accepted again automatically";
 
 /// State shared by the flush thread and committing threads.
 pub(crate) struct Flush<S> {
@@ -91,7 +99,16 @@ impl<T: Tables> Store<T> {
             merging_changed: Condvar::new(),
             refuses: Mutex::default(),
             refuses_growth: Mutex::default(),
+            appended: AtomicU64::new(0),
+            growth_until: AtomicU64::new(u64::MAX),
         }
+    }
+
+    /// Why callers should add nothing at the moment, if so.
+    pub(crate) fn refuses_growth(&self) -> Option<String> {
+        let refused = self.refuses_growth.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_over = || self.appended.load(Ordering::Relaxed) > self.growth_until.load(Ordering::Relaxed);
+        refused.or_else(|| is_over().then(|| GROWS_TOO_FAST.to_owned()))
     }
 
     /// The latest commit time of any batch.
@@ -170,6 +187,7 @@ impl<T: Tables> Store<T> {
         let held = self.active_bytes.fetch_add(grown, Ordering::Relaxed).wrapping_add(grown);
         let written = record_bytes.max(BATCH_BYTES_MIN);
         let journal = self.journal_bytes.fetch_add(written, Ordering::Relaxed) + written;
+        self.appended.fetch_add(written as u64, Ordering::Relaxed);
         let crossed = |after: usize, by: usize, limit: usize| after >= limit && after.wrapping_sub(by) < limit;
         if crossed(held, grown, self.freeze_bytes) || crossed(journal, written, self.journal_bytes_max()) {
             self.tell_flush();

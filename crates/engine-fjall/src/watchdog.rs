@@ -6,6 +6,7 @@
 //! is refused before it changes anything; reads continue. Both end by themselves when space is freed.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -51,6 +52,13 @@ struct Signs {
     paused: Option<String>,
     /// What is damaged.
     damage: Option<String>,
+}
+
+/// How much may be appended to the journal until the next look without using the room of the next merge. Each byte of it is written
+/// to a table too, and makes the next merge larger.
+fn growth_budget(signs: &Signs, floor: u64) -> u64 {
+    let room = |free: u64| free.saturating_sub(Room::needed(floor, signs.next_merge)) / 3;
+    signs.free_bytes.map_or(u64::MAX, room)
 }
 
 /// Why callers should add nothing, if so; `refusing` says whether that is so already.
@@ -179,6 +187,8 @@ pub(crate) fn look<T: Tables>(store: &Store<T>, watched: &Watched, before: &Heal
     let syncing = store.syncer.busy_since().map(|since| since.elapsed());
     // On a dead disk this call might hang as well.
     let dead = syncing.is_some_and(|span| span >= DEAD);
+    // Before the free space is known: what is appended meanwhile may count twice, but never not at all.
+    let appended = store.appended.load(Ordering::Relaxed);
     let signs = Signs {
         syncing,
         stalled: stalled.map(|since| since.elapsed()),
@@ -189,7 +199,8 @@ pub(crate) fn look<T: Tables>(store: &Store<T>, watched: &Watched, before: &Heal
         damage: watched.damage.summary(),
     };
     let mut growth = store.refuses_growth.lock().unwrap_or_else(PoisonError::into_inner);
-    let refused = judge_growth(&signs, watched.floor_bytes, growth.is_some());
+    let refusing = growth.is_some() || appended > store.growth_until.load(Ordering::Relaxed);
+    let refused = judge_growth(&signs, watched.floor_bytes, refusing);
     match (&refused, &*growth) {
         (Some(why), None) => tracing::warn!(reason = %why, "new URLs are refused"),
         (None, Some(_)) => tracing::info!("new URLs are accepted again"),
@@ -197,6 +208,8 @@ pub(crate) fn look<T: Tables>(store: &Store<T>, watched: &Watched, before: &Heal
     }
     *growth = refused;
     drop(growth);
+    let until = appended.saturating_add(growth_budget(&signs, watched.floor_bytes));
+    store.growth_until.store(until, Ordering::Relaxed);
     // Whatever fills the disk: a merge that runs must not take the space that flushes need. A merge of everything must not
     // keep those back that new tables need.
     let all = store.merging.lock().unwrap_or_else(PoisonError::into_inner).all;
@@ -272,6 +285,16 @@ mod tests {
             false,
             "impaired: merging of tables pauses: a",
         );
+    }
+
+    #[test]
+    fn what_is_added_between_two_looks_never_takes_the_room_of_a_merge() {
+        let budget = |free: u64| {
+            let signs = Signs { free_bytes: Some(free << 20), next_merge: 600 << 20, ..Signs::default() };
+            growth_budget(&signs, RESERVE) >> 20
+        };
+        assert_eq!([budget(700), budget(750), budget(780), budget(1_050)], [0, 0, 10, 100]);
+        assert_eq!(growth_budget(&Signs::default(), RESERVE), u64::MAX, "the free space is not known");
     }
 
     #[test]

@@ -89,7 +89,9 @@ fn a_full_disk_is_told_to_clients_and_nothing_acknowledged_is_lost() {
     let refused = loop {
         match put(&server, stored) {
             Ok(()) => stored += 1,
-            Err(refused) => break refused,
+            // Whoever adds faster than the free space is looked at is refused for a moment.
+            Err(refused) if refused.contains("MiB free") => break refused,
+            Err(_) => {}
         }
         assert!(stored < 3_000, "the disk must be full by now");
     };
@@ -128,7 +130,6 @@ fn a_full_disk_is_told_to_clients_and_nothing_acknowledged_is_lost() {
 /// A regression: a merge under load took the space that all writes need, and what was deleted on a full disk never gave its space
 /// back, because no merge had room.
 #[test]
-#[ignore = "on a busy machine a merge may leave too little for what is written beside it: `cargo xtask prove disk`"]
 fn a_disk_that_fills_up_under_load_gives_back_what_is_deleted() {
     let (keep, _) = folder();
     let disk = Disk::new(keep.path(), 320, 0);
