@@ -7,7 +7,6 @@ use std::time::Instant;
 use futures::Stream;
 use tonic::Status;
 use wayleave_api::urlfrontier::{GetParams, UrlInfo, get_params};
-use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{HandOut, Put, PutKind, UrlToFetch};
 use wayleave_core::limits;
 use wayleave_core::names;
@@ -42,13 +41,38 @@ pub async fn get_urls(
     if taken { Ok(handed_out) } else { Err(refused::memory_full()) }
 }
 
-/// Collects URLs in a task of its own, which runs to its end though the caller may leave meanwhile: what shards have placed on
-/// hold by then would otherwise stay there.
+/// Collects URLs to the end, though the caller may leave meanwhile: what shards have placed on hold by then would otherwise stay
+/// there.
 async fn collect(frontier: &Frontier, request: HandOut) -> CallResult<Undelivered> {
     let frontier = frontier.clone();
-    let collected =
-        tokio::spawn(async move { frontier.hand_out(request).await.map(|urls| Undelivered::new(&frontier, urls)) });
-    collected.await.unwrap_or_else(|cause| Err(Refusal::Internal(cause.to_string())))
+    let collected = async move { frontier.hand_out(request).await.map(|urls| Undelivered::new(&frontier, urls)) };
+    ToItsEnd(Some(Box::pin(collected))).await
+}
+
+/// A future that becomes a task of its own if whoever polls it leaves: unlike a task from the start, it costs no other thread a
+/// wake-up as long as nobody leaves.
+struct ToItsEnd<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
+
+impl<T: Send + 'static> Future for ToItsEnd<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let Some(future) = &mut self.0 else { return Poll::Pending };
+        let polled = future.as_mut().poll(cx);
+        if polled.is_ready() {
+            self.0 = None;
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for ToItsEnd<T> {
+    fn drop(&mut self) {
+        // Outside a runtime the server is stopping; what is on hold then expires by itself.
+        if let (Some(future), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(future);
+        }
+    }
 }
 
 /// Parses the parameters; `None` for a key or a crawl that cannot exist.
@@ -122,7 +146,7 @@ impl Drop for Undelivered {
         }
         let back: Vec<Put> = self.left.by_ref().filter_map(put_back).collect();
         let frontier = self.frontier.clone();
-        // Outside a runtime the server is stopping; the holds then expire by themselves.
+        // Outside a runtime: as above.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { frontier.put(back).await });
         }
