@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 pub const WORD: &str = "leaves-nothing";
 
 /// What waits for the end of a test process to clean up after it gets this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Runs a program to its end; its exit code. For a process of its own: it reaps all children.

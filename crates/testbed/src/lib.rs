@@ -13,10 +13,12 @@
 
 mod cluster;
 mod guard;
+mod ports;
 mod proxy;
 mod server;
 mod template;
 mod tools;
 
 pub use cluster::{Cluster, Options};
+pub use ports::free_port;
 pub use proxy::{Fault, Proxy};

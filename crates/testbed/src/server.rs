@@ -1,7 +1,6 @@
 //! One server process and its folder; blocking, because a server outlives the runtime of the test that started it.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::Options;
 use crate::guard::Guard;
+use crate::ports::free_port;
 use crate::{template, tools};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,8 +62,7 @@ impl Server {
     fn lay_out(options: Options) -> Self {
         let folder = tempfile::Builder::new().prefix("wayleave-pg-").tempdir().unwrap();
         tools::give(folder.path());
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let port = if options.port == 0 { free() } else { options.port };
+        let port = if options.port == 0 { free_port() } else { options.port };
         let guard = Guard::start(folder.path());
         Self { bin: tools::programs(), port, options, process: Mutex::new(None), _guard: guard, folder }
     }

@@ -1,11 +1,10 @@
 //! A node whose address leads to another process exits, and says why.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::{Server, wayleave};
-use wayleave_testbed::Cluster;
+use wayleave_testbed::{Cluster, free_port};
 
 /// Many lease times: a node finds out with its next renewal.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,7 +22,7 @@ fn node(engine: &str, listen: &str, advertise: &str, makers: &Path) -> Server {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_address_another_process_has_taken_ends_with_an_error_that_says_so() {
     let engine = Cluster::shared().await.fresh_database().await;
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let free = format!("127.0.0.1:{}", free_port());
     let keep = tempfile::tempdir().unwrap();
     let [of_first, of_second] = ["first", "second"].map(|name| keep.path().join(name));
     let mut first = node(&engine, "127.0.0.1:0", &free, &of_first);

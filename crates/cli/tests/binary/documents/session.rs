@@ -5,13 +5,12 @@
 //! ready.
 
 use std::fmt::Write as _;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use wayleave_testbed::Cluster;
+use wayleave_testbed::{Cluster, free_port};
 
 use crate::documents::block::Block;
 use crate::documents::commands::shown;
@@ -112,8 +111,7 @@ fn database() -> String {
 }
 
 fn free_ports() -> [String; 3] {
-    let listeners = [0; 3].map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port().to_string())
+    [0; 3].map(|_| free_port().to_string())
 }
 
 /// Runs the script. Nothing that it started outlives it.

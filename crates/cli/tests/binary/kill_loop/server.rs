@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use wayleave_testbed::free_port;
 
 /// A clean stop that takes longer hangs: unfinished connections are closed after ten seconds.
 const STOP_MAX: Duration = Duration::from_secs(30);
@@ -20,7 +21,7 @@ pub fn binary() -> PathBuf {
 
 /// An address that nobody listens on.
 pub fn free_address() -> String {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    format!("127.0.0.1:{}", free_port())
 }
 
 /// How a server is ended.

@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::killer::Kind;
 use crate::support::wayleave;
+use wayleave_testbed::free_port;
 
 /// How much of a log is shown when a test fails.
 const LOG_LINES: usize = 15;
@@ -96,18 +96,6 @@ impl Drop for Process {
         }
         if std::thread::panicking() {
             println!("== {} ==\n{}", self.log.display(), self.last_words());
-        }
-    }
-}
-
-/// A port that stays free while its process is dead: the system gives none below 32,768 to connections.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 12_000 + u16::try_from(std::process::id() % 18_000).unwrap();
-    loop {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
         }
     }
 }

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::killer::Kind;
-use super::process::{Process, free_port};
+use super::process::Process;
 use crate::support::{Server, wayleave};
 use wayleave_api::Patch;
 use wayleave_api::chunks::{ChunkState, ListChunksQuery};
 use wayleave_api::crawls::{RetryPatch, SetCrawlRequest};
 use wayleave_api::urls::{AddUrlsRequest, UrlToAdd};
 use wayleave_client::{Client, Retry};
+use wayleave_testbed::free_port;
 use wayleave_workers::site::{Config, Site};
 
 pub const CRAWL: &str = "site";

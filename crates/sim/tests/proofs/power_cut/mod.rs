@@ -21,6 +21,7 @@ use wayleave_api::crawls::SetCrawlRequest;
 use wayleave_api::reservations::{Outcome, ReleaseReservationRequest, ReserveGroupsRequest, UrlResult};
 use wayleave_api::urls::{AddStatus, AddUrlsRequest, ListUrlsQuery, UrlState, UrlToAdd};
 use wayleave_client::{Client, Retry};
+use wayleave_testbed::free_port;
 
 const CUTS: u64 = 20;
 const PUTTERS: usize = 12;
@@ -43,7 +44,7 @@ struct Told {
 async fn nothing_acknowledged_is_lost_whenever_the_power_is_cut() {
     let cuts = std::env::var("WAYLEAVE_POWER_CUTS").map_or(CUTS, |text| text.parse().unwrap());
     let (binary, disk, begun) = (binary(), Disk::new(), Instant::now());
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let address = format!("127.0.0.1:{}", free_port());
     let data = disk.mounted().join("data");
     let mut server = Server::start(&binary, &data, &address);
     let client = Client::new(&format!("http://{address}")).unwrap();
