@@ -55,12 +55,15 @@ impl Clock {
         self.lock().stepped_at
     }
 
-    /// Takes the store's clock from a response that has just arrived; its request was sent at `sent_us`.
-    pub(crate) fn learn(&self, store_us: i64, sent_us: u64) {
+    /// Takes the store's clock from a response that has just arrived; its request was sent at `sent_us`. Returns it as far as it is to
+    /// be believed: a step must be noticed before anything is decided by the time after it.
+    pub(crate) fn learn(&self, store_us: i64, sent_us: u64) -> Time {
         let mut state = self.lock();
         let arrived_us = boot_us();
         let sample = Sample { store_us: store_us.max(0).cast_unsigned(), sent_us, arrived_us };
-        let Some(Step(step_us)) = state.keeper.learn(sample) else { return };
+        let (believed_us, step) = state.keeper.learn(sample);
+        let believed = Time(believed_us / 1_000);
+        let Some(Step(step_us)) = step else { return believed };
         if step_us > 0 {
             state.stepped_at = Time(state.keeper.at(arrived_us) / 1_000);
         }
@@ -80,6 +83,7 @@ impl Clock {
                  check the clocks of the database's machines"
             );
         }
+        believed
     }
 
     /// Raises time to at least that of another node's commit.

@@ -36,8 +36,7 @@ pub(crate) async fn look(pool: &Pool, clock: &Clock, scans: &[Scan]) -> Result<L
     let floor = clock.now();
     let sent = boot_us();
     let (told, rows) = ask(pool, scans, |link, scans| one_step(link, scans).boxed()).await?;
-    let now = floor.max(told.noted).max(Time(told.store_us.max(0).cast_unsigned() / 1_000));
-    clock.learn(told.store_us, sent);
+    let now = floor.max(told.noted).max(clock.learn(told.store_us, sent));
     clock.raise(now);
     clock.hear_step(told.stepped_at);
     // After `learn`: this very response may be the first to show a step.
