@@ -5,7 +5,7 @@
 //! every copy repeats. So a server takes names made of its pools' owners ([`wayleave_makers::process_name`]); one that finds
 //! a name taken pauses all of its pools and says so.
 //!
-//! Whichever server starts second is taken for the copy's. A copy on another machine, or in another network namespace, is not
+//! Whichever server finds a name taken is taken for the copy's: the one that starts second, unless a pool is younger than a second. A copy on another machine, or in another network namespace, is not
 //! noticed. Of many pools only the first ones have names: a copy has the same first ones.
 
 use std::os::unix::net::UnixListener;
@@ -23,10 +23,13 @@ use wayleave_shard::matches::Matches;
 /// How many pools have names: each takes a file descriptor.
 const NAMES_MAX: usize = 16;
 /// How often new pools get names.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A server that is killed gives its names back a moment after its lock: how often, and how long, they are waited for.
 const TRIES: u32 = 10;
 const TRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// A pool whose name another process has, and which.
+type Copied = (PoolName, Option<i32>);
 
 /// The names of this store's pools, by their owners.
 type Names = Arc<Mutex<Vec<(Arc<str>, UnixListener)>>>;
@@ -43,22 +46,20 @@ impl Beside {
     /// carries out what pools order.
     pub async fn start(matches: &Matches) -> Self {
         let names = Names::default();
-        let copied = take_names(matches, &names, TRIES).await;
+        let copied = take_names(matches, &names).await;
         let is_copy = copied.is_some();
-        if let Some((pool, process)) = copied {
-            let paused = pause_all(matches).await;
-            let of = process.map(command_of).unwrap_or_default();
-            tracing::warn!(
-                pool = %pool, process.id = process, process.command = of, pools.paused = paused,
-                "this store is a copy of one that another server of this machine has open, or the other way round: all pools of \
-                 this one are paused, so that no command runs twice; stop the other server, then run `wayleave pools resume --all`"
-            );
-        }
+        pause_beside(matches, copied).await;
         let (later, matches) = (Arc::clone(&names), matches.clone());
         let look = async move {
+            let mut told = is_copy;
             loop {
                 sleep(LOOK_EVERY).await;
-                take_names(&matches, &later, 1).await;
+                let copied = take_names(&matches, &later).await;
+                // A copy that was made before a pool had its name here may have taken it. Once: whoever resumes then knows.
+                if copied.is_some() && !told {
+                    told = true;
+                    pause_beside(&matches, copied).await;
+                }
                 later
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
@@ -82,7 +83,7 @@ impl Beside {
 }
 
 /// Takes the names that this process does not have yet. Returns the first pool whose name another process of this user has.
-async fn take_names(matches: &Matches, names: &Names, tries: u32) -> Option<(PoolName, Option<i32>)> {
+async fn take_names(matches: &Matches, names: &Names) -> Option<Copied> {
     let (pools, _) = matches.pools(None, NAMES_MAX).await.ok()?;
     let mut taken = None;
     for pool in pools {
@@ -91,7 +92,7 @@ async fn take_names(matches: &Matches, names: &Names, tries: u32) -> Option<(Poo
             let names = names.lock().unwrap_or_else(PoisonError::into_inner);
             names.len() >= NAMES_MAX || names.iter().any(|(owner, _)| *owner == pool.owner)
         };
-        for attempt in 1..=tries {
+        for attempt in 1..=TRIES {
             if has(names) {
                 break;
             }
@@ -99,7 +100,7 @@ async fn take_names(matches: &Matches, names: &Names, tries: u32) -> Option<(Poo
                 Ok(ProcessName::Ours(name)) => {
                     names.lock().unwrap_or_else(PoisonError::into_inner).push((Arc::clone(&pool.owner), name));
                 }
-                Ok(ProcessName::Taken(process)) if attempt == tries => {
+                Ok(ProcessName::Taken(process)) if attempt == TRIES => {
                     taken = taken.or_else(|| Some((pool.name.clone(), process)));
                 }
                 Ok(ProcessName::Taken(_)) => sleep(TRY_PAUSE).await,
@@ -111,6 +112,18 @@ async fn take_names(matches: &Matches, names: &Names, tries: u32) -> Option<(Poo
         }
     }
     None
+}
+
+/// Pauses all pools if another process has the name of one, and says so.
+async fn pause_beside(matches: &Matches, copied: Option<Copied>) {
+    let Some((pool, process)) = copied else { return };
+    let paused = pause_all(matches).await;
+    let of = process.map(command_of).unwrap_or_default();
+    tracing::warn!(
+        pool = %pool, process.id = process, process.command = of, pools.paused = paused,
+        "this store is a copy of one that another server of this machine has open, or the other way round: all pools of this one are \
+         paused, so that no command runs twice; stop the other server, then run `wayleave pools resume --all`"
+    );
 }
 
 /// Pauses every pool; returns how many were not paused.
