@@ -8,6 +8,12 @@ impl Payload for u64 {
     }
 }
 
+impl Payload for bytes::Bytes {
+    fn size(&self) -> usize {
+        self.len()
+    }
+}
+
 const FAST: Retry = Retry { attempts: 3, base: Duration::from_millis(1), max: Duration::from_millis(1) };
 
 fn lost() -> Broken {
