@@ -154,6 +154,10 @@ impl<T, P: Payload> Window<T, P> {
                 if state.entries.is_empty() || (state.entries.len() < ENTRIES_MAX && state.bytes < BYTES_MAX) {
                     return true;
                 }
+                // What waits for the next round leaves no room in this one.
+                if state.again >= state.entries.len() {
+                    return false;
+                }
             }
             moved.await;
         }

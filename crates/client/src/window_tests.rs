@@ -211,3 +211,25 @@ async fn a_window_full_of_missing_results_begins_a_new_round() {
     tokio::time::timeout(Duration::from_secs(20), done).await.expect("it hangs").unwrap();
     assert!(rounds.get() >= 2);
 }
+
+/// A regression: it waited until the server was taken for lost, because so few entries asked for no new round.
+#[tokio::test(start_paused = true)]
+async fn a_window_full_of_few_large_failures_begins_a_new_round() {
+    let window = Window::new();
+    let (begun, rounds) = (tokio::time::Instant::now(), Cell::new(0));
+    let large = bytes::Bytes::from(vec![0; BYTES_MAX / 4]);
+    let source = futures::stream::iter((1..=20).map(|n| (n, large.clone())));
+    let done = drive(&window, FAST, source, async |mut receiver| {
+        rounds.set(rounds.get() + 1);
+        while let Some((number, _)) = receiver.recv().await {
+            if rounds.get() == 1 {
+                window.fail(number)
+            } else {
+                window.settle(number)
+            };
+        }
+        Ok(())
+    });
+    tokio::time::timeout(SILENCE, done).await.expect("it hangs").unwrap();
+    assert!(rounds.get() == 2 && begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
