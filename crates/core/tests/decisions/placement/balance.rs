@@ -7,6 +7,7 @@ use wayleave_core::ids::ChunkId;
 use wayleave_core::limits::{REPLACE_AFTER_DEFAULT, SLICE_ROWS};
 use wayleave_core::names::MachineId;
 use wayleave_core::placement::{Config, CopyReport, PlacementState, Write};
+use wayleave_core::time::Time;
 
 use super::world::World;
 
@@ -251,4 +252,26 @@ fn what_drains_waits_for_a_server_that_rests_and_a_chunk_that_is_not_served_does
     world.settle();
     world.commit();
     assert_eq!(world.homes(0).into_values().filter(|home| &**home == "s1").count(), 20);
+}
+
+/// A regression: nothing more was moved from a drained server once the chunk on trial was deleted.
+#[test]
+fn a_trial_that_ends_without_a_verdict_is_followed_by_another() {
+    let mut world = World::with_servers(2);
+    (0..20).for_each(|chunk| world.build(chunk, 1_000));
+    world.settle();
+    world.desire("s0", Desired::Drain);
+    refuse_all(&mut world, "s1", 5);
+    for _ in 0..3 {
+        while world.list(Some("s1")).iter().all(|copy| copy.state != PlacementState::Assigned) {
+            world.pass(600_000);
+            assert!(world.now < Time(100_000_000), "no chunk is tried any more");
+        }
+        world.list(Some("s1")).iter().for_each(|copy| world.gone(copy.chunk.0));
+        world.work("s1");
+    }
+    world.settle();
+    world.commit();
+    let moved = world.homes(0).into_values().filter(|home| &**home == "s1").count();
+    assert!(moved > 0 && moved == world.store.chunks.len(), "{moved}");
 }
