@@ -101,7 +101,9 @@ fn the_output_of_workers_that_died_is_shown_after_a_restart_and_found_when_their
 fn a_client_that_waits_while_its_pool_is_removed_is_told_so() {
     let stage = Stage::with(&["--docker", "/nonexistent/docker.sock"]);
     stage.run(&["pools", "set", "gone", "--image", "browser:1", "--port", "80"]).ok();
-    assert_eq!(stage.run(&["match", "c", "--pool", "gone"]).code, 3, "it waits");
+    let waits = stage.run(&["match", "c", "--pool", "gone"]);
+    assert_eq!(waits.code, 3, "it waits");
+    assert!(waits.err.contains("end the request with `wayleave matches cancel 'c' --pool gone`"), "{}", waits.err);
     let waiting = std::thread::scope(|scope| {
         let waits = scope.spawn(|| stage.run(&["match", "c", "--pool", "gone", "--wait", "30s"]));
         stage.run(&["pools", "remove", "gone"]).ok();
