@@ -164,6 +164,19 @@ fn a_new_row_is_filled_in_slices_and_placing_alone_moves_nothing() {
     assert!(world.spread(1) < 1.01);
 }
 
+/// Two rows, each with a full server and one that has just joined.
+fn two_rows() -> World {
+    let mut world = World::new(Config { moves_per_minute: 20, ..Config::default() });
+    for (id, row) in [("a0", 0), ("b0", 1)] {
+        world.join(id, row, 1);
+    }
+    (0..200).for_each(|chunk| world.build(chunk, 1_000));
+    world.settle();
+    world.join("a1", 0, 1);
+    world.join("b1", 1, 1);
+    world
+}
+
 /// A server that reports every copy gone before it is ready, as with a full disk; the others fetch at once. Returns how many
 /// chunks it was given.
 fn refuse_all(world: &mut World, broken: &str, minutes: u64) -> usize {
@@ -192,14 +205,7 @@ fn refuse_all(world: &mut World, broken: &str, minutes: u64) -> usize {
 /// up a chunk that another server had.
 #[test]
 fn a_server_that_keeps_nothing_rests_and_the_other_rows_are_balanced() {
-    let mut world = World::new(Config { moves_per_minute: 20, ..Config::default() });
-    for (id, row) in [("a0", 0), ("b0", 1)] {
-        world.join(id, row, 1);
-    }
-    (0..200).for_each(|chunk| world.build(chunk, 1_000));
-    world.settle();
-    world.join("a1", 0, 1);
-    world.join("b1", 1, 1);
+    let mut world = two_rows();
     world.commit();
     let given = refuse_all(&mut world, "a1", 60);
     println!("chunks given in an hour to a server that keeps none: {given}");
@@ -224,14 +230,7 @@ fn a_server_that_keeps_nothing_rests_and_the_other_rows_are_balanced() {
 
 #[test]
 fn rows_take_turns_in_the_moves_of_a_minute() {
-    let mut world = World::new(Config { moves_per_minute: 20, ..Config::default() });
-    for (id, row) in [("a0", 0), ("b0", 1)] {
-        world.join(id, row, 1);
-    }
-    (0..200).for_each(|chunk| world.build(chunk, 1_000));
-    world.settle();
-    world.join("a1", 0, 1);
-    world.join("b1", 1, 1);
+    let mut world = two_rows();
     world.settle();
     let moved = ["a1", "b1"].map(|id| world.list(Some(id)).len());
     assert_eq!(moved, [10, 10]);
