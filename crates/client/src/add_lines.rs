@@ -1,5 +1,6 @@
 //! Adds any number of URLs as an NDJSON stream: results are read while lines are sent, and a broken connection is
-//! resumed from the first line without a result. Resending a line is idempotent: a known URL stays as it was.
+//! resumed from the first line without a result. Resending a line is idempotent: a known URL stays as it was. One with `again`
+//! is not: if its outcome is unknown it fails instead.
 //!
 //! A result belongs to the line that it names. A server that runs short of memory omits results, so a line may be left
 //! without one: it stays in the window and is sent again.
@@ -33,9 +34,22 @@ pub struct Uploaded {
     pub resent: u64,
 }
 
-impl Payload for Bytes {
+/// Why a line failed whose outcome is unknown.
+const PERHAPS: &str = "its answer was lost, so it may have been requeued; look at it before you requeue it again";
+
+#[derive(Clone, Debug)]
+struct Line {
+    text: Bytes,
+    again: bool,
+}
+
+impl Payload for Line {
     fn size(&self) -> usize {
-        self.len()
+        self.text.len()
+    }
+
+    fn is_idempotent(&self) -> bool {
+        !self.again
     }
 }
 
@@ -96,18 +110,26 @@ impl Client {
     ) -> Result<Uploaded, Error> {
         let window = Window::new();
         let mut counts = AddCounts::default();
-        let source = urls.map(|(tag, url)| (tag, line(&url)));
+        let source = urls.map(|(tag, url)| ((tag, url.again.then(|| url.url.clone())), line(&url)));
         let sent = drive(&window, self.retry, source, async |receiver| {
-            let on_line = |number, told| {
-                let Told::Result(result) = told else { return window.miss(number) };
-                let settled =
-                    if result.status == AddStatus::Failed { window.fail(number) } else { window.settle(number) };
-                if let Some(tag) = settled {
+            let mut on_line = |number, told| {
+                let (settled, result) = match told {
+                    Told::Result(result) if result.status == AddStatus::Failed => (window.fail(number), result),
+                    Told::Result(result) => (window.settle(number), result),
+                    Told::Nothing => (window.miss(number), perhaps()),
+                };
+                if let Some((tag, url)) = settled {
                     counts.count(result.status);
-                    on_result(tag, result);
+                    on_result(tag, AddResult { url: result.url.or(url), ..result });
                 }
             };
-            window.over(self, async |here| self.send_lines_to(here, crawl, receiver, on_line).await).await
+            let order = Order::default();
+            let send = async |here: &Here| self.send_lines_to(here, crawl, (receiver, &order), &mut on_line).await;
+            let sent = window.over(self, send).await;
+            if sent.as_ref().is_err_and(|(error, _)| error.is_outcome_unknown()) {
+                lock(&order).numbers.drain(..).for_each(|number| on_line(number, Told::Nothing));
+            }
+            sent
         });
         sent.await?;
         Ok(Uploaded { counts, resent: window.resent() })
@@ -117,13 +139,12 @@ impl Client {
         &self,
         here: &Here,
         crawl: Option<&str>,
-        receiver: mpsc::Receiver<(u64, Bytes)>,
-        mut on_line: impl FnMut(u64, Told),
+        (receiver, order): (mpsc::Receiver<(u64, Line)>, &Order),
+        on_line: &mut impl FnMut(u64, Told),
     ) -> Result<(), Broken> {
         let query = AddUrlsQuery { crawl: crawl.map(str::to_owned), results: None };
         let call =
             Call::new(Method::POST, self.url(&["urls"])).query(&self.http, &query).map_err(|error| (error, None))?;
-        let order = Order::default();
         let request = self.http.post(here.place(call.url())).header(header::CONTENT_TYPE, "application/x-ndjson");
         let response = request.body(body(receiver, order.clone())).send().await;
         let response = here.accepted(response.map_err(|error| (here.not_answered(&error), None))?).await?;
@@ -138,12 +159,12 @@ impl Client {
             let Ok(result) = serde_json::from_slice::<AddResult>(&line) else {
                 let summary = serde_json::from_slice::<AddUrlsSummary>(&line);
                 summary.map_err(|error| (here.bad_answer(&error), None))?;
-                return match lock(&order).missing() {
+                return match lock(order).missing() {
                     0 => Ok(()),
                     missing => Err((lost(format!("{missing} lines have no result")), None)),
                 };
             };
-            let taken = result.line.and_then(|line| lock(&order).take(line));
+            let taken = result.line.and_then(|line| lock(order).take(line));
             let (number, omitted) = taken.ok_or_else(|| (here.bad_answer(&"it has a result of no line"), None))?;
             omitted.into_iter().for_each(|number| on_line(number, Told::Nothing));
             on_line(number, Told::Result(result));
@@ -165,25 +186,29 @@ impl From<TooLong> for Cut {
     }
 }
 
-fn line(url: &UrlToAdd) -> Bytes {
-    // Plain data always serialises; a line that did not would be refused by the server.
-    let mut line = serde_json::to_vec(url).unwrap_or_default();
-    line.push(b'\n');
-    line.into()
+fn perhaps() -> AddResult {
+    AddResult { line: None, url: None, status: AddStatus::Failed, reason: Some(PERHAPS.to_owned()) }
 }
 
-fn body(receiver: mpsc::Receiver<(u64, Bytes)>, order: Order) -> Body {
+fn line(url: &UrlToAdd) -> Line {
+    // Plain data always serialises; a line that did not would be refused by the server.
+    let mut text = serde_json::to_vec(url).unwrap_or_default();
+    text.push(b'\n');
+    Line { text: text.into(), again: url.again }
+}
+
+fn body(receiver: mpsc::Receiver<(u64, Line)>, order: Order) -> Body {
     let pieces = futures::stream::unfold((receiver, order), |(mut receiver, order)| async move {
         let mut batch = Vec::new();
         if receiver.recv_many(&mut batch, PIECE_LINES).await == 0 {
             return None;
         }
-        let mut piece = BytesMut::with_capacity(batch.iter().map(|(_, line)| line.len()).sum());
+        let mut piece = BytesMut::with_capacity(batch.iter().map(|(_, line)| line.text.len()).sum());
         {
             let mut order = lock(&order);
             for (number, line) in batch {
                 order.numbers.push_back(number);
-                piece.extend_from_slice(&line);
+                piece.extend_from_slice(&line.text);
             }
         }
         Some((Ok::<_, Infallible>(piece.freeze()), (receiver, order)))

@@ -9,12 +9,16 @@ use crate::pages::pages;
 use crate::{Client, Error};
 
 impl Client {
-    /// Adds up to 10,000 URLs; use lines for more. Known URLs stay as they were, so it can be retried.
+    /// Adds up to 10,000 URLs; use lines for more. Known URLs stay as they were, so it can be retried; but not with `again`: a
+    /// URL that was requeued may have been fetched since, and would be fetched once more.
     ///
     /// # Errors
     /// If the request as a whole is refused or the server cannot answer.
     pub async fn add_urls(&self, request: &AddUrlsRequest) -> Result<AddUrlsResponse, Error> {
-        self.call(Call::new(Method::POST, self.url(&["urls"])).body(request)?).await
+        let call = Call::new(Method::POST, self.url(&["urls"])).body(request)?;
+        let once = request.urls.iter().any(|url| url.again);
+        self.call(if once { call.once("look whether the URLs are queued before you requeue them again") } else { call })
+            .await
     }
 
     /// One page of URLs.

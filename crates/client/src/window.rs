@@ -35,6 +35,11 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub(crate) trait Payload: Clone {
     /// Its approximate size in bytes.
     fn size(&self) -> usize;
+
+    /// Whether it may be sent again although it may have been applied.
+    fn is_idempotent(&self) -> bool {
+        true
+    }
 }
 
 struct Entry<T, P> {
@@ -99,14 +104,19 @@ impl<T, P: Payload> Window<T, P> {
         self.settle(number)
     }
 
-    /// An entry that was sent and will not be acknowledged over this connection: keeps it for the next round.
-    pub fn miss(&self, number: u64) {
-        let mut state = self.lock();
-        if state.entries.contains_key(&number) {
-            state.answers += 1;
-            state.again += 1;
-            self.moved.notify_one();
+    /// An entry that was sent and will not be acknowledged over this connection: keeps it for the next round, or removes it
+    /// if it must not be applied twice.
+    pub fn miss(&self, number: u64) -> Option<T> {
+        {
+            let mut state = self.lock();
+            if state.entries.get(&number)?.payload.is_idempotent() {
+                state.answers += 1;
+                state.again += 1;
+                self.moved.notify_one();
+                return None;
+            }
         }
+        self.settle(number)
     }
 
     /// The number of entries that were sent more than once.
@@ -143,6 +153,10 @@ impl<T, P: Payload> Window<T, P> {
                 // One entry always fits, however large it is.
                 if state.entries.is_empty() || (state.entries.len() < ENTRIES_MAX && state.bytes < BYTES_MAX) {
                     return true;
+                }
+                // What waits for the next round leaves no room in this one.
+                if state.again >= state.entries.len() {
+                    return false;
                 }
             }
             moved.await;
@@ -247,6 +261,7 @@ pub(crate) async fn drive<T, P: Payload>(
                 continue;
             }
             Ok(()) => None,
+            Err((error, _)) if error.is_transient() && window.is_done() => return Ok(()),
             Err((error, retry_after)) if error.is_transient() && fruitless < retry.attempts => {
                 tracing::debug!(%error, fruitless, "resuming over a new connection");
                 retry_after

@@ -1,9 +1,8 @@
-use wayleave_core::frontier::row::{HostRow, HotRow, Pace};
+use wayleave_core::frontier::row::{HostRow, HotRow};
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::{CrawlNo, HostId, QueueId, Token};
 use wayleave_core::pipeline::row::{ChunkRow, ChunkState, LinkRow, LinkState, Write as PipelineWrite};
-use wayleave_core::settings::PaceSettings;
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::time::Time;
 
 use super::*;
 use crate::rows::chunk_links::SLICE_LINKS;
@@ -11,17 +10,7 @@ use crate::rows::chunk_links::SLICE_LINKS;
 const SHARD: ShardId = ShardId(2);
 
 fn host(counter: u64) -> HostRow {
-    HostRow {
-        id: HostId::new(SHARD, counter),
-        name: format!("h{counter}.example").as_str().into(),
-        group: None,
-        settings: PaceSettings::default(),
-        robots_delay: Millis(0),
-        queued_at: None,
-        next_queue: 0,
-        pace: Pace::default(),
-        queues: Vec::new(),
-    }
+    HostRow::new(HostId::new(SHARD, counter), format!("h{counter}.example").as_str().into())
 }
 
 fn stored(write: crate::Write) -> Row {

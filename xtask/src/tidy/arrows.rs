@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("listen", &[]),
     ("server", &["listen", "shard", "cluster", "roles", "api", "core"]),
     ("client", &["api"]),
-    ("elect", &["client", "api", "core"]),
+    ("elect", &["client", "api", "core", "outgoing"]),
     ("bench", &["api"]),
     ("outgoing", &[]),
     ("workers", &["listen", "client", "api", "core", "outgoing"]),

@@ -55,7 +55,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true, default_value = "0")]
     wait: u64,
     /// Run this command while the match is held: WAYLEAVE_ADDRESS in its environment is the worker's address, and
-    /// WAYLEAVE_TOKEN the match's token. The worker is given back when the command ends
+    /// WAYLEAVE_TOKEN the match's token. When the command ends, what it has started gets TERM, and KILL after 5 s; then the
+    /// worker is given back
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -70,7 +71,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         return match remote.client.put_match(&args.client, &query).await {
             Err(error) => failed(remote, error),
             Ok(found) if found.state == MatchState::Matched => use_it(remote, &args, &found).await,
-            Ok(found) => none_yet(remote, &found),
+            Ok(found) => none_yet(remote, &args, &found),
         };
     }
     let deadline = Instant::now() + Duration::from_millis(args.wait);
@@ -79,7 +80,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         let begun = Instant::now();
         let pause = match ask(&remote.client, &args, deadline).await {
             Ok(found) if found.state == MatchState::Matched => return use_it(remote, &args, &found).await,
-            Ok(found) if Instant::now() >= deadline => return none_yet(remote, &found),
+            Ok(found) if Instant::now() >= deadline => return none_yet(remote, &args, &found),
             Ok(found) => {
                 obstacle = Obstacle::default();
                 // A server that stops, or has too many waiting, answers at once.
@@ -161,13 +162,19 @@ fn tell(remote: &Remote, found: &Match) -> anyhow::Result<()> {
     output::line(found.address.as_deref().unwrap_or_default())
 }
 
-fn none_yet(remote: &Remote, found: &Match) -> anyhow::Result<()> {
+fn none_yet(remote: &Remote, Args { client, pool, .. }: &Args, found: &Match) -> anyhow::Result<()> {
     if remote.json {
         output::json(found)?;
     }
     let place = found.position.map_or_else(String::new, |position| format!(" (number {position} in the queue)"));
     let soon = found.estimate_ms.map_or_else(String::new, |ms| format!("; a worker may be there in {}", span(ms)));
-    let message = format!("no worker yet{place}: {}{soon}; it stays queued, ask again", found.reason);
+    let why = &found.reason;
+    // In quotes: a client may have any name.
+    let client = client.replace('\'', r"'\''");
+    let message = format!(
+        "no worker yet{place}: {why}{soon}; it stays queued: ask again, or end the request with \
+         `wayleave matches cancel '{client}' --pool {pool}`"
+    );
     Err(Ended { code: NOT_FOUND, message }.into())
 }
 

@@ -2,26 +2,34 @@
 //!
 //! The match is confirmed several times per reservation time. If it is gone, or no server has confirmed it for most of that
 //! time, the worker may soon be another client's: the command is stopped. A signal that ends this process is passed on.
+//!
+//! What the command has started ends with it, also what has left its group or was orphaned: orphans become children of this
+//! process, as of the guardian of `elect`.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use wayleave_api::matches::{DeleteMatchQuery, GetMatchQuery, Match, MatchState};
 use wayleave_client::Client;
 
 use super::match_client::may_pass;
+use crate::elect::strays;
 use crate::exit::{Ended, REFUSED};
 
 /// How often a match is confirmed per reservation time.
 const CONFIRMS: u32 = 5;
-/// How long the command may take to end after TERM, before it is killed.
+/// How long the command and what it has started may take to end after TERM, before they are killed.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long killed processes may take to die.
+const DYING: Duration = Duration::from_secs(2);
+/// The pause between two looks at what is ending.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The exit code for a program that cannot be run, as in shells.
 const NO_PROGRAM: u8 = 127;
 
@@ -47,16 +55,26 @@ pub async fn run(client: &Client, found: &Match, command: &[String]) -> anyhow::
 async fn hold_and_run(client: &Client, found: &Match, command: &[String]) -> anyhow::Result<()> {
     let reservation = Duration::from_millis(client.pool(&found.pool).await?.reservation_ms);
     let mut listening = Listening::start()?;
+    let before = strays::children();
+    if before.is_empty() {
+        // Orphans of other children would come here too, and none says whose it was.
+        set_child_subreaper(Some(getpid())).context("cannot become the reaper of orphans")?;
+    }
     let mut child = spawn(found, command)?;
+    let leader = pid_of(&child);
+    let kept = |pid: Pid| Some(pid) == leader || before.contains(&pid);
     let status = tokio::select! {
-        status = child.wait() => status,
-        why = hold(client, found, reservation) => {
-            stop(&mut child).await;
+        status = child.wait() => {
+            stop(&mut child, &kept).await;
+            status
+        }
+        why = hold(client, found, reservation, &kept) => {
+            stop(&mut child, &kept).await;
             let message = format!("the command was stopped, because its worker may be another client's: {why}");
             return Err(Ended { code: REFUSED, message }.into());
         }
         () = listening.told_to_end() => {
-            stop(&mut child).await;
+            stop(&mut child, &kept).await;
             child.wait().await
         }
     };
@@ -80,13 +98,18 @@ fn spawn(found: &Match, command: &[String]) -> anyhow::Result<Child> {
     })
 }
 
+fn pid_of(child: &Child) -> Option<Pid> {
+    child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw)
+}
+
 /// Confirms the match until it is gone or may be; returns why.
-async fn hold(client: &Client, found: &Match, reservation: Duration) -> String {
+async fn hold(client: &Client, found: &Match, reservation: Duration, kept: &impl Fn(Pid) -> bool) -> String {
     let (pause, query) = (reservation / CONFIRMS, GetMatchQuery { pool: found.pool.clone(), ..Default::default() });
     let mut confirmed = Instant::now();
     loop {
         let until = confirmed + (reservation - pause);
         sleep_until(until.min(Instant::now() + pause)).await;
+        strays::bury(kept);
         // The server counts from a later moment.
         let begun = Instant::now();
         match timeout_at(until.min(begun + pause), client.get_match(&found.client, &query)).await {
@@ -101,15 +124,26 @@ async fn hold(client: &Client, found: &Match, reservation: Duration) -> String {
     }
 }
 
-/// TERM, then KILL.
-async fn stop(child: &mut Child) {
-    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-    // It is not reaped yet, so the id is its own.
-    if pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok()) && timeout(GRACE, child.wait()).await.is_ok() {
-        return;
+/// TERM, then KILL, for the command and all that it has started. TERM comes once: what starts after it cleans up.
+async fn stop(child: &mut Child, kept: &impl Fn(Pid) -> bool) {
+    let begun = Instant::now();
+    // Nothing of it is reaped yet, so the ids are its own.
+    for pid in pid_of(child).into_iter().chain(strays::living(kept)).flat_map(strays::family) {
+        _ = kill_process(pid, Signal::TERM);
+    }
+    while begun.elapsed() < GRACE {
+        strays::bury(kept);
+        if !matches!(child.try_wait(), Ok(None)) && strays::living(kept).is_empty() {
+            return;
+        }
+        sleep(LOOK_AGAIN).await;
     }
     // Fails for one that has ended.
     _ = child.kill().await;
+    let left = strays::end(kept, DYING);
+    if !left.is_empty() {
+        eprintln!("the command has not stopped: {}", strays::describe(&left));
+    }
 }
 
 fn code_of(status: ExitStatus) -> u8 {

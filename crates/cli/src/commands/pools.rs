@@ -207,6 +207,13 @@ async fn logs(remote: &Remote, args: LogsArgs) -> anyhow::Result<()> {
     let query = GetWorkerLogQuery { bytes: args.bytes };
     if let Some(worker) = &args.worker {
         let found = remote.client.worker_log(&args.pool, worker, &query).await?;
+        if found.log.is_empty() {
+            let ListWorkersResponse { workers, removed } = remote.client.workers(&args.pool).await?;
+            let known = workers.into_iter().map(|known| (known.worker, known.reason));
+            let gone = removed.into_iter().map(|gone| (gone.worker, gone.reason));
+            let why = known.chain(gone).find(|(name, _)| name == worker).map_or_else(String::new, |(_, why)| why);
+            eprintln!("{worker} has written nothing: {why}");
+        }
         return if remote.json { output::json(&found) } else { output::line(found.log.trim_end_matches('\n')) };
     }
     let ListWorkersResponse { workers, removed } = remote.client.workers(&args.pool).await?;

@@ -67,11 +67,10 @@ pub fn rebuild(source: &mut dyn Source, shard: ShardId, from: &[u8], to: &[u8]) 
 mod tests {
     use std::collections::BTreeMap;
 
-    use wayleave_core::frontier::row::{Details, HostRow, HotRow, Pace, QueuePosition, UrlRow};
+    use wayleave_core::frontier::row::{Details, HostRow, HotRow, QueuePosition, UrlRow};
     use wayleave_core::frontier::url_key::UrlKey;
     use wayleave_core::ids::{HostId, QueueId};
-    use wayleave_core::settings::PaceSettings;
-    use wayleave_core::time::{Millis, Time};
+    use wayleave_core::time::Time;
     use wayleave_engine::rows::hot as hot_row;
 
     use super::*;
@@ -88,17 +87,7 @@ mod tests {
     fn lost_reservations_and_holds_are_rebuilt_from_their_urls() {
         // It was born in another shard.
         let id = HostId::new(ShardId(0), 7);
-        let host = HostRow {
-            id,
-            name: "h.example".into(),
-            group: None,
-            settings: PaceSettings::default(),
-            robots_delay: Millis(0),
-            queued_at: None,
-            next_queue: 1,
-            pace: Pace::default(),
-            queues: Vec::new(),
-        };
+        let host = HostRow::new(id, "h.example".into());
         let mut rows: BTreeMap<Key, Vec<u8>> = [stored(hot_row::encode(SHARD, &HotRow::Host(host)))].into();
         let (queue, token) = (QueueId { host: id, no: 0 }, Token::new(SHARD, 77));
         let (position, details) = (QueuePosition { lane: 4, due: Time(5) }, Details::default);

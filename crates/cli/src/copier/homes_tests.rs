@@ -1,7 +1,6 @@
 use wayleave_core::frontier::row::{AliasRow, HostRow, HotRow, Pace};
 use wayleave_core::ids::GroupId;
 use wayleave_core::settings::PaceSettings;
-use wayleave_core::time::Millis;
 use wayleave_engine::rows::log;
 use wayleave_engine::{Key, Row};
 
@@ -20,17 +19,7 @@ fn name_in(shard: ShardId, prefix: &str) -> String {
 }
 
 fn host(id: HostId, group: Option<GroupId>) -> HostRow {
-    HostRow {
-        id,
-        name: name_in(FIRST, "h").as_str().into(),
-        group,
-        settings: PaceSettings::default(),
-        robots_delay: Millis(0),
-        queued_at: None,
-        next_queue: 1,
-        pace: Pace::default(),
-        queues: Vec::new(),
-    }
+    HostRow { group, ..HostRow::new(id, name_in(FIRST, "h").as_str().into()) }
 }
 
 /// A host that has moved from the first shard to the second, whose removal from the first is lost. The second is damaged too

@@ -1,7 +1,6 @@
-use wayleave_core::frontier::row::{Details, DueRow, Pace, QueueRow, UrlRow};
+use wayleave_core::frontier::row::{Details, DueRow, QueueRow, UrlRow};
 use wayleave_core::ids::QueueId;
-use wayleave_core::settings::PaceSettings;
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::time::Time;
 
 use super::*;
 use crate::copier::blocks::Blocks;
@@ -26,17 +25,8 @@ fn queue(count: u32) -> QueueRow {
 }
 
 fn host(counter: u64) -> HostRow {
-    HostRow {
-        id: HostId::new(SHARD, counter),
-        name: format!("h{counter}.example").as_str().into(),
-        group: None,
-        settings: PaceSettings::default(),
-        robots_delay: Millis(0),
-        queued_at: None,
-        next_queue: 1,
-        pace: Pace::default(),
-        queues: vec![queue(1)],
-    }
+    let host = HostRow::new(HostId::new(SHARD, counter), format!("h{counter}.example").as_str().into());
+    HostRow { next_queue: 1, queues: vec![queue(1)], ..host }
 }
 
 /// Three queued URLs and a fetched one of a host.

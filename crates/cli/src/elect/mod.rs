@@ -9,7 +9,7 @@ mod args;
 mod guardian;
 mod pids;
 mod protocol;
-mod strays;
+pub mod strays;
 mod supervise;
 
 use std::sync::Arc;

@@ -116,10 +116,25 @@ fn is_dead(stat: &[u8]) -> bool {
 
 /// This process's children, as the kernel lists them per thread; empty where it has no such list.
 pub fn children() -> Vec<Pid> {
-    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    children_of("self")
+}
+
+fn children_of(parent: impl fmt::Display) -> Vec<Pid> {
+    let threads = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
     let pids = lists.flat_map(|list| list.split_whitespace().map(str::parse::<i32>).collect::<Vec<_>>());
     pids.flatten().filter_map(Pid::from_raw).collect()
+}
+
+/// A process and all that descend from it; none is missed but one whose parent ends meanwhile.
+pub fn family(of: Pid) -> Vec<Pid> {
+    let mut found = vec![of];
+    let mut next = 0;
+    while let Some(parent) = found.get(next) {
+        found.extend(children_of(parent.as_raw_nonzero()));
+        next += 1;
+    }
+    found
 }
 
 #[cfg(test)]

@@ -154,6 +154,8 @@ impl Guarded {
     fn start(supervisor: &Arc<Supervisor>, term: &Term) -> anyhow::Result<Self> {
         let (ours, theirs) = StdStream::pair().context("cannot connect to the guardian")?;
         ours.set_nonblocking(true).context("cannot connect to the guardian")?;
+        // Before there is a guardian: if this fails, none is left behind.
+        let (reports, orders) = UnixStream::from_std(ours).context("cannot connect to the guardian")?.into_split();
         let millis = |span: Duration| span.as_millis().to_string();
         let mut command = Command::new("/proc/self/exe");
         command.args(["elect-guard", "--until", &term.until().0.to_string()]);
@@ -166,7 +168,6 @@ impl Guarded {
         let child = command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn();
         let child = child.context("cannot start the guardian")?;
         supervisor.pids.guardian(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
-        let (reports, orders) = UnixStream::from_std(ours).context("cannot connect to the guardian")?.into_split();
         let (reports, supervisor) = (BufReader::new(reports).lines(), supervisor.clone());
         Ok(Self { child, orders, reports, supervisor, hold: Some(term.hold()) })
     }

@@ -80,7 +80,11 @@ fn parse(text: &str, crawl: Option<&str>) -> Line {
     }
     let value: Value = match serde_json::from_str(text) {
         Ok(value) => value,
-        Err(error) => return Line::Bad(TextError::of_json("the line", "", &error, text.as_bytes()).sentence),
+        Err(error) => {
+            let said = TextError::of_json("the line", "", &error, text.as_bytes()).sentence;
+            // The number of the line in the file is told with it.
+            return Line::Bad(said.replace("(line 1, ", "("));
+        }
     };
     if value.get("known").is_some() || value.get("discovered").is_some() {
         return dump::item(value).map_or_else(|error| Line::Bad(wrong(&error)), |item| Line::Item(Box::new(item)));
@@ -133,6 +137,8 @@ mod tests {
 
     #[test]
     fn each_form_of_a_line_is_told_apart() {
+        let Line::Bad(why) = parse("{\"url\": }", None) else { panic!("it is no JSON") };
+        assert!(why.contains("(column 9)") && !why.contains("line 1"), "{why}");
         for text in ["not json", "see http://a/", "<loc>http://a/</loc>", "http://a/ 7", "://a/"] {
             assert!(matches!(parse(text, None), Line::Bad(_)), "{text}");
         }

@@ -27,7 +27,8 @@ Examples:
 
 The type of a file is detected by its content. This command fetches nothing: sitemaps of an index that are not in the same folder
 are listed, for you to download. Lines and locations of more than 16 KiB, and gzip that expands to more than 250 times its size,
-are refused. A broken connection is resumed. Seeding is idempotent: a known URL is left unchanged, unless --again is given.
+are refused. A broken connection is resumed. Seeding is idempotent: a known URL is left unchanged, unless --again is given:
+then a line whose answer was lost is reported as failed, and not sent again.
 Exits with 6 if some URLs were rejected and the others accepted, with 4 if all were rejected; stderr has the reasons, with
 file and line, of the first ten: --reasons shows more.";
 

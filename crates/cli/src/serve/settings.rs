@@ -468,10 +468,11 @@ fn read_file(path: &Path) -> anyhow::Result<File> {
 fn parse_file(text: &str, path: &Path) -> anyhow::Result<File> {
     // The line itself is not repeated: it may contain a password.
     let wrong = |error: toml::de::Error| {
-        let line =
-            error.span().map_or(1, |span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);
-        let said = TextError::of("the file", "", error.message()).sentence;
-        Usage(format!("settings file {}, line {line}: {said}", path.display()))
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.bytes().filter(|byte| *byte == b'\n').count();
+        let key = text.lines().nth(line).and_then(|line| line.split_once('=')).map_or("", |(key, _)| key.trim());
+        let said = TextError::of("the file", key, error.message()).sentence;
+        Usage(format!("settings file {}, line {}: {said}", path.display(), line + 1))
     };
     Ok(toml::from_str(text).map_err(wrong)?)
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::elect::stage::lives;
 use crate::pools::{Stage, until};
 use crate::support::wayleave;
 
@@ -26,6 +27,24 @@ fn start(stage: &Stage, command: &[&str]) -> Child {
 fn has_match(stage: &Stage) -> bool {
     let shown = stage.run(&["matches", "show", "one", "--pool", "render", "--json"]);
     shown.code == 0 && shown.json()[0]["state"] == "matched"
+}
+
+/// A shell that starts processes, one of them in a session of its own and one as an orphan, and prints their ids.
+const STRAYS: &str = "sleep 600 >/dev/null 2>&1 & echo $!; setsid sleep 600 >/dev/null 2>&1 & echo $!; \
+    sh -c 'sleep 600 >/dev/null 2>&1 & echo $!'; wait";
+
+fn any_lives(pids: &[u8]) -> bool {
+    let pids: Vec<i32> = String::from_utf8_lossy(pids).lines().map(|pid| pid.parse().unwrap()).collect();
+    assert_eq!(pids.len(), 3);
+    pids.into_iter().any(lives)
+}
+
+#[test]
+fn what_a_command_leaves_behind_ends_before_the_worker_is_given_back() {
+    let stage = stage();
+    let ended = start(&stage, &["sh", "-c", &STRAYS.replace("wait", "exit 3")]).wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(3), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(!any_lives(&ended.stdout) && !has_match(&stage));
 }
 
 #[test]
@@ -48,11 +67,13 @@ fn a_command_has_the_address_of_its_worker_and_the_worker_is_given_back_at_its_e
 #[test]
 fn a_command_whose_match_somebody_ends_is_stopped() {
     let stage = stage();
-    let child = start(&stage, &["sleep", "60"]);
+    let child = start(&stage, &["sh", "-c", STRAYS]);
     until("it has a worker", || has_match(&stage));
+    std::thread::sleep(Duration::from_millis(500));
     stage.run(&["matches", "cancel", "one", "--pool", "render"]).ok();
     let begun = Instant::now();
     let ended = child.wait_with_output().unwrap();
+    assert!(!any_lives(&ended.stdout), "what it has started ends with it");
     let err = String::from_utf8(ended.stderr).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(ended.status.code(), Some(4), "{err}");

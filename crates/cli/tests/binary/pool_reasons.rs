@@ -48,6 +48,23 @@ fn the_output_of_workers_that_died_is_shown_with_the_reason() {
     assert!(one.contains("there is no display"), "{one}");
 }
 
+/// A regression: it took nine seconds to be told that there is no such worker.
+#[test]
+fn logs_of_a_command_that_never_started_say_why_at_once() {
+    let stage = Stage::new();
+    stage.run(&["pools", "set", "missing", "--match-max", "5s", "--", "/no/such/program"]).ok();
+    assert_eq!(stage.run(&["match", "c", "--pool", "missing", "--wait", "20s"]).code, 4);
+    let removed = stage.listed(&["why", "--pool", "missing"]).remove(0)["removed"][0]["worker"].clone();
+    let begun = std::time::Instant::now();
+    let logs = stage.run(&["pools", "logs", "missing"]).ok();
+    let one = stage.run(&["pools", "logs", "missing", removed.as_str().unwrap()]);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(one.code, 0, "{}", one.err);
+    for told in [logs, one.err] {
+        assert!(told.contains("command '/no/such/program' does not exist"), "{told}");
+    }
+}
+
 /// The pool's owner forgets its removed workers when it ends; their files are kept.
 #[test]
 fn the_output_of_workers_that_died_is_shown_after_a_restart_and_found_when_their_pool_is_gone() {
@@ -84,7 +101,9 @@ fn the_output_of_workers_that_died_is_shown_after_a_restart_and_found_when_their
 fn a_client_that_waits_while_its_pool_is_removed_is_told_so() {
     let stage = Stage::with(&["--docker", "/nonexistent/docker.sock"]);
     stage.run(&["pools", "set", "gone", "--image", "browser:1", "--port", "80"]).ok();
-    assert_eq!(stage.run(&["match", "c", "--pool", "gone"]).code, 3, "it waits");
+    let waits = stage.run(&["match", "c", "--pool", "gone"]);
+    assert_eq!(waits.code, 3, "it waits");
+    assert!(waits.err.contains("end the request with `wayleave matches cancel 'c' --pool gone`"), "{}", waits.err);
     let waiting = std::thread::scope(|scope| {
         let waits = scope.spawn(|| stage.run(&["match", "c", "--pool", "gone", "--wait", "30s"]));
         stage.run(&["pools", "remove", "gone"]).ok();

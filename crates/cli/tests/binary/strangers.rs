@@ -91,8 +91,8 @@ fn runs(log: &Path) -> usize {
     std::fs::read_to_string(log).unwrap_or_default().lines().count()
 }
 
-#[test]
-fn a_plain_copy_beside_the_living_original_runs_no_command_and_says_whose_copy_it_is() {
+/// A server whose pool has started its worker: its folder and data, the log of runs, and what ends the workers.
+fn original() -> (tempfile::TempDir, PathBuf, PathBuf, Ended, Server) {
     let (keep, data) = folder();
     let (script, log) = (keep.path().join("w.sh"), keep.path().join("runs"));
     std::fs::write(&script, format!("#!/bin/sh\necho run >> {}\nexec sleep 1000\n", log.display())).unwrap();
@@ -104,6 +104,12 @@ fn a_plain_copy_beside_the_living_original_runs_no_command_and_says_whose_copy_i
     until("it runs", || runs(&log) == 1);
     // Long enough for the pool to have its name.
     std::thread::sleep(std::time::Duration::from_secs(6));
+    (keep, data, log, mark, original)
+}
+
+#[test]
+fn a_plain_copy_beside_the_living_original_runs_no_command_and_says_whose_copy_it_is() {
+    let (keep, data, log, _mark, original) = original();
     let copied = keep.path().join("copied");
     assert!(run_shell(&format!("cp -r {} {}", data.display(), copied.display())));
     // With a folder of its own for records of processes, nothing there gives it away.
@@ -131,16 +137,7 @@ fn a_plain_copy_beside_the_living_original_runs_no_command_and_says_whose_copy_i
 
 #[test]
 fn the_recipe_for_a_restored_store_runs_no_command_and_a_living_original_is_named() {
-    let (keep, data) = folder();
-    let (script, log) = (keep.path().join("w.sh"), keep.path().join("runs"));
-    std::fs::write(&script, format!("#!/bin/sh\necho run >> {}\nexec sleep 1000\n", log.display())).unwrap();
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
-    let mark = Ended(format!("STAGE={}", keep.path().display()));
-    let original = Server::start_with(&data, &["--docker", "off"]);
-    let set = ["pools", "set", "p", "--min", "1", "--max", "1", "--start-max", "1h", "--env", &mark.0, "--"];
-    original.run(&[&set[..], &[script.to_str().unwrap()]].concat()).ok();
-    until("it runs", || runs(&log) == 1);
-    std::thread::sleep(std::time::Duration::from_secs(6));
+    let (keep, data, log, _mark, original) = original();
     let (file, restored) = (keep.path().join("monday.snapshot"), keep.path().join("restored"));
     original.run(&["snapshot", file.to_str().unwrap()]).ok();
     original.run(&["restore", file.to_str().unwrap(), "--data", restored.to_str().unwrap()]).ok();

@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use wayleave_api::reservations::{ReleaseReservationRequest, ReserveGroupsRequest};
 use wayleave_api::roles::HeartbeatRequest;
-use wayleave_api::urls::{AddResult, AddStatus, UrlToAdd};
+use wayleave_api::urls::{AddResult, AddStatus, AddUrlsRequest, UrlToAdd};
 use wayleave_api::{Code, Problem};
 use wayleave_client::{Client, Error, Repeat, Retry};
 
@@ -180,7 +180,7 @@ async fn take_lines(listener: &TcpListener, lines: usize, answered: &[usize], en
     let mut text = String::new();
     let urls = |text: &str| -> Vec<String> {
         let urls = text.split("{\"url\":\"").skip(1);
-        urls.filter_map(|rest| rest.split_once("\"}\n").map(|(url, _)| url.to_owned())).collect()
+        urls.filter_map(|rest| rest.split_once("}\n")?.0.split_once('"').map(|(url, _)| url.to_owned())).collect()
     };
     while urls(&text).len() < lines {
         let mut part = [0; 4_096];
@@ -269,7 +269,8 @@ async fn a_result_of_a_line_that_was_not_sent_is_no_result() {
 async fn what_is_not_idempotent_is_not_sent_again_and_the_remedy_is_told() {
     type Made<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
     type Make = for<'a> fn(&'a Client) -> Made<'a>;
-    let calls: [(&str, Make); 9] = [
+    let calls: [(&str, Make); 10] = [
+        ("requeue", |client| Box::pin(async { client.add_urls(&requeue()).await.map(drop) })),
         ("step down", |client| Box::pin(async { client.step_down_role("r").await.map(drop) })),
         ("revoke", |client| Box::pin(async { client.revoke(&Default::default()).await.map(drop) })),
         ("delete a role", |client| Box::pin(async { client.delete_role("r").await })),
@@ -292,6 +293,31 @@ async fn what_is_not_idempotent_is_not_sent_again_and_the_remedy_is_told() {
         let (client, seen) = scripted(vec![refusal(Code::Unavailable), refusal(Code::BadValue)]).await;
         assert_eq!(call(&client).await.expect_err(name).code(), Some(Code::BadValue), "{name}");
         assert_eq!(seen.await.unwrap(), 2, "{name}");
+    }
+}
+
+fn again(n: u32) -> (u32, UrlToAdd) {
+    (n, UrlToAdd { url: format!("http://h/{n}"), again: true, ..UrlToAdd::default() })
+}
+
+fn requeue() -> AddUrlsRequest {
+    AddUrlsRequest { crawl: None, urls: vec![again(1).1] }
+}
+
+#[tokio::test]
+async fn lines_that_requeue_are_not_sent_again_once_they_may_have_been_applied() {
+    for (answered, ends) in [(&[2][..], false), (&[2], true)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        tokio::spawn(async move { take_lines(&listener, 3, answered, ends).await });
+        let mut told = Vec::new();
+        let lines = futures::stream::iter((1..=3).map(again));
+        let done = client.add_lines(None, lines, |tag, result: AddResult| told.push((tag, result.status, result.url)));
+        let uploaded = tokio::time::timeout(Duration::from_secs(20), done).await.expect("it hangs").unwrap();
+        assert_eq!((uploaded.counts.added, uploaded.counts.failed, uploaded.resent), (1, 2, 0));
+        told.sort_unstable_by_key(|(tag, ..)| *tag);
+        assert_eq!(told[0], (1, AddStatus::Failed, Some("http://h/1".to_owned())));
+        assert_eq!((told[1].1, told[2].1), (AddStatus::Added, AddStatus::Failed));
     }
 }
 

@@ -250,6 +250,22 @@ pub struct HostRef<'a> {
 }
 
 impl HostRow {
+    /// A new host, which has no queue and is a group of its own.
+    #[must_use]
+    pub fn new(id: HostId, name: HostName) -> Self {
+        Self {
+            id,
+            name,
+            group: None,
+            settings: PaceSettings::default(),
+            robots_delay: Millis(0),
+            queued_at: None,
+            next_queue: 0,
+            pace: Pace::default(),
+            queues: Vec::new(),
+        }
+    }
+
     /// The row, borrowed.
     #[must_use]
     pub fn by_ref(&self) -> HostRef<'_> {

@@ -250,18 +250,7 @@ impl State {
         let id = HostId::new(self.shard, self.shard_row.next_host);
         self.shard_row.next_host += 1;
         self.changed.shard = true;
-        let row = HostRow {
-            id,
-            name: name.clone(),
-            group: None,
-            settings: PaceSettings::default(),
-            robots_delay: Millis(0),
-            queued_at: None,
-            next_queue: 0,
-            pace: Pace::default(),
-            queues: Vec::new(),
-        };
-        let ix = self.insert_host(row, None);
+        let ix = self.insert_host(HostRow::new(id, name.clone()), None);
         self.touch_host(ix);
         ix
     }

@@ -148,6 +148,7 @@ impl State {
         let row = PlacementRow { row: server.facts.row, state, part, since: copy.since() };
         out.push(Write::Placement(ChunkId(chunk), server.id.clone(), Some(row)));
         self.time_fetch(chunk, ix, now);
+        self.end_trial(ix, was);
     }
 
     /// Forgets the copy of a chunk on a server.
@@ -158,6 +159,7 @@ impl State {
             server.draining -= usize::from(was.state == PlacementState::Draining);
             server.unready -= usize::from(is_unready(was.state));
             out.push(Write::Placement(ChunkId(chunk), server.id.clone(), None));
+            self.end_trial(ix, Some(was.state));
         }
     }
 

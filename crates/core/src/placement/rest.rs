@@ -3,11 +3,13 @@
 //! A server with a full or read-only disk reports every copy gone before it is ready. It stays the emptiest of its row, so
 //! moves towards balance, and copies of a drained server, would go to it without end. So after such a report a server gets no
 //! chunk that another one serves, for a time that doubles with each further one; then one chunk on trial, until a copy of it
-//! is ready. A chunk that no server has is still offered to it, if no other server takes it.
+//! is ready. A chunk that no server has is still offered to it, if no other server takes it. A trial may also end without a verdict:
+//! the copy is overdue, or its chunk is given up. Then the next tick begins another one.
 //!
 //! None of this is in the rows: a new owner tries each server once more.
 
-use super::state::{Ix, Server, State};
+use super::row::PlacementState;
+use super::state::{Ix, Server, State, is_unready};
 use crate::limits::{REST_MAX, REST_MIN};
 use crate::names::MachineId;
 use crate::time::{Millis, Time};
@@ -39,11 +41,24 @@ impl State {
         self.woken(row, now);
     }
 
-    /// Servers whose rest is over may get a chunk on trial.
+    /// A copy on a server is in another state, or gone. If it was the last that was not ready, and the server does not rest,
+    /// the next tick looks for another.
+    pub(super) fn end_trial(&mut self, ix: Ix, was: Option<PlacementState>) {
+        let Some(server) = self.servers.get(&ix).filter(|_| was.is_some_and(is_unready)) else { return };
+        if server.refusals > 0 && server.rest.is_none() && server.unready == 0 {
+            self.rests.insert((Time(0), ix));
+        }
+    }
+
+    /// Servers whose rest or trial is over may get a chunk on trial.
     pub(super) fn end_rests(&mut self, now: Time) {
         while let Some((at, ix)) = self.rests.first().copied().filter(|(at, _)| *at <= now) {
             self.rests.remove(&(at, ix));
-            let Some(server) = self.servers.get_mut(&ix) else { continue };
+            // One whose trial has ended may rest since.
+            let Some(server) = self.servers.get_mut(&ix).filter(|server| server.rest.is_none_or(|rest| rest == at))
+            else {
+                continue;
+            };
             server.rest = None;
             let row = server.facts.row;
             self.woken(row, now);

@@ -2,7 +2,8 @@
 //! the client that asks them.
 //!
 //! One small HTTP call: `POST /promise` with the role, the epoch, the time and the secret that the server gives to the
-//! primary alone. Bodies, connections and times are bounded. The candidate decides the answer, not this module.
+//! primary alone. Bodies, connections and times are bounded, and a question goes to no address that is not a member's. The
+//! candidate decides the answer, not this module.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,9 +11,11 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
+use hyper::header::CONTENT_TYPE;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
@@ -22,6 +25,7 @@ use wayleave_api::roles::Peer;
 use wayleave_core::ids::Token;
 use wayleave_core::limits::{PEER_BODY_BYTES_MAX, PEER_CONNECTIONS_MAX};
 use wayleave_core::time::Millis;
+use wayleave_outgoing::{Connector, Rule, refused};
 
 use crate::candidate::Question;
 use crate::options::PeerDoor;
@@ -164,20 +168,21 @@ fn say(status: StatusCode, what: Result<(), String>) -> Response<Full<Bytes>> {
     response
 }
 
+type Http = Client<Connector, Full<Bytes>>;
+
 /// Asks other candidates; dropping it cancels what is in flight.
 pub(super) struct Asking {
-    http: reqwest::Client,
+    http: Http,
     role: String,
     calls: JoinSet<(Question, Result<(), String>)>,
 }
 
 impl Asking {
-    pub fn new(role: &str) -> std::io::Result<Self> {
-        // No proxy and no connection reuse: a promise must arrive at once or not at all.
+    pub fn new(role: &str) -> Self {
+        // No connection is used again: a promise must arrive at once or not at all.
         let http =
-            reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).redirect(reqwest::redirect::Policy::none());
-        let http = http.build();
-        Ok(Self { http: http.map_err(std::io::Error::other)?, role: role.to_owned(), calls: JoinSet::new() })
+            Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(Connector::new(Rule::member(), None));
+        Self { http, role: role.to_owned(), calls: JoinSet::new() }
     }
 
     pub fn ask(&mut self, question: Question, timeout: Millis) {
@@ -187,11 +192,10 @@ impl Asking {
             for_ms: question.span.0,
             secret: question.peer.secret.clone(),
         };
-        let call = self.http.post(format!("http://{}/promise", question.peer.address)).json(&request);
-        let call = call.timeout(Duration::from_millis(timeout.0));
+        let (http, timeout) = (self.http.clone(), Duration::from_millis(timeout.0));
         self.calls.spawn(async move {
-            let answer = promised(call).await;
-            (question, answer)
+            let answer = tokio::time::timeout(timeout, promised(http, &question.peer.address, &request)).await;
+            (question, answer.unwrap_or_else(|_| Err("it did not answer in time".to_owned())))
         });
     }
 
@@ -207,22 +211,43 @@ impl Asking {
     }
 }
 
-async fn promised(call: reqwest::RequestBuilder) -> Result<(), String> {
-    let failed = |error: reqwest::Error| {
-        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-        format!("it cannot be reached: {}{cause}", error.without_url())
-    };
-    let mut response = call.send().await.map_err(failed)?;
-    let (status, mut body) = (response.status(), Vec::new());
-    while let Some(part) = response.chunk().await.map_err(|error| format!("its response was truncated: {error}"))? {
-        body.extend_from_slice(&part);
-        if body.len() > PEER_BODY_BYTES_MAX {
-            return Err("its response is too large; is the address another program's?".into());
-        }
-    }
+async fn promised(http: Http, address: &str, request: &PromiseRequest) -> Result<(), String> {
+    let body = serde_json::to_vec(request).map_err(|error| error.to_string())?;
+    let request = Request::post(format!("http://{address}/promise")).header(CONTENT_TYPE, "application/json");
+    let request =
+        request.body(Full::new(Bytes::from(body))).map_err(|error| format!("'{address}' is no address: {error}"))?;
+    let response = http.request(request).await.map_err(|error| unreached(&error))?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), PEER_BODY_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| format!("its response was truncated or is too large: {error}"))?.to_bytes();
     match serde_json::from_slice::<PromiseResponse>(&body) {
         Ok(PromiseResponse { promised: true, .. }) if status == StatusCode::OK => Ok(()),
         Ok(PromiseResponse { reason, .. }) => Err(reason.chars().take(REASON_CHARS_MAX).collect()),
         Err(_) => Err("its response is invalid; is the address another program's?".into()),
+    }
+}
+
+fn unreached(error: &legacy::Error) -> String {
+    if let Some(refused) = refused(error) {
+        return format!("'{}' is not called: it is {}", refused.host, refused.kind);
+    }
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("it cannot be reached: {error}{cause}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Moment;
+
+    /// Any member of a role may announce any address, and every primary calls it.
+    #[tokio::test]
+    async fn an_address_of_metadata_services_is_not_called() {
+        let mut asking = Asking::new("r");
+        let peer = Peer { address: "169.254.169.254:80".into(), secret: "s".into() };
+        let question = Question { member: "m".into(), peer, epoch: 1, sent: Moment(0), span: Millis(1) };
+        asking.ask(question, Millis(60_000));
+        let why = asking.next().await.1.expect_err("no promise");
+        assert!(why.contains("is not called: it is an address of metadata services"), "{why}");
     }
 }

@@ -63,10 +63,11 @@ pub trait Runtime: Send + Sync + 'static {
     /// If that cannot be told: an incomplete list would declare living workers dead.
     async fn list(&self, pool: &PoolName, owner: &str, deadline: Instant) -> Result<Vec<WorkerFound>, Failure>;
 
-    /// The end of a worker's output, also of one of the last that were removed.
+    /// The end of a worker's output, also of one of the last that were removed. Empty if there is none: it was never started,
+    /// or its output is not kept any more.
     ///
     /// # Errors
-    /// If there is no such worker, or its output is not kept any more.
+    /// If it cannot be read now.
     async fn logs(&self, worker: &WorkerKey, bytes_max: usize, deadline: Instant) -> Result<String, Failure>;
 
     /// The last workers of a pool that were removed here and whose output is kept, the last one first. A pool's owner

@@ -54,7 +54,7 @@ fn grpc(app: &App) -> Router {
 }
 
 /// The fallback for unknown paths.
-pub(super) async fn no_such_path(request: Request) -> Response {
+async fn no_such_path(request: Request) -> Response {
     if guard::is_grpc(request.headers()) {
         // gRPC clients read the status of a call from its own header, never from HTTP's.
         return tonic::Status::unimplemented("no such method").into_http::<axum::body::Body>();

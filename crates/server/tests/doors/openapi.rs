@@ -201,6 +201,9 @@ async fn pages_for_people_are_html_that_loads_nothing_from_elsewhere() {
             assert_eq!(door.status(request).await, 200, "{page}: {file}");
         }
     }
-    // A client that does not accept HTML at `/` gets none.
-    assert_eq!(door.get("/").await.problem(), (404, "no_such_path".to_owned()));
+    // A client that does not accept HTML at `/` is told where to go next.
+    for path in door.get("/").await.json()["paths"].as_object().unwrap().values() {
+        let request = axum::http::Request::get(path.as_str().unwrap()).body(Body::empty()).unwrap();
+        assert_eq!(door.status(request).await, 200, "{path}");
+    }
 }

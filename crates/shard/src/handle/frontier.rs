@@ -295,10 +295,10 @@ impl Frontier {
                 told => told,
             }
         };
-        let learner = self.router.moved.learn();
+        let (doubts, learner) = (self.router.doubts(), self.router.moved.learn());
         let told: Vec<Vec<_>> = futures::future::try_join_all(self.all().into_iter().map(ask)).await?;
         learner.finish(told.into_iter().flatten().collect());
-        self.router.trust();
+        self.router.settle(doubts);
         Ok(())
     }
 
@@ -403,6 +403,19 @@ mod tests {
         drop(group_change);
     }
 
+    /// A regression: the answers of shards that were asked before it also ended a doubt that was raised meanwhile.
+    #[tokio::test]
+    async fn a_doubt_that_is_raised_while_the_hints_are_learned_stays() {
+        let frontier = frontier().await;
+        let mut learning = std::pin::pin!(frontier.learn_hints(Duration::ZERO));
+        assert!(futures::poll!(learning.as_mut()).is_pending());
+        frontier.router.doubt();
+        learning.await.unwrap();
+        assert!(frontier.router.is_doubted());
+        frontier.refresh_hints(Duration::ZERO).await;
+        assert!(!frontier.router.is_doubted());
+    }
+
     /// A regression: each call that had waited for the hints asked every shard once more.
     #[tokio::test]
     async fn calls_that_waited_for_the_hints_do_not_ask_again() {
@@ -414,7 +427,7 @@ mod tests {
             tokio::spawn(async move { frontier.refresh_hints(Duration::ZERO).await })
         };
         tokio::task::yield_now().await;
-        frontier.router.trust();
+        frontier.router.settle(1);
         drop(asking);
         waiting.await.unwrap();
         assert_eq!(frontier.router.moved.learn().number, 2, "only the one at the start has asked");

@@ -1,7 +1,7 @@
 //! The router: which shard a name or token belongs to, where that shard's owner is, and how to ask one shard or all of
 //! them. An owner may be in this process or on another node; callers see no difference.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -64,8 +64,10 @@ pub(crate) struct Router {
     pub moved: MoveHints,
     /// Whether this node has lost the store.
     cut_off: AtomicBool,
-    /// Whether the hints must be reloaded: a move failed half-way, or a shard refused a host.
-    stale: AtomicBool,
+    /// How often the hints were doubted: a move failed half-way, or a shard refused a host.
+    doubts: AtomicU64,
+    /// How many of these doubts the hints in use were learned after.
+    settled: AtomicU64,
 }
 
 /// Whether a host lives in a shard: with an alias there, homed there, or among its hosts.
@@ -79,7 +81,7 @@ pub(crate) fn belongs(state: &State, host: &str, shards: u16) -> bool {
 impl Router {
     pub fn new(config: &Config, links: Option<Arc<dyn Links>>, missed: Arc<Notify>) -> Arc<Self> {
         let locations = (0..config.shards).map(|_| OwnerLocation::Unowned).collect();
-        let stale = AtomicBool::new(links.is_some());
+        let doubts = AtomicU64::new(u64::from(links.is_some()));
         Arc::new(Self {
             locations: RwLock::new(locations),
             changed: Broadcast::default(),
@@ -91,7 +93,8 @@ impl Router {
             slices: Semaphore::new(config.listings_max),
             moved: MoveHints::default(),
             cut_off: AtomicBool::new(false),
-            stale,
+            doubts,
+            settled: AtomicU64::new(0),
         })
     }
 
@@ -145,11 +148,16 @@ impl Router {
 
     /// Marks the hints as possibly stale.
     pub fn doubt(&self) {
-        self.stale.store(true, Ordering::Release);
+        self.doubts.fetch_add(1, Ordering::AcqRel);
     }
 
     pub fn is_doubted(&self) -> bool {
-        self.stale.load(Ordering::Acquire)
+        self.settled.load(Ordering::Acquire) < self.doubts()
+    }
+
+    /// How often the hints were doubted until now.
+    pub fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Acquire)
     }
 
     /// Whether some hosts live away from home, or may.
@@ -157,9 +165,11 @@ impl Router {
         self.is_doubted() || !self.moved.is_empty()
     }
 
-    /// The hints are as good as the shards' answers.
-    pub fn trust(&self) {
-        self.stale.store(false, Ordering::Release);
+    /// The hints are as good as the answers of shards that were asked after so many doubts. A later doubt stays: a learner
+    /// asks shard A; a move into A fails half-way and is doubted; the learner has the other answers and settles what it
+    /// asked for, of which A's is older than the move.
+    pub fn settle(&self, doubts: u64) {
+        self.settled.fetch_max(doubts, Ordering::AcqRel);
     }
 
     /// The shard that a host lives in.

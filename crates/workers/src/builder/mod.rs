@@ -23,6 +23,9 @@ use crate::pause::Pause;
 use crate::store::Store;
 use away::Away;
 
+/// How long a builder waits in silence.
+const SAYS_AFTER: Duration = Duration::from_secs(5);
+
 /// Settings of a builder.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -83,6 +86,24 @@ enum Ended {
     NotStored(String),
 }
 
+/// A stretch without work; after a while it is said what is waited for.
+struct Stretch {
+    since: Instant,
+    said: bool,
+}
+
+impl Stretch {
+    /// Whether to say it now.
+    fn goes_on(&mut self, worked: bool, now: Instant) -> bool {
+        if worked {
+            *self = Self { since: now, said: false };
+        }
+        let says = !self.said && now.duration_since(self.since) >= SAYS_AFTER;
+        self.said |= says;
+        says
+    }
+}
+
 /// An index builder.
 #[derive(Debug)]
 pub struct Builder {
@@ -119,6 +140,7 @@ impl Builder {
             tracing::info!(folders, "temporary folders of builders that have died were removed");
         }
         let mut not_stored = 0;
+        let mut stretch = Stretch { since: Instant::now(), said: false };
         while !self.stop.is_cancelled() {
             tokio::select! {
                 () = self.pause.over() => {}
@@ -135,6 +157,13 @@ impl Builder {
             };
             if self.config.until == Until::Once || (idle && !worked) {
                 return Ok(());
+            }
+            if stretch.goes_on(worked, Instant::now()) {
+                let crawl = self.config.crawl.as_deref().unwrap_or("any");
+                tracing::info!(
+                    crawl,
+                    "nothing to build: waiting for crawled chunks; `wayleave chunks` lists those on their way"
+                );
             }
         }
         Ok(())

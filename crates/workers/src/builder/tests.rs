@@ -110,6 +110,16 @@ async fn a_stretch_without_work_ends_a_row_of_failures() {
     assert_eq!(not_stored, 0);
 }
 
+/// A regression: a builder that found nothing was silent for as long as it ran.
+#[test]
+fn each_stretch_without_work_is_told_once() {
+    let begun = Instant::now();
+    let mut stretch = Stretch { since: begun, said: false };
+    let mut at = |secs, worked| stretch.goes_on(worked, begun + Duration::from_secs(secs));
+    assert_eq!([at(2, false), at(5, false), at(9, false)], [false, true, false]);
+    assert_eq!([at(20, true), at(22, false), at(26, false), at(40, false)], [false, false, true, false]);
+}
+
 /// A regression: chunks of a claim that was open when the builder was told to stop were built.
 #[tokio::test]
 async fn chunks_that_come_after_the_signal_are_given_back_at_once() {

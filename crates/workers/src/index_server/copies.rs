@@ -13,7 +13,8 @@
 //! - A chunk that is here was never listed to this process: it may have moved away while the server was down, or the fleet
 //!   is being moved to another store, which names its chunks last. It is kept for a day.
 //! - A chunk cannot be fetched: at once if its file is gone or is another one, else after a while, it is reported gone.
-//!   After a few such reports the server has it built anew.
+//!   After a few such reports the server has it built anew. One that lies where this server cannot read is reported by nobody: its
+//!   fetch is overdue at some time, and another server may have the store.
 //! - A chunk is placed, cancelled and placed again while it is being fetched: what is fetched is used if its checksum is
 //!   the one that is asked for.
 
@@ -48,15 +49,42 @@ const COPY_PAUSE: Duration = Duration::from_millis(500);
 /// Once the pause after a failure is so long, a chunk is given up: half a minute after the first attempt.
 const COPY_PAUSE_GONE: Duration = Duration::from_secs(16);
 
-/// Why a chunk could not be fetched or served, and whether another attempt would be pointless.
+/// Why a chunk could not be fetched or served, and what that says of it.
 struct Unfetched {
     why: String,
-    lost: bool,
+    loss: Loss,
+}
+
+/// Of several attempts the greatest counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Loss {
+    /// It is lost: another attempt would be pointless.
+    Certain,
+    /// It is lost if this lasts.
+    IfLasting,
+    /// Nothing: it lies where this server cannot or must not read, and so would the next index of it. Told to be gone, it
+    /// would be built anew for ever.
+    Unknown,
+}
+
+impl Loss {
+    fn by(error: &store::Error) -> Self {
+        match error {
+            store::Error::Location(_) | store::Error::Refused { .. } => Self::Unknown,
+            store::Error::Transfer { .. } | store::Error::File { .. } => Self::IfLasting,
+            _ => Self::Certain,
+        }
+    }
+
+    fn is_gone(self, lasts: bool) -> bool {
+        self == Self::Certain || (self == Self::IfLasting && lasts)
+    }
 }
 
 impl From<Fault> for Unfetched {
     fn from(fault: Fault) -> Self {
-        Self { lost: !fault.is_of_system(), why: fault.to_string() }
+        let loss = if fault.is_of_system() { Loss::IfLasting } else { Loss::Certain };
+        Self { loss, why: fault.to_string() }
     }
 }
 
@@ -164,9 +192,9 @@ impl Copies {
             if placement.state == CopyState::Assigned && !self.say(chunk, SaidOfCopy::Fetching, of).await? {
                 return Ok(true);
             }
-            if let Err(Unfetched { why, lost }) = self.bring(placement, artifact, servers).await {
+            if let Err(Unfetched { why, loss }) = self.bring(placement, artifact, servers).await {
                 tracing::warn!(chunk.id = chunk, reason = why, "a chunk cannot be fetched or served");
-                if lost || self.is_long_gone(chunk) {
+                if loss.is_gone(self.is_long_gone(chunk)) {
                     self.say(chunk, SaidOfCopy::Gone, of).await?;
                 }
                 return Ok(false);
@@ -216,7 +244,7 @@ impl Copies {
 
     /// From where the builder left it, else from another server that has it.
     async fn fetch(&self, placement: &Placement, wanted: &ArtifactView, servers: &Servers) -> Result<(), Unfetched> {
-        let lasting = |why: String| Unfetched { why, lost: true };
+        let lasting = |why: String| Unfetched { why, loss: Loss::Certain };
         let place = self.chunk_files.place(&placement.chunk, &wanted.checksum);
         let own = (wanted.location.clone(), self.policy.named(fleet::vouched([&placement.from])));
         let others = placement.sources.iter().map(|source| {
@@ -240,8 +268,7 @@ impl Copies {
                     {
                         tracing::warn!(chunk.id = placement.chunk, "{advice}");
                     }
-                    let away = matches!(error, store::Error::Transfer { .. } | store::Error::File { .. });
-                    unfetched = Unfetched { why: error.to_string(), lost: unfetched.lost && !away };
+                    unfetched = Unfetched { why: error.to_string(), loss: unfetched.loss.max(Loss::by(&error)) };
                 }
             }
         }
@@ -285,7 +312,10 @@ impl Copies {
 /// What an operator does about chunks in a store that this server cannot read. The same for all of them.
 fn needs_store(error: &store::Error) -> Option<String> {
     let store::Error::Location(location) = error else { return None };
-    Some(format!("its location is {location}, which this server can read only with the --store of the builders"))
+    Some(format!(
+        "its location is {location}, which this server can read only with the --store of the builders: it serves no chunk \
+         from there until it is started with that"
+    ))
 }
 
 #[cfg(test)]
@@ -297,8 +327,22 @@ mod tests {
         let of = |location: &str| needs_store(&store::Error::Location(location.parse().unwrap())).unwrap();
         let advice = of("file:///data/indexes/chunk-1.index.tar");
         assert!(advice.starts_with("its location is file:///data/indexes/chunk-1.index.tar, which"), "{advice}");
-        assert!(advice.ends_with("only with the --store of the builders"), "{advice}");
+        assert!(advice.contains("only with the --store of the builders"), "{advice}");
         let gone = store::Error::Gone { location: "file:///a".parse().unwrap() };
         assert_eq!(needs_store(&gone), None);
+    }
+
+    /// A regression: it was built anew for ever, because the next index was at such a location too.
+    #[test]
+    fn a_chunk_at_a_location_that_this_server_cannot_read_is_never_gone() {
+        let location = || "file:///data/indexes/chunk-1.index.tar".parse().unwrap();
+        let own = Loss::by(&store::Error::Location(location()));
+        let gone = Loss::by(&store::Error::Gone { location: location() });
+        let away = Loss::by(&store::Error::Transfer { location: location(), cause: "refused".into() });
+        let said = |loss: Loss| [false, true].map(|lasts| loss.is_gone(lasts));
+        assert_eq!(
+            [own, own.max(away), away.max(gone), gone].map(said),
+            [[false; 2], [false; 2], [false, true], [true; 2]]
+        );
     }
 }

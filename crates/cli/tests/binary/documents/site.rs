@@ -1,5 +1,5 @@
-//! The web of the documents: a proxy that answers for every site. Each has a start page with two links, and no
-//! robots.txt.
+//! The web of the documents: a proxy that answers for every site. Each has a start page with two links, one of which is
+//! broken, and no robots.txt.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,7 +23,7 @@ fn answer(mut stream: TcpStream) {
     let Some(url) = head.first().and_then(|line| line.split(' ').nth(1)) else { return };
     let path = url.split_once("://").map_or(url, |(_, rest)| rest.find('/').map_or("/", |at| &rest[at..]));
     let (status, body) = match path {
-        "/robots.txt" => ("404 Not Found", ""),
+        "/robots.txt" | "/b" => ("404 Not Found", ""),
         "/" => ("200 OK", "<a href=\"/a\">a</a> <a href=\"/b\">b</a>"),
         _ => ("200 OK", "a page"),
     };

@@ -2,7 +2,7 @@
 
 mod outage;
 mod slots;
-mod stage;
+pub mod stage;
 mod stubborn;
 
 use rustix::process::{Signal, kill_process};

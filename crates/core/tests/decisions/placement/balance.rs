@@ -7,6 +7,7 @@ use wayleave_core::ids::ChunkId;
 use wayleave_core::limits::{REPLACE_AFTER_DEFAULT, SLICE_ROWS};
 use wayleave_core::names::MachineId;
 use wayleave_core::placement::{Config, CopyReport, PlacementState, Write};
+use wayleave_core::time::Time;
 
 use super::world::World;
 
@@ -163,6 +164,19 @@ fn a_new_row_is_filled_in_slices_and_placing_alone_moves_nothing() {
     assert!(world.spread(1) < 1.01);
 }
 
+/// Two rows, each with a full server and one that has just joined.
+fn two_rows() -> World {
+    let mut world = World::new(Config { moves_per_minute: 20, ..Config::default() });
+    for (id, row) in [("a0", 0), ("b0", 1)] {
+        world.join(id, row, 1);
+    }
+    (0..200).for_each(|chunk| world.build(chunk, 1_000));
+    world.settle();
+    world.join("a1", 0, 1);
+    world.join("b1", 1, 1);
+    world
+}
+
 /// A server that reports every copy gone before it is ready, as with a full disk; the others fetch at once. Returns how many
 /// chunks it was given.
 fn refuse_all(world: &mut World, broken: &str, minutes: u64) -> usize {
@@ -191,14 +205,7 @@ fn refuse_all(world: &mut World, broken: &str, minutes: u64) -> usize {
 /// up a chunk that another server had.
 #[test]
 fn a_server_that_keeps_nothing_rests_and_the_other_rows_are_balanced() {
-    let mut world = World::new(Config { moves_per_minute: 20, ..Config::default() });
-    for (id, row) in [("a0", 0), ("b0", 1)] {
-        world.join(id, row, 1);
-    }
-    (0..200).for_each(|chunk| world.build(chunk, 1_000));
-    world.settle();
-    world.join("a1", 0, 1);
-    world.join("b1", 1, 1);
+    let mut world = two_rows();
     world.commit();
     let given = refuse_all(&mut world, "a1", 60);
     println!("chunks given in an hour to a server that keeps none: {given}");
@@ -223,14 +230,7 @@ fn a_server_that_keeps_nothing_rests_and_the_other_rows_are_balanced() {
 
 #[test]
 fn rows_take_turns_in_the_moves_of_a_minute() {
-    let mut world = World::new(Config { moves_per_minute: 20, ..Config::default() });
-    for (id, row) in [("a0", 0), ("b0", 1)] {
-        world.join(id, row, 1);
-    }
-    (0..200).for_each(|chunk| world.build(chunk, 1_000));
-    world.settle();
-    world.join("a1", 0, 1);
-    world.join("b1", 1, 1);
+    let mut world = two_rows();
     world.settle();
     let moved = ["a1", "b1"].map(|id| world.list(Some(id)).len());
     assert_eq!(moved, [10, 10]);
@@ -251,4 +251,26 @@ fn what_drains_waits_for_a_server_that_rests_and_a_chunk_that_is_not_served_does
     world.settle();
     world.commit();
     assert_eq!(world.homes(0).into_values().filter(|home| &**home == "s1").count(), 20);
+}
+
+/// A regression: nothing more was moved from a drained server once the chunk on trial was deleted.
+#[test]
+fn a_trial_that_ends_without_a_verdict_is_followed_by_another() {
+    let mut world = World::with_servers(2);
+    (0..20).for_each(|chunk| world.build(chunk, 1_000));
+    world.settle();
+    world.desire("s0", Desired::Drain);
+    refuse_all(&mut world, "s1", 5);
+    for _ in 0..3 {
+        while world.list(Some("s1")).iter().all(|copy| copy.state != PlacementState::Assigned) {
+            world.pass(600_000);
+            assert!(world.now < Time(100_000_000), "no chunk is tried any more");
+        }
+        world.list(Some("s1")).iter().for_each(|copy| world.gone(copy.chunk.0));
+        world.work("s1");
+    }
+    world.settle();
+    world.commit();
+    let moved = world.homes(0).into_values().filter(|home| &**home == "s1").count();
+    assert!(moved > 0 && moved == world.store.chunks.len(), "{moved}");
 }

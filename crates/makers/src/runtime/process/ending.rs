@@ -65,7 +65,11 @@ impl Trace {
     /// process of that id that was started later says that the group is gone.
     fn group(&self) -> io::Result<Option<Process>> {
         let Some(leader) = self.leader else { return Ok(None) };
-        let reused = Stat::of(leader.pid)?.is_some_and(|stat| stat.started != leader.started);
+        let reused = match Stat::of(leader.pid) {
+            // It is not known to be another one.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
+            stat => stat?.is_some_and(|stat| stat.started != leader.started),
+        };
         Ok((!reused).then_some(leader))
     }
 

@@ -6,7 +6,8 @@
 use std::io;
 use std::path::Path;
 
-use rustix::process::Pid;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 /// The variable that marks everything that a worker's run has started, unless it clears its environment.
 pub const MARK: &str = "WAYLEAVE_MARK";
@@ -34,6 +35,7 @@ impl Stat {
     /// Of a process; `None` if there is none.
     pub fn of(pid: i32) -> io::Result<Option<Self>> {
         match unless_gone(std::fs::read(format!("/proc/{pid}/stat")))? {
+            None if is_hidden(pid) => Err(io::Error::new(io::ErrorKind::PermissionDenied, "/proc hides it (hidepid)")),
             None => Ok(None),
             Some(line) => Self::parse(&line).map(Some).ok_or_else(|| io::Error::other("/proc tells it in another way")),
         }
@@ -59,9 +61,14 @@ fn unless_gone<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Mounted with `hidepid`, `/proc` hides processes of other users, also those that this one has started.
+fn is_hidden(raw: i32) -> bool {
+    pid(raw).is_some_and(|pid| test_kill_process(pid) == Err(Errno::PERM))
 }
 
 /// Whether a process runs that has this id and start time. If that cannot be told it does.
@@ -144,6 +151,31 @@ mod tests {
         odd.wait().unwrap();
         assert!(stat.is_ok_and(|stat| stat.is_some_and(|stat| !stat.ended)));
         assert!(running.unwrap().iter().any(|(other, _)| *other == pid));
+    }
+
+    /// A regression: a worker that runs as another user was taken for dead by the next server, and started once more.
+    #[test]
+    fn a_process_that_proc_hides_is_not_taken_for_dead() {
+        use std::os::unix::fs::PermissionsExt;
+        const INSIDE: &str = "WAYLEAVE_TEST_INSIDE";
+        const NAME: &str = "runtime::process::system::tests::a_process_that_proc_hides_is_not_taken_for_dead";
+        const HIDE: &str =
+            "mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=65534 --regid=65534 --clear-groups";
+        if let Some(other) = std::env::var_os(INSIDE) {
+            let other = other.to_str().unwrap().parse().unwrap();
+            assert!(!Path::new("/proc").join(format!("{other}")).exists() && Stat::of(other).is_err());
+            assert!(runs(other, 1) && !runs(i32::MAX, 1));
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        // The build folder may be closed to others.
+        let test = folder.path().join("test");
+        std::fs::copy(std::env::current_exe().unwrap(), &test).unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut inside = std::process::Command::new("unshare");
+        inside.args(["-m", "sh", "-c", &format!("{HIDE} \"$0\" --exact {NAME}")]).arg(&test);
+        let ended = inside.env(INSIDE, std::process::id().to_string()).output().unwrap();
+        assert!(ended.status.success(), "this test must be root: {ended:?}");
     }
 
     #[test]

@@ -2,15 +2,16 @@
 
 use std::fmt::Write;
 
-use axum::extract::{Request, State};
+use axum::Json;
+use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use serde_json::json;
 use wayleave_api::nodes::{Node, NodeState};
 use wayleave_core::frontier::view::Stats;
 
 use super::{PLAIN, escape, head, html};
 use crate::http::app::App;
-use crate::http::routes::no_such_path;
 
 /// The content of the page.
 #[derive(Debug, Default)]
@@ -27,10 +28,13 @@ struct Home {
     nodes: Vec<Node>,
 }
 
-/// The page, for clients that accept HTML.
-pub(super) async fn home(State(app): State<App>, request: Request) -> Response {
-    if !wants_html(request.headers()) {
-        return no_such_path(request).await.into_response();
+/// The page, for clients that accept HTML; for others, where to go next.
+pub(super) async fn home(State(app): State<App>, headers: HeaderMap) -> Response {
+    if !wants_html(&headers) {
+        let version = env!("CARGO_PKG_VERSION");
+        let places =
+            json!({ "docs": "/docs", "openapi": "/openapi.json", "health": "/healthz", "metrics": "/metrics" });
+        return Json(json!({ "name": "wayleave", "version": version, "paths": places })).into_response();
     }
     let home = Home {
         store: app.store.as_ref().map(|store| store.kind()),
