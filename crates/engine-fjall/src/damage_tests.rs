@@ -434,3 +434,76 @@ async fn without_its_own_rows_a_store_is_refused_and_can_be_saved() {
     }
     assert!(engine.get_many(&[put(2, "new", "").key]).await.unwrap()[0].is_some(), "from the journal");
 }
+
+/// Every place behind the rows of a table: index, filter, description and end mark.
+#[tokio::test]
+async fn a_table_that_cannot_be_opened_is_named_and_all_its_rows_are_saved() {
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("data");
+    make(&folder, true).await;
+    let sound = files(&folder);
+    let largest = |(path, bytes): &(&PathBuf, &Vec<u8>)| if path.starts_with("db/tables") { bytes.len() } else { 0 };
+    let (path, bytes) = sound.iter().max_by_key(largest).unwrap();
+    let last = bytes.windows(4).rposition(|part| part == b"vvvv").unwrap();
+    // A block with rows of the engine itself, then the index.
+    let behind = bytes[last..].windows(3).enumerate().filter(|(_, part)| part == b"LSM").nth(1).unwrap().0 + last;
+    let salvaged = Options { salvage: true, ..options() };
+    let (mut refused, mut whole) = (0, 0);
+    for at in (behind..bytes.len()).step_by(151) {
+        for second in [None, Some(bytes.len() / 3)] {
+            let mut laid = sound.clone();
+            let flipped = laid.get_mut(path).unwrap();
+            [Some(at), second].into_iter().flatten().for_each(|at| flipped[at] ^= 0x10);
+            lay_out(&folder, &laid);
+            if let Err(error) = Fjall::open(&folder, options()) {
+                let (error, name) = (error.to_string(), path.display().to_string());
+                assert!(error.contains(&name), "{at}: {error}");
+                refused += 1;
+                assert!(files(&folder) == laid, "{at}: a refused start changes nothing");
+            }
+            lay_out(&folder, &laid);
+            let engine = Fjall::open(&folder, salvaged.clone()).unwrap();
+            let read = saved(&engine).await;
+            assert!(read.windows(2).all(|two| two[0] < two[1]), "{at}: {read:?}");
+            if second.is_none() {
+                assert_eq!((read.len(), engine.rebuilt_tables().len()), (ROWS, 1), "{at}");
+                whole += 1;
+            }
+            assert!(read.len() > ROWS - 30, "{at} and a block: {} of {ROWS}", read.len());
+            drop(engine);
+            let left = files(&folder);
+            let tables =
+                |files: &BTreeMap<PathBuf, Vec<u8>>| files.iter().filter(|(path, _)| path.starts_with("db")).count();
+            assert!(
+                left[path] == laid[path] && tables(&left) == tables(&laid),
+                "{at}: the damaged folder stays as it was"
+            );
+        }
+    }
+    assert!(refused > 5 && whole > 10, "{refused}, {whole}");
+}
+
+/// The numbers of the rows that a salvaged store has for certain.
+async fn saved(engine: &Fjall) -> Vec<usize> {
+    let (mut from, mut found) = (Vec::new(), Vec::new());
+    while from.as_slice() < [0xff; 8].as_slice() {
+        let scan = Scan { from: from.clone(), to: vec![0xff; 8], limit: 1 };
+        let rows = match engine.scan_many(&[scan]).await {
+            Ok(mut rows) => {
+                let rows = rows.remove(0);
+                from = rows.last().map_or(vec![0xff; 8], |row| [&*row.key, &[0]].concat());
+                rows
+            }
+            Err(Error::Corrupt(_)) => {
+                let (end, rows) = engine.past_damage(&from, 64).unwrap();
+                from = end;
+                rows
+            }
+            Err(other) => panic!("{other}"),
+        };
+        let number = |key: &[u8]| String::from_utf8_lossy(&key[key.len() - 5..]).parse::<usize>().ok();
+        let whole = rows.iter().filter(|row| row.value == "v".repeat(500).as_bytes());
+        found.extend(whole.filter_map(|row| number(&row.key)));
+    }
+    found
+}
