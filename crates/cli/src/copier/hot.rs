@@ -132,14 +132,6 @@ impl HotRows {
     }
 }
 
-/// The hosts that live in a shard, as far as they can be read.
-///
-/// # Errors
-/// If nothing can be read at all.
-pub fn hosts(source: &mut dyn Source, shard: ShardId) -> anyhow::Result<impl Iterator<Item = HostRow> + use<>> {
-    Ok(HotRows::load(source, shard)?.hosts.into_values())
-}
-
 /// The hot rows of a shard that has lost some, in key order, without a log.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ use wayleave_engine::{Key, Row};
 
 use super::damage::read;
 use super::handed_out;
+use super::homes::Homes;
 use super::hot::each;
 use super::source::Source;
 
@@ -40,11 +41,12 @@ pub struct Losses {
 }
 
 /// Rebuilds rows in a gap. A queued URL has two rows, and each tells the other: the entry in the queue has all that the URL's
-/// row says, and the row has all but the details of earlier visits. A reservation or hold is told by the rows of its URLs.
+/// row says, and the row has all but the details of earlier visits. A reservation or hold is told by the rows of its URLs, and
+/// tells them.
 ///
 /// # Errors
 /// If nothing can be read at all.
-pub fn rebuild(source: &mut dyn Source, from: &[u8], to: &[u8]) -> anyhow::Result<Vec<Row>> {
+pub fn rebuild(source: &mut dyn Source, homes: &Homes, from: &[u8], to: &[u8]) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (lost, other) in [(Kind::Url, Kind::Due), (Kind::Due, Kind::Url)] {
         for (shard, first, last) in hosts_between(from, to, lost) {
@@ -59,7 +61,10 @@ pub fn rebuild(source: &mut dyn Source, from: &[u8], to: &[u8]) -> anyhow::Resul
         }
     }
     for shard in (0..source.header().shards).map(ShardId) {
-        rows.extend(handed_out::rebuild(source, shard, from, to)?);
+        rows.extend(handed_out::rebuild(source, homes, shard, from, to)?);
+        if !hosts_between(from, to, Kind::Url).is_empty() {
+            rows.extend(handed_out::rebuild_urls(source, shard, from, to)?);
+        }
     }
     rows.sort_by(|a, b| a.key.cmp(&b.key));
     rows.dedup_by(|a, b| a.key == b.key);

@@ -165,7 +165,7 @@ fn salvage(
         if let Some(why) = damage {
             let to = next.clone().unwrap_or_else(|| END.into());
             let sure: HashSet<Key> = rows.iter().map(|row| row.key.clone()).collect();
-            let mut rebuilt = rebuild(source, &from, &to)?;
+            let mut rebuilt = rebuild(source, &homes, &from, &to)?;
             rebuilt.retain(|row| !sure.contains(&row.key));
             losses.add_gap(Gap { from, to, why, rebuilt: rebuilt.len() });
             rows.extend(rebuilt);
