@@ -267,17 +267,17 @@ fn a_damaged_block_of_a_sparse_table_costs_what_it_holds() {
 fn a_snapshot_that_meets_damage_still_sees_what_was_merged_since() {
     let stage = Stage::new();
     stage.add(0..10_000, Some(&[7; 50]));
-    stage.add(20_000..30_000, Some(&[7; 50]));
+    stage.add(9_000..20_000, Some(&[7; 50]));
     let Stage { tables, folder } = stage;
-    let second = tables.files().into_iter().find(|file| file.first == 20_000u32.to_be_bytes()).unwrap();
+    let second = tables.files().into_iter().find(|file| file.first == 9_000u32.to_be_bytes()).unwrap();
     drop(tables);
     let stage = Stage { tables: open(folder.path()), folder };
     let snapshot = stage.tables.snapshot();
     stage.add(0..10_000, Some(&[8; 50]));
     stage.tables.merge(MergeKind::All, u64::MAX).unwrap();
     let mut bytes = fs::read(&second.path).unwrap();
-    bytes[100_000] ^= 1;
+    bytes[100] ^= 1;
     fs::write(&second.path, bytes).unwrap();
     let read: Vec<TableRow> = snapshot.range(&[0], &AFTER_ALL).map_while(Result::ok).collect();
-    assert!(read.len() > 10_000 && read.iter().all(|(_, value)| *value == [7; 50]), "{} rows", read.len());
+    assert!(read.len() == 9_000 && read.iter().all(|(_, value)| *value == [7; 50]), "{} rows", read.len());
 }
