@@ -466,7 +466,7 @@ fn a_store_whose_fences_cannot_be_read_is_salvaged() {
 #[test]
 fn a_snapshot_of_a_damaged_store_fails_and_says_so_and_a_partial_one_names_what_is_missing() {
     let ((keep, data), (_keep_other, other)) = (folder(), folder());
-    damaged_store(&data, 0.5);
+    damaged_store(&data, 0.3);
     let server = Server::start(&data);
     let file = keep.path().join("whole.snapshot");
     let failed = server.run(&["snapshot", text(&file)]);
@@ -475,6 +475,10 @@ fn a_snapshot_of_a_damaged_store_fails_and_says_so_and_a_partial_one_names_what_
     let part = server.run(&["snapshot", "--partial", text(&file)]);
     assert_eq!(part.code, 6, "{}{}", part.out, part.err);
     assert!(part.out.contains("missing: rows that cannot be read"), "{}", part.out);
+    let export = keep.path().join("all.jsonl");
+    let failed = server.run(&["export", "--partial", text(&export)]);
+    assert!(failed.code != 0 && failed.err.contains("cannot be read") && !failed.err.contains("lost"), "{}", failed.err);
+    assert!(!export.exists() && !keep.path().join("all.jsonl.part").exists());
     server.kill();
     let restored = command(&["restore", text(&file), "--data", text(&other)]);
     assert!(restored.code == 6 && restored.out.contains("missing: "), "{}{}", restored.out, restored.err);
