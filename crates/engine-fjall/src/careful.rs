@@ -27,6 +27,8 @@ pub(crate) struct CarefulRows {
     passes: bool,
     /// Where the first damage that was passed ends: a read that begins here meets it no more.
     damage_end: Option<Slice>,
+    /// The table of the last block that could not be read, and why.
+    damaged: Option<(Table, String)>,
 }
 
 struct Reader {
@@ -44,8 +46,8 @@ impl CarefulRows {
         let mut unopened: Vec<Table> = tables.filter(in_range).cloned().collect();
         unopened.sort_by(|a, b| b.metadata.key_range.min().cmp(a.metadata.key_range.min()));
         let (from, to) = (from.into(), to.into());
-        let (readers, last, failed, passes, damage_end) = (Vec::new(), None, false, false, None);
-        Self { from, to, instant, unopened, readers, last, failed, passes, damage_end }
+        let (readers, last, failed, passes) = (Vec::new(), None, false, false);
+        Self { from, to, instant, unopened, readers, last, failed, passes, damage_end: None, damaged: None }
     }
 
     /// Reads on past damage.
@@ -56,6 +58,11 @@ impl CarefulRows {
     /// Where the first damage that was passed ends.
     pub(crate) fn damage_end(&self) -> Option<&[u8]> {
         self.damage_end.as_deref()
+    }
+
+    /// The table of the last block that could not be read, and why.
+    pub(crate) const fn damaged(&self) -> Option<&(Table, String)> {
+        self.damaged.as_ref()
     }
 
     /// The next row or tombstone.
@@ -85,11 +92,16 @@ impl CarefulRows {
             while !reader.next.as_ref().is_some_and(is_wanted) {
                 reader.next = match reader.rows.next() {
                     Some(Ok(row)) => Some(row),
-                    Some(Err(error)) if self.passes && trouble::is_damage(&error) => {
-                        met_damage = true;
-                        continue;
+                    Some(Err(error)) => {
+                        if trouble::is_damage(&error) {
+                            self.damaged = Some((reader.table.clone(), trouble::describe(&error)));
+                            met_damage = true;
+                        }
+                        if met_damage && self.passes {
+                            continue;
+                        }
+                        return Err(error);
                     }
-                    Some(Err(error)) => return Err(error),
                     None => None,
                 };
                 if reader.next.is_none() {

@@ -336,6 +336,11 @@ async fn a_scan_that_ends_before_damage_does_not_meet_it() {
     bytes[middle] ^= 1;
     fs::write(folder.join(path), bytes).unwrap();
     let engine = Fjall::open(&folder, options()).unwrap();
+    assert_eq!(engine.numbers().damaged_files, 0);
+    let snapshot = engine.snapshot().await.unwrap();
+    assert!(matches!(snapshot.page(&[], ROWS * 2), Err(Error::Corrupt(_))));
+    assert_eq!(engine.numbers().damaged_files, 1, "it is told before the scrub finds it");
+    drop(snapshot);
     let mut first = 0;
     while first < ROWS && engine.get_many(&[key(first)]).await.is_ok() {
         first += 1;

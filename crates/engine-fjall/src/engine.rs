@@ -136,7 +136,7 @@ impl Fjall {
         // Nothing is missing between the tables and the journal.
         orphans.remove();
         let floor_bytes = watchdog::floor_bytes(options.memtable_bytes);
-        let damage: Arc<DamageLog> = Arc::default();
+        let damage = Arc::clone(&store.tables.damage);
         let watched =
             Watched { disk: Arc::clone(&disk), folder: path.into(), damage: Arc::clone(&damage), floor_bytes };
         let watchdog = Watchdog::start(Arc::clone(&store), watched).map_err(io)?;

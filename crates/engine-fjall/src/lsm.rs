@@ -19,6 +19,7 @@ use lsm_tree::{
 use wayleave_engine::{Error, Key, Value};
 
 use crate::careful::CarefulRows;
+use crate::damage::DamageLog;
 use crate::manifest;
 use crate::memtable::Memtable;
 use crate::private;
@@ -64,6 +65,8 @@ pub(crate) struct FjallTables {
     /// None but where damaged tables were made anew.
     holes: Arc<[Hole]>,
     strategy: Arc<lsm_tree::compaction::Leveled>,
+    /// What reads have found damaged.
+    pub(crate) damage: Arc<DamageLog>,
 }
 
 impl FjallTables {
@@ -101,6 +104,7 @@ impl FjallTables {
             adding: Mutex::default(),
             holes: Arc::default(),
             strategy,
+            damage: Arc::default(),
         })
     }
 
@@ -126,13 +130,7 @@ impl FjallTables {
     /// The files of all current tables: path and checksum, with their first and last keys.
     pub(crate) fn files(&self) -> Vec<TableFile> {
         let version = self.tree.current_version();
-        let file = |table: &Table| TableFile {
-            path: table.path.to_path_buf(),
-            checksum: table.checksum().into_u128(),
-            first: table.metadata.key_range.min().to_vec(),
-            last: table.metadata.key_range.max().to_vec(),
-        };
-        version.iter_tables().map(file).collect()
+        version.iter_tables().map(TableFile::of).collect()
     }
 
     /// Removes the versions, and with them the tables, that no snapshot needs any more; and keeps the new ones private.
@@ -181,6 +179,17 @@ pub(crate) struct TableFile {
     pub(crate) checksum: u128,
     pub(crate) first: Vec<u8>,
     pub(crate) last: Vec<u8>,
+}
+
+impl TableFile {
+    fn of(table: &Table) -> Self {
+        Self {
+            path: table.path.to_path_buf(),
+            checksum: table.checksum().into_u128(),
+            first: table.metadata.key_range.min().to_vec(),
+            last: table.metadata.key_range.max().to_vec(),
+        }
+    }
 }
 
 fn settings(config: Config) -> Config {
@@ -278,10 +287,18 @@ pub(crate) struct FjallSnapshot {
     instant: u64,
     tables: Arc<[Table]>,
     holes: Arc<[Hole]>,
+    damage: Arc<DamageLog>,
     snapshots: Arc<OpenSnapshots>,
 }
 
 impl FjallSnapshot {
+    /// Notes the table of a block that could not be read.
+    fn note(&self, careful: &CarefulRows) {
+        if let Some((table, what)) = careful.damaged() {
+            self.damage.tell(&TableFile::of(table), what);
+        }
+    }
+
     fn careful(&self, from: &[u8], to: &[u8]) -> CarefulRows {
         CarefulRows::new(self.tables.iter(), (from, to), self.instant)
     }
@@ -299,6 +316,7 @@ impl FjallSnapshot {
         let mut rows = Vec::new();
         let end = loop {
             let next = careful.next().transpose()?;
+            self.note(&careful);
             let end = careful.damage_end().unwrap_or(&AFTER_ALL);
             let Some((key, _)) = next.filter(|(key, _)| key.as_slice() < end) else { break end.to_vec() };
             match self.get(&key) {
@@ -340,8 +358,9 @@ impl Tables for FjallTables {
 
     fn snapshot(&self) -> FjallSnapshot {
         let (instant, tables) = self.snapshots.open(&self.tree, &self.visible);
-        let (holes, snapshots) = (Arc::clone(&self.holes), Arc::clone(&self.snapshots));
-        FjallSnapshot { tree: self.tree.clone(), instant, tables, holes, snapshots }
+        let (holes, damage) = (Arc::clone(&self.holes), Arc::clone(&self.damage));
+        let (tree, snapshots) = (self.tree.clone(), Arc::clone(&self.snapshots));
+        FjallSnapshot { tree, instant, tables, holes, damage, snapshots }
     }
 
     fn add(&self, rows: &[Arc<Memtable>]) -> Result<(), String> {
@@ -423,7 +442,13 @@ impl Snapshot for FjallSnapshot {
         if self.holes.iter().any(|hole| is_in(hole, key)) {
             return Err(in_hole());
         }
-        let found = self.tree.get(key, self.instant).map_err(|error| trouble::on_read(&error))?;
+        let found = self.tree.get(key, self.instant).map_err(|error| {
+            // Which table it was is not told.
+            let mut careful = self.careful(key, &[key, &[0]].concat()).passing();
+            _ = Iterator::next(&mut careful);
+            self.note(&careful);
+            trouble::on_read(&error)
+        })?;
         Ok(found.map(|value| value.to_vec()))
     }
 
@@ -436,14 +461,18 @@ impl Snapshot for FjallSnapshot {
         let end = hole.map(|_| Err(in_hole()));
         let rows = std::iter::from_fn(move || {
             if let Some(careful) = &mut careful {
-                return Iterator::next(careful);
+                let next = Iterator::next(careful);
+                self.note(careful);
+                return next;
             }
             match rows.next() {
                 // The tree reads ahead: there may be readable rows before the damage.
                 Some(Err(Error::Corrupt(_))) => {
                     let careful = careful.insert(self.careful(from, &to));
                     let again = careful.take(passed).find(Result::is_err);
-                    again.or_else(|| careful.next())
+                    let next = again.or_else(|| careful.next());
+                    self.note(careful);
+                    next
                 }
                 row => {
                     passed += 1;
