@@ -11,6 +11,7 @@ use crate::folder::{self, At};
 use crate::journal;
 use crate::manifest::{self, BadFile, ListedTable};
 use crate::open_error::OpenError;
+use crate::rebuilt_tables;
 use crate::replay::Replay;
 
 /// What is wrong with a data folder.
@@ -103,7 +104,7 @@ fn check_tables(
             progress(done, total);
             true
         });
-        let is_saved = table.path.exists();
+        let is_saved = verdict.is_ok() || rebuilt_tables::is_readable(&table.path);
         let (path, verdict) = (table.path.clone(), verdict.map_err(|bad| bad.what));
         report.files.push(CheckedFile { is_saved, ..CheckedFile::new(path, verdict) });
     }

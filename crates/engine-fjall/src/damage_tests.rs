@@ -486,6 +486,14 @@ async fn a_table_that_cannot_be_opened_is_named_and_all_its_rows_are_saved() {
         }
     }
     assert!(refused > 5 && whole > 10, "{refused}, {whole}");
+    // Of which nothing can be read, any row of any table may be out of date.
+    let mut laid = sound.clone();
+    laid.get_mut(path).unwrap().fill(0);
+    lay_out(&folder, &laid);
+    let refused = Fjall::open(&folder, salvaged).err().unwrap().to_string();
+    assert!(refused.contains(&path.display().to_string()) && files(&folder) == laid, "{refused}");
+    let bad = crate::check(&folder, |_, _| {}).unwrap().files.into_iter().find(|file| !file.is_saved);
+    assert!(bad.is_some_and(|bad| bad.path.ends_with(path)), "salvage is not advised");
 }
 
 /// The numbers of the rows that a salvaged store has for certain.

@@ -255,7 +255,7 @@ fn a_damaged_block_of_a_sparse_table_costs_what_it_holds() {
         rows.extend(certain);
         from = end;
     }
-    let value = |row: u32| vec![if row % 50 == 0 { 8 } else { 7 }; if row % 50 == 0 { 100 } else { 50 }];
+    let value = |row: u32| if row.is_multiple_of(50) { vec![8; 100] } else { vec![7; 50] };
     let certain = (0..20_000).filter(|row| !held.contains(row));
     let certain: Vec<TableRow> = certain.map(|row| (row.to_be_bytes().to_vec(), value(row))).collect();
     assert_eq!((rows.len(), gaps), (certain.len(), 2));

@@ -57,53 +57,60 @@ impl RebuiltTables {
     pub(crate) fn make(folder: &Folder, version: u64, listed: &[ListedTable]) -> Result<Option<Self>, OpenError> {
         let database = folder.database();
         let mut rebuilt = Self { path: folder.path().join(REBUILT), holes: Vec::new(), tables: Vec::new() };
-        let io = |error| OpenError::io(&rebuilt.path, error);
         if rebuilt.path.exists() {
-            fs::remove_dir_all(&rebuilt.path).map_err(io)?;
+            fs::remove_dir_all(&rebuilt.path).map_err(|error| OpenError::io(&rebuilt.path, error))?;
         }
-        let mut damaged = Vec::new();
         for table in listed {
-            if manifest::verify(&table.path, table.checksum, |_| true).is_err() {
-                let rows = Rows::read(&table.path).map_err(|error| OpenError::io(&table.path, error))?;
-                // Where a block of rows is all that is damaged, the table's own filter tells which keys that concerns.
-                if rows.holes.is_empty() || !rows.has_index || refusal(table).is_some() {
-                    damaged.push((table, rows));
-                }
+            if manifest::verify(&table.path, table.checksum, |_| true).is_ok() {
+                continue;
             }
+            let rows = Rows::read(&table.path).map_err(|error| OpenError::io(&table.path, error))?;
+            // Where a block of rows is all that is damaged, the table's own filter tells which keys that concerns.
+            if !rows.holes.is_empty() && rows.has_index && refusal(table).is_none() {
+                continue;
+            }
+            let Some(filler) = rows.filler() else {
+                let what = "nothing of it can be read, so it is not known which rows it had";
+                return Err(OpenError::file(folder.path(), &table.path, what));
+            };
+            let to = rebuilt.path_of(table);
+            fs::create_dir_all(rebuilt.path.join(TABLES)).map_err(|error| OpenError::io(&to, error))?;
+            rows.write(&to, table.number(), filler).map_err(|error| OpenError::tables(&to, error))?;
+            rebuilt.tables.push((table.path.clone(), !rows.holes.is_empty()));
+            rebuilt.holes.extend(rows.holes);
         }
-        if damaged.is_empty() {
+        if rebuilt.tables.is_empty() {
             return Ok(None);
         }
-        fs::create_dir_all(rebuilt.path.join(TABLES)).map_err(io)?;
-        for name in [CURRENT, &*format!("v{version}")] {
-            fs::copy(database.join(name), rebuilt.path.join(name)).map_err(io)?;
-        }
-        for table in listed {
-            let to = rebuilt.path.join(TABLES).join(table.path.file_name().unwrap_or_default());
-            match damaged.iter().find(|(damaged, _)| damaged.path == table.path) {
-                None => {
-                    let from = std::path::absolute(&table.path).map_err(io)?;
-                    symlink(from, to).map_err(io)?;
-                }
-                Some((_, rows)) => {
-                    let Some(filler) = rows.filler() else {
-                        let what = "nothing of it can be read, so it is not known which rows it had";
-                        return Err(OpenError::file(folder.path(), &table.path, what));
-                    };
-                    rows.write(&to, table.number(), filler).map_err(|error| OpenError::tables(&to, error))?;
-                    rebuilt.holes.extend(rows.holes.iter().cloned());
-                    rebuilt.tables.push((table.path.clone(), !rows.holes.is_empty()));
-                }
-            }
-        }
+        rebuilt.refer_to_others(&database, version, listed).map_err(|error| OpenError::io(&rebuilt.path, error))?;
         private::keep_inside(&rebuilt.path);
         Ok(Some(rebuilt))
+    }
+
+    fn path_of(&self, table: &ListedTable) -> PathBuf {
+        self.path.join(TABLES).join(table.path.file_name().unwrap_or_default())
+    }
+
+    /// Adds the manifest, and all tables that were not made anew.
+    fn refer_to_others(&self, database: &Path, version: u64, listed: &[ListedTable]) -> std::io::Result<()> {
+        for name in [CURRENT, &*format!("v{version}")] {
+            fs::copy(database.join(name), self.path.join(name))?;
+        }
+        for table in listed.iter().filter(|table| self.tables.iter().all(|(made, _)| *made != table.path)) {
+            symlink(std::path::absolute(&table.path)?, self.path_of(table))?;
+        }
+        Ok(())
     }
 }
 
 /// Why a table cannot be opened, if so.
 pub(crate) fn refusal(table: &ListedTable) -> Option<String> {
     table.open().err().filter(trouble::is_damage).map(|error| trouble::describe(&error))
+}
+
+/// Whether something of a table can be read, so that the rest of its store can be saved.
+pub(crate) fn is_readable(path: &Path) -> bool {
+    Rows::read(path).is_ok_and(|rows| rows.filler().is_some())
 }
 
 /// What can be read of a table.
@@ -127,7 +134,7 @@ impl Rows {
             match kind {
                 BlockType::Data => {
                     let keys = || block.iter().map(|row| row.materialize(&block.inner.data).key.user_key);
-                    let (Some(first), Some(last)) = (keys().next(), keys().last()) else { continue };
+                    let (Some(first), Some(last)) = (keys().next(), keys().next_back()) else { continue };
                     if at != end {
                         // The first key may have newer versions before it.
                         holes.push((std::mem::take(&mut after_last), after(&first)));

@@ -7,6 +7,9 @@ use wayleave_engine::{Key, Row};
 
 use super::source::{END, ReadError, Source, after};
 
+/// Rows of a damaged interval per read: more than of others, because each part of it is compared with rows elsewhere.
+const CERTAIN_ROWS: usize = 100_000;
+
 /// What comes next in a store.
 #[derive(Debug)]
 pub struct Step {
@@ -23,8 +26,7 @@ pub struct Step {
 /// # Errors
 /// If nothing can be read at all.
 pub fn read(source: &mut dyn Source, from: &[u8], limit: usize) -> anyhow::Result<Step> {
-    let limit = limit.max(1);
-    let mut part = limit;
+    let mut part = limit.max(1);
     loop {
         match source.page(from, part) {
             Ok(rows) => {
@@ -33,7 +35,7 @@ pub fn read(source: &mut dyn Source, from: &[u8], limit: usize) -> anyhow::Resul
             }
             Err(ReadError::Failed(error)) => return Err(error),
             Err(ReadError::Damaged(why)) if part == 1 => {
-                let (end, rows) = source.past_damage(from, limit)?;
+                let (end, rows) = source.past_damage(from, CERTAIN_ROWS)?;
                 let next = Some(end).filter(|end| end.as_slice() < END.as_slice());
                 return Ok(Step { rows, next, damage: Some(why) });
             }

@@ -477,7 +477,11 @@ fn a_snapshot_of_a_damaged_store_fails_and_says_so_and_a_partial_one_names_what_
     assert!(part.out.contains("missing: rows that cannot be read"), "{}", part.out);
     let export = keep.path().join("all.jsonl");
     let failed = server.run(&["export", "--partial", text(&export)]);
-    assert!(failed.code != 0 && failed.err.contains("cannot be read") && !failed.err.contains("lost"), "{}", failed.err);
+    assert!(
+        failed.code != 0 && failed.err.contains("cannot be read") && !failed.err.contains("lost"),
+        "{}",
+        failed.err
+    );
     assert!(!export.exists() && !keep.path().join("all.jsonl.part").exists());
     server.kill();
     let restored = command(&["restore", text(&file), "--data", text(&other)]);
