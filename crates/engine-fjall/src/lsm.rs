@@ -316,7 +316,6 @@ impl FjallSnapshot {
         let mut rows = Vec::new();
         let end = loop {
             let next = careful.next().transpose()?;
-            self.note(&careful);
             let end = careful.damage_end().unwrap_or(&AFTER_ALL);
             let Some((key, _)) = next.filter(|(key, _)| key.as_slice() < end) else { break end.to_vec() };
             match self.get(&key) {
@@ -328,6 +327,7 @@ impl FjallSnapshot {
                 break [key.as_slice(), &[0]].concat();
             }
         };
+        self.note(&careful);
         Ok((end, rows))
     }
 }
