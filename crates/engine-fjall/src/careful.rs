@@ -135,7 +135,8 @@ impl Iterator for CarefulRows {
                 }
                 Err(error) => {
                     self.failed = true;
-                    return Some(Err(trouble::on_read(&error)));
+                    let of_table = self.damaged.as_ref().map(|(table, what)| trouble::on_damage(&table.path, what));
+                    return Some(Err(of_table.unwrap_or_else(|| trouble::on_read(&error))));
                 }
             }
         }

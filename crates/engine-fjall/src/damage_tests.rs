@@ -431,7 +431,7 @@ async fn without_its_own_rows_a_store_is_refused_and_can_be_saved() {
     assert!(flip(&folder, finds) >= 2);
     let laid = files(&folder);
     let judged = judge(&folder, &laid, "rows of the engine").await;
-    assert_eq!(judged.outcome, Outcome::Refused);
+    assert!(judged.outcome == Outcome::Refused && judged.said.contains("db/tables/"), "{}", judged.said);
     println!("seen: rows of the engine itself cannot be read: Refused, {}; salvage saves all others", judged.said);
     let engine = Fjall::open(&folder, Options { salvage: true, ..options() }).unwrap();
     for n in 0..ROWS {
@@ -449,12 +449,11 @@ async fn a_table_that_cannot_be_opened_is_named_and_all_its_rows_are_saved() {
     let sound = files(&folder);
     let largest = |(path, bytes): &(&PathBuf, &Vec<u8>)| if path.starts_with("db/tables") { bytes.len() } else { 0 };
     let (path, bytes) = sound.iter().max_by_key(largest).unwrap();
-    let last = bytes.windows(4).rposition(|part| part == b"vvvv").unwrap();
-    // A block with rows of the engine itself, then the index.
-    let behind = bytes[last..].windows(3).enumerate().filter(|(_, part)| part == b"LSM").nth(1).unwrap().0 + last;
+    let archive = sfa::Reader::new(folder.join(path)).unwrap();
+    let behind = archive.toc().section(b"index").unwrap().pos() as usize;
     let salvaged = Options { salvage: true, ..options() };
     let (mut refused, mut whole) = (0, 0);
-    for at in (behind..bytes.len()).step_by(151) {
+    for at in (behind..bytes.len()).step_by(307) {
         for second in [None, Some(bytes.len() / 3)] {
             let mut laid = sound.clone();
             let flipped = laid.get_mut(path).unwrap();
@@ -485,7 +484,7 @@ async fn a_table_that_cannot_be_opened_is_named_and_all_its_rows_are_saved() {
             );
         }
     }
-    assert!(refused > 5 && whole > 10, "{refused}, {whole}");
+    assert!(refused > 2 && whole > 5, "{refused}, {whole}");
     // Of which nothing can be read, any row of any table may be out of date.
     let mut laid = sound.clone();
     laid.get_mut(path).unwrap().fill(0);

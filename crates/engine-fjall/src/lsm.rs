@@ -442,14 +442,16 @@ impl Snapshot for FjallSnapshot {
         if self.holes.iter().any(|hole| is_in(hole, key)) {
             return Err(in_hole());
         }
-        let found = self.tree.get(key, self.instant).map_err(|error| {
-            // Which table it was is not told.
-            let mut careful = self.careful(key, &[key, &[0]].concat()).passing();
-            _ = Iterator::next(&mut careful);
-            self.note(&careful);
-            trouble::on_read(&error)
-        })?;
-        Ok(found.map(|value| value.to_vec()))
+        match self.tree.get(key, self.instant).map_err(|error| trouble::on_read(&error)) {
+            // It may be a filter. And which table it was is not told.
+            Err(Error::Corrupt(_)) => {
+                let mut careful = self.careful(key, &[key, &[0]].concat());
+                let found = Iterator::next(&mut careful).transpose();
+                self.note(&careful);
+                Ok(found?.map(|(_, value)| value))
+            }
+            found => Ok(found?.map(|value| value.to_vec())),
+        }
     }
 
     fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>> {

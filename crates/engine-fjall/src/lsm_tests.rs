@@ -281,3 +281,19 @@ fn a_snapshot_that_meets_damage_still_sees_what_was_merged_since() {
     let read: Vec<TableRow> = snapshot.range(&[0], &AFTER_ALL).map_while(Result::ok).collect();
     assert!(read.len() == 9_000 && read.iter().all(|(_, value)| *value == [7; 50]), "{} rows", read.len());
 }
+
+#[test]
+fn a_damaged_filter_costs_no_rows() {
+    let stage = Stage::new();
+    stage.add(0..2_000, Some(&[7; 50]));
+    let Stage { tables, folder } = stage;
+    let path = tables.files().remove(0).path;
+    drop(tables);
+    let filter = sfa::Reader::new(&path).unwrap().toc().section(b"filter").unwrap().pos() as usize;
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[filter + 100] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let snapshot = open(folder.path()).snapshot();
+    assert!((0..2_000u32).all(|row| snapshot.get(&row.to_be_bytes()) == Ok(Some(vec![7; 50]))));
+    assert_eq!(snapshot.get(&3_000u32.to_be_bytes()), Ok(None));
+}
