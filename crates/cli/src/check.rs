@@ -64,11 +64,12 @@ pub fn run(json: bool, args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let damaged = report.files.iter().filter(|file| file.verdict.is_err()).count() as u64;
-    let message = format!(
-        "{} of {} damaged: restore a backup, or save what is readable with `wayleave salvage {} NEW`",
-        counted(damaged, "file"),
-        report.files.len(),
-        folder.display()
-    );
+    let other = if report.files.iter().all(|file| file.is_saved) {
+        format!("save what is readable with `wayleave salvage {} NEW`", folder.display())
+    } else {
+        "see what a start says: a damaged journal can be repaired".to_owned()
+    };
+    let (damaged, all) = (counted(damaged, "file"), report.files.len());
+    let message = format!("{damaged} of {all} damaged: restore a backup, or {other}");
     Err(Ended { code: ERROR, message }.into())
 }

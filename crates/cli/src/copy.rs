@@ -30,8 +30,7 @@ Example:
 
 Rows that cannot be read or decoded are left out, and rows that would keep their shard from opening without them. A queued URL of
 which one row is lost is rebuilt from the other. What is missing is listed by host on stdout, and in the file TO.lost. Nothing is
-removed from FROM; opening it may write what its journal holds to its tables. TO must be new or empty, and becomes another store, as
-with `wayleave copy`. Exit code 0 if nothing is missing, 6 if something is.";
+removed from FROM, and its tables stay as they are. TO must be new or empty, and becomes another store, as with `wayleave copy`. Exit code 0 if nothing is missing, 6 if something is.";
 
 /// Arguments of `copy`.
 #[derive(Clone, Debug, clap::Args)]

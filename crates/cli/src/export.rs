@@ -3,7 +3,6 @@
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::StreamExt;
@@ -73,26 +72,10 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     remote.check_crawl(args.crawl.as_deref()).await?;
     let mut writer = Writer::open(&args.file, args.force)?;
     let mut left_out = LeftOut::default();
-    let roles = if args.crawl.is_none() { roles(&client, &mut left_out).await? } else { Vec::new() };
-    count_fleet(&client, args.crawl.clone(), &mut left_out).await?;
-    let pools = if args.crawl.is_none() { pools(&client, &mut left_out).await? } else { Vec::new() };
-    let header = Header { format: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned(), at: now() };
-    writer.write(&Record::Wayleave(header))?;
-    let expected = match &args.crawl {
-        Some(crawl) => {
-            let crawl = client.crawl(crawl).await?;
-            let total = total(&crawl.counts);
-            writer.write(&Record::Crawl(Box::new(crawl)))?;
-            total
-        }
-        None => {
-            write_settings(&client, &mut writer, &mut left_out).await?;
-            roles.into_iter().try_for_each(|role| writer.write(&Record::Role(role)))?;
-            pools.into_iter().try_for_each(|pool| writer.write(&Record::Pool(Box::new(pool))))?;
-            total(&client.stats().await?.urls)
-        }
-    };
-    write_urls(&client, args.crawl.clone(), expected, (&mut writer, &mut left_out)).await?;
+    if let Err(error) = write_all(&client, args.crawl.clone(), (&mut writer, &mut left_out)).await {
+        writer.give_up();
+        return Err(error.context("the export is incomplete and was discarded"));
+    }
     let list = left_out.list();
     if !list.is_empty() && !args.partial {
         writer.give_up();
@@ -114,6 +97,34 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let settings = format!("settings of {crawls}, {groups}, {hosts}, {roles} and {pools}");
     eprintln!("exported {}, {settings}", counted(urls, "URL"));
     Ok(())
+}
+
+/// Writes all lines but the last, which says that nothing is missing.
+async fn write_all(
+    client: &Client,
+    crawl: Option<String>,
+    (writer, left_out): (&mut Writer, &mut LeftOut),
+) -> anyhow::Result<()> {
+    let roles = if crawl.is_none() { roles(client, left_out).await? } else { Vec::new() };
+    count_fleet(client, crawl.clone(), left_out).await?;
+    let pools = if crawl.is_none() { pools(client, left_out).await? } else { Vec::new() };
+    let header = Header { format: FORMAT, version: env!("CARGO_PKG_VERSION").to_owned(), at: now() };
+    writer.write(&Record::Wayleave(header))?;
+    let expected = match &crawl {
+        Some(crawl) => {
+            let crawl = client.crawl(crawl).await?;
+            let total = total(&crawl.counts);
+            writer.write(&Record::Crawl(Box::new(crawl)))?;
+            total
+        }
+        None => {
+            write_settings(client, writer, left_out).await?;
+            roles.into_iter().try_for_each(|role| writer.write(&Record::Role(role)))?;
+            pools.into_iter().try_for_each(|pool| writer.write(&Record::Pool(Box::new(pool))))?;
+            total(&client.stats().await?.urls)
+        }
+    };
+    write_urls(client, crawl, expected, (writer, left_out)).await
 }
 
 const fn total(counts: &wayleave_api::stats::Counts) -> u64 {
@@ -209,10 +220,10 @@ async fn write_urls(
     (writer, left_out): (&mut Writer, &mut LeftOut),
 ) -> anyhow::Result<()> {
     let bar = progress_of(expected);
-    let query = ListUrlsQuery { crawl, credentials: Some(true), ..ListUrlsQuery::default() };
-    let mut urls = std::pin::pin!(client.stream_urls(&query).await?);
-    while let Some(url) = urls.next().await {
-        let url = url.context("the export is incomplete and was discarded")?;
+    // Page by page: a listing that is streamed has no room for the reason why it ends early.
+    let query = ListUrlsQuery { crawl, credentials: Some(true), limit: Some(PAGE), ..ListUrlsQuery::default() };
+    let mut urls = std::pin::pin!(client.all_urls(query));
+    while let Some(url) = urls.next().await.transpose()? {
         left_out.url(&url);
         writer.write(&Record::Url(Box::new(url)))?;
         bar.inc(1);

@@ -3,10 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lsm_tree::{InternalValue, Slice};
+
 use crate::disk::{Disk, OsDisk};
+use crate::flusher::{DONE_KEY, Done};
 use crate::folder::{self, At};
-use crate::manifest::{self, BadFile};
+use crate::journal;
+use crate::manifest::{self, BadFile, ListedTable};
 use crate::open_error::OpenError;
+use crate::rebuilt_tables;
 use crate::replay::Replay;
 
 /// What is wrong with a data folder.
@@ -24,8 +29,7 @@ impl CheckReport {
     }
 
     fn add(&mut self, path: PathBuf, verdict: Result<(), String>) {
-        let bytes = path.metadata().map_or(0, |known| known.len());
-        self.files.push(CheckedFile { path, bytes, verdict });
+        self.files.push(CheckedFile::new(path, verdict));
     }
 }
 
@@ -38,6 +42,15 @@ pub struct CheckedFile {
     pub bytes: u64,
     /// What is wrong with it, if anything.
     pub verdict: Result<(), String>,
+    /// Whether a store can be salvaged without what is damaged of it.
+    pub is_saved: bool,
+}
+
+impl CheckedFile {
+    fn new(path: PathBuf, verdict: Result<(), String>) -> Self {
+        let bytes = path.metadata().map_or(0, |known| known.len());
+        Self { path, bytes, is_saved: verdict.is_ok(), verdict }
+    }
 }
 
 /// Checks every file of a data folder. `progress` is told the bytes of tables that are read and those of all tables.
@@ -56,9 +69,12 @@ pub fn check(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<CheckRep
         Err(other) => return Err(other),
     };
     report.add(path.join(folder::FORMAT), format);
-    check_tables(&path.join(folder::DB), &mut report, &mut progress);
+    let tables = check_tables(&path.join(folder::DB), &mut report, &mut progress);
     let journal = path.join(folder::JOURNAL);
-    let replay = Replay { disk: &disk, folder: &journal, done: 0, repair: false };
+    let first =
+        || journal::numbers(&*disk, &journal).unwrap_or_default().first().map_or(0, |first| first.saturating_sub(1));
+    let replay =
+        Replay { disk: &disk, folder: &journal, done: tables.and_then(done).unwrap_or_else(first), repair: false };
     match replay.inspect() {
         Ok(files) => files.into_iter().for_each(|(file, verdict)| report.add(file, verdict)),
         Err(error) => report.add(journal, Err(format!("it cannot be read: {error}"))),
@@ -66,25 +82,46 @@ pub fn check(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<CheckRep
     Ok(report)
 }
 
-fn check_tables(database: &Path, report: &mut CheckReport, progress: &mut impl FnMut(u64, u64)) {
-    let (tables, bad) = match manifest::list(database) {
-        Ok(tables) => (tables, None),
-        Err(BadFile { path, what, .. }) => (Vec::new(), Some((path, what))),
+/// Checks the manifest and the tables that it names, and returns these if it is sound.
+fn check_tables(
+    database: &Path,
+    report: &mut CheckReport,
+    progress: &mut impl FnMut(u64, u64),
+) -> Option<Vec<ListedTable>> {
+    let tables = match manifest::list(database) {
+        Ok(tables) => tables,
+        Err(BadFile { path, what, .. }) => {
+            report.add(path, Err(what));
+            return None;
+        }
     };
-    if let Some((path, what)) = bad {
-        return report.add(path, Err(what));
-    }
     report.add(database.join(manifest::CURRENT), Ok(()));
     let total = tables.iter().filter_map(|table| table.path.metadata().ok()).map(|known| known.len()).sum();
     let mut done = 0;
-    for table in tables {
+    for table in &tables {
         let verdict = manifest::verify(&table.path, table.checksum, |bytes| {
             done += bytes;
             progress(done, total);
             true
         });
-        report.add(table.path, verdict.map_err(|bad| bad.what));
+        let is_saved = verdict.is_ok() || rebuilt_tables::is_readable(&table.path);
+        let (path, verdict) = (table.path.clone(), verdict.map_err(|bad| bad.what));
+        report.files.push(CheckedFile { is_saved, ..CheckedFile::new(path, verdict) });
     }
+    Some(tables)
+}
+
+/// The last journal file whose rows are all in these tables; `None` if they cannot tell.
+fn done(tables: Vec<ListedTable>) -> Option<u64> {
+    let mut newest: Option<InternalValue> = None;
+    for table in tables {
+        let key = Slice::from(DONE_KEY.as_slice());
+        for row in table.open().ok()?.range(key.clone()..=key) {
+            let row = row.ok()?;
+            newest = newest.filter(|newest| newest.key.seqno > row.key.seqno).or(Some(row));
+        }
+    }
+    newest.map_or(Some(0), |row| Some(Done::decode(&row.value)?.file))
 }
 
 #[cfg(test)]
@@ -119,6 +156,33 @@ mod tests {
             let named = bad.iter().any(|bad| bad.path == file.path) || file.path.ends_with(manifest::CURRENT);
             assert!(bad.len() == 1 && named, "{}: {bad:?}", file.path.display());
             std::fs::write(&file.path, whole).unwrap();
+        }
+    }
+
+    /// A regression: the check began with the first file that was there, and without any with the first of all.
+    #[tokio::test]
+    async fn the_journal_file_that_a_start_needs_is_named_if_it_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Fjall::open(folder.path(), Options::default()).unwrap();
+        for n in 0..3 {
+            engine.commit(batch([put(1, &n.to_string(), "v")])).await.unwrap();
+            drop(engine.snapshot().await.unwrap());
+        }
+        drop(engine);
+        let journal = folder.path().join("journal");
+        let numbers = journal::numbers(&OsDisk, &journal).unwrap();
+        let needed = journal::path(&journal, *numbers.last().unwrap());
+        let later = journal::path(&journal, numbers.last().unwrap() + 1);
+        std::fs::rename(&needed, &later).unwrap();
+        for remains in [true, false] {
+            if !remains {
+                numbers.iter().for_each(|number| _ = std::fs::remove_file(journal::path(&journal, *number)));
+                std::fs::remove_file(&later).unwrap();
+            }
+            let bad = check(folder.path(), |_, _| {}).unwrap().files.into_iter().find(|file| file.verdict.is_err());
+            assert_eq!(bad.map(|bad| (bad.path, bad.is_saved)), Some((needed.clone(), false)));
+            let refused = Fjall::open(folder.path(), Options::default()).err().unwrap().to_string();
+            assert!(refused.contains(needed.file_name().unwrap().to_str().unwrap()), "{refused}");
         }
     }
 

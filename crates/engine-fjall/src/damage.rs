@@ -1,8 +1,10 @@
-//! What is known to be damaged: told by the scrub, shown by the store's health. Reads fail by themselves.
+//! What is known to be damaged: told by reads and the scrub, shown by the store's health. Reads fail by themselves.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use crate::lsm::TableFile;
 
 /// Damaged files that are remembered; more are counted only.
 const FILES_MAX: usize = 100;
@@ -13,13 +15,23 @@ pub(crate) struct DamageLog(Mutex<BTreeMap<PathBuf, String>>);
 
 impl DamageLog {
     /// Notes a damaged file; true if it was not known.
-    pub(crate) fn add(&self, path: &Path, what: &str) -> bool {
+    fn add(&self, path: &Path, what: &str) -> bool {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new = !files.contains_key(path) && files.len() < FILES_MAX;
         if new {
             files.insert(path.into(), what.into());
         }
         new
+    }
+
+    /// Notes a damaged table, and logs it once.
+    pub(crate) fn tell(&self, table: &TableFile, what: &str) {
+        if self.add(&table.path, what) {
+            tracing::error!(
+                table.path = %table.path.display(), table.first_key = ?table.first, table.last_key = ?table.last, what,
+                "a table is damaged: rows in it cannot be read; save the rest with `wayleave salvage`, or restore a backup"
+            );
+        }
     }
 
     /// Forgets a file that was found sound.

@@ -336,6 +336,11 @@ async fn a_scan_that_ends_before_damage_does_not_meet_it() {
     bytes[middle] ^= 1;
     fs::write(folder.join(path), bytes).unwrap();
     let engine = Fjall::open(&folder, options()).unwrap();
+    assert_eq!(engine.numbers().damaged_files, 0);
+    let snapshot = engine.snapshot().await.unwrap();
+    assert!(matches!(snapshot.page(&[], ROWS * 2), Err(Error::Corrupt(_))));
+    assert_eq!(engine.numbers().damaged_files, 1, "it is told before the scrub finds it");
+    drop(snapshot);
     let mut first = 0;
     while first < ROWS && engine.get_many(&[key(first)]).await.is_ok() {
         first += 1;
@@ -426,11 +431,91 @@ async fn without_its_own_rows_a_store_is_refused_and_can_be_saved() {
     assert!(flip(&folder, finds) >= 2);
     let laid = files(&folder);
     let judged = judge(&folder, &laid, "rows of the engine").await;
-    assert_eq!(judged.outcome, Outcome::Refused);
+    assert!(judged.outcome == Outcome::Refused && judged.said.contains("db/tables/"), "{}", judged.said);
     println!("seen: rows of the engine itself cannot be read: Refused, {}; salvage saves all others", judged.said);
     let engine = Fjall::open(&folder, Options { salvage: true, ..options() }).unwrap();
     for n in 0..ROWS {
         assert!(engine.get_many(&[put(1, &name(n), "").key]).await.unwrap()[0].is_some(), "row {n}");
     }
     assert!(engine.get_many(&[put(2, "new", "").key]).await.unwrap()[0].is_some(), "from the journal");
+}
+
+/// Every place behind the rows of a table: index, filter, description and end mark.
+#[tokio::test]
+async fn a_table_that_cannot_be_opened_is_named_and_all_its_rows_are_saved() {
+    let above = tempfile::tempdir().unwrap();
+    let folder = above.path().join("data");
+    make(&folder, true).await;
+    let sound = files(&folder);
+    let largest = |(path, bytes): &(&PathBuf, &Vec<u8>)| if path.starts_with("db/tables") { bytes.len() } else { 0 };
+    let (path, bytes) = sound.iter().max_by_key(largest).unwrap();
+    let archive = sfa::Reader::new(folder.join(path)).unwrap();
+    let behind = archive.toc().section(b"index").unwrap().pos() as usize;
+    let salvaged = Options { salvage: true, ..options() };
+    let (mut refused, mut whole) = (0, 0);
+    for at in (behind..bytes.len()).step_by(307) {
+        for second in [None, Some(bytes.len() / 3)] {
+            let mut laid = sound.clone();
+            let flipped = laid.get_mut(path).unwrap();
+            [Some(at), second].into_iter().flatten().for_each(|at| flipped[at] ^= 0x10);
+            lay_out(&folder, &laid);
+            if let Err(error) = Fjall::open(&folder, options()) {
+                let (error, name) = (error.to_string(), path.display().to_string());
+                assert!(error.contains(&name), "{at}: {error}");
+                refused += 1;
+                assert!(files(&folder) == laid, "{at}: a refused start changes nothing");
+            }
+            lay_out(&folder, &laid);
+            let engine = Fjall::open(&folder, salvaged.clone()).unwrap();
+            let read = saved(&engine).await;
+            assert!(read.windows(2).all(|two| two[0] < two[1]), "{at}: {read:?}");
+            if second.is_none() {
+                assert_eq!((read.len(), engine.rebuilt_tables().len()), (ROWS, 1), "{at}");
+                whole += 1;
+            }
+            assert!(read.len() > ROWS - 30, "{at} and a block: {} of {ROWS}", read.len());
+            drop(engine);
+            let left = files(&folder);
+            let tables =
+                |files: &BTreeMap<PathBuf, Vec<u8>>| files.iter().filter(|(path, _)| path.starts_with("db")).count();
+            assert!(
+                left[path] == laid[path] && tables(&left) == tables(&laid),
+                "{at}: the damaged folder stays as it was"
+            );
+        }
+    }
+    assert!(refused > 2 && whole > 5, "{refused}, {whole}");
+    // Of which nothing can be read, any row of any table may be out of date.
+    let mut laid = sound.clone();
+    laid.get_mut(path).unwrap().fill(0);
+    lay_out(&folder, &laid);
+    let refused = Fjall::open(&folder, salvaged).err().unwrap().to_string();
+    assert!(refused.contains(&path.display().to_string()) && files(&folder) == laid, "{refused}");
+    let bad = crate::check(&folder, |_, _| {}).unwrap().files.into_iter().find(|file| !file.is_saved);
+    assert!(bad.is_some_and(|bad| bad.path.ends_with(path)), "salvage is not advised");
+}
+
+/// The numbers of the rows that a salvaged store has for certain.
+async fn saved(engine: &Fjall) -> Vec<usize> {
+    let (mut from, mut found) = (Vec::new(), Vec::new());
+    while from.as_slice() < [0xff; 8].as_slice() {
+        let scan = Scan { from: from.clone(), to: vec![0xff; 8], limit: 1 };
+        let rows = match engine.scan_many(&[scan]).await {
+            Ok(mut rows) => {
+                let rows = rows.remove(0);
+                from = rows.last().map_or(vec![0xff; 8], |row| [&*row.key, &[0]].concat());
+                rows
+            }
+            Err(Error::Corrupt(_)) => {
+                let (end, rows) = engine.past_damage(&from, 64).unwrap();
+                from = end;
+                rows
+            }
+            Err(other) => panic!("{other}"),
+        };
+        let number = |key: &[u8]| String::from_utf8_lossy(&key[key.len() - 5..]).parse::<usize>().ok();
+        let whole = rows.iter().filter(|row| row.value == "v".repeat(500).as_bytes());
+        found.extend(whole.filter_map(|row| number(&row.key)));
+    }
+    found
 }

@@ -1,6 +1,6 @@
 //! The engine over fjall: opens a data folder and implements the engine contract on it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -23,6 +23,7 @@ use crate::open_error::OpenError;
 use crate::orphans::Orphans;
 use crate::own_rows;
 use crate::private;
+use crate::rebuilt_tables::{self, RebuiltTables};
 use crate::repaired;
 use crate::scrub::Scrub;
 use crate::snapshot::{self, Snapshot};
@@ -45,7 +46,8 @@ pub struct Options {
     pub files_max: usize,
     /// Whether to drop everything after damage in the journal instead of refusing to open.
     pub repair: bool,
-    /// Whether to go on without rows of the engine itself that cannot be read: only to save the others.
+    /// Whether to go on without rows of the engine itself and parts of tables that cannot be read: only to save the others.
+    /// Nothing is written to tables.
     pub salvage: bool,
 }
 
@@ -94,16 +96,19 @@ pub struct Fjall {
     // Field order is drop order: the background threads, the last sync and the tables, then the folder's lock. The merge
     // thread ends before the flush thread, which may wait for it.
     watchdog: Watchdog,
-    _scrub: Scrub,
-    _merger: Merger<FjallTables>,
-    _flusher: Flusher<FjallTables>,
+    _threads: Option<Threads>,
     store: Arc<Store<FjallTables>>,
+    /// Where the tables are, if some could not be opened.
+    rebuilt: Option<RebuiltTables>,
     clock: Clock,
     damage: Arc<DamageLog>,
     /// The incarnation of the store; changes on restore.
     incarnation: u64,
     folder: Folder,
 }
+
+/// What writes tables, in the order in which it ends.
+type Threads = (Scrub, Merger<FjallTables>, Flusher<FjallTables>);
 
 impl Fjall {
     /// Opens the store in a folder, creating it if needed.
@@ -118,7 +123,7 @@ impl Fjall {
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let folder = Folder::open(&disk, path, options.shards, |db| make_tables(db, options.shards))?;
         private::keep_and_tell(path);
-        let (tables, orphans) = open_tables(&folder, &options)?;
+        let (tables, orphans, rebuilt) = open_tables(&folder, &options)?;
         let io = |error| OpenError::io(path, error);
         // Random: the upper half is enough, and setting the lowest bit excludes 0.
         let life = (wayleave_engine::entropy::system() >> 64) as u64 | 1;
@@ -131,22 +136,23 @@ impl Fjall {
         // Nothing is missing between the tables and the journal.
         orphans.remove();
         let floor_bytes = watchdog::floor_bytes(options.memtable_bytes);
-        let damage: Arc<DamageLog> = Arc::default();
+        let damage = Arc::clone(&store.tables.damage);
         let watched =
             Watched { disk: Arc::clone(&disk), folder: path.into(), damage: Arc::clone(&damage), floor_bytes };
         let watchdog = Watchdog::start(Arc::clone(&store), watched).map_err(io)?;
-        let journal = JournalFolder { disk: Arc::clone(&disk), path: folder.journal() };
-        let flusher = Flusher::start(Arc::clone(&store), journal).map_err(io)?;
-        match repaired::raise_counted(&store, folder.shards()) {
-            // What is made of it raises them in any case.
-            Err(Error::Corrupt(_)) if salvage => {}
-            raised => raised.map_err(|error| OpenError::engine(path, error))?,
-        }
-        let merger = Merger::start(Arc::clone(&store), Room { disk, folder: path.into(), floor_bytes }).map_err(io)?;
-        let scrub = Scrub::start(&store, Arc::clone(&damage)).map_err(io)?;
+        let threads = || {
+            let journal = JournalFolder { disk: Arc::clone(&disk), path: folder.journal() };
+            let flusher = Flusher::start(Arc::clone(&store), journal).map_err(io)?;
+            repaired::raise_counted(&store, folder.shards()).map_err(|error| OpenError::engine(path, error))?;
+            let room = Room { disk: Arc::clone(&disk), folder: path.into(), floor_bytes };
+            let merger = Merger::start(Arc::clone(&store), room).map_err(io)?;
+            let scrub = Scrub::start(&store, Arc::clone(&damage)).map_err(io)?;
+            Ok::<_, OpenError>((scrub, merger, flusher))
+        };
+        // What is salvaged stays as it is, and what is made of it raises what it counts.
+        let threads = if salvage { None } else { Some(threads()?) };
         let clock = Clock::start(store.last_committed());
-        let (_scrub, _merger, _flusher) = (scrub, merger, flusher);
-        Ok(Self { watchdog, _scrub, _merger, _flusher, store, clock, damage, incarnation, folder })
+        Ok(Self { watchdog, _threads: threads, store, rebuilt, clock, damage, incarnation, folder })
     }
 
     /// The health of the store: whether it accepts commits, and if not, why.
@@ -191,6 +197,22 @@ impl Fjall {
     pub fn header(&self) -> SnapshotHeader {
         let fences = snapshot::fences(&self.store, self.shards());
         SnapshotHeader { shards: self.shards(), at: self.clock.now(), fences }
+    }
+
+    /// The tables that could not be opened, whose rows were read without their indexes, if the store is salvaged; and whether
+    /// rows are missing in them.
+    #[must_use]
+    pub fn rebuilt_tables(&self) -> &[(PathBuf, bool)] {
+        self.rebuilt.as_ref().map_or(&[], |rebuilt| &rebuilt.tables)
+    }
+
+    /// Where the damage ends that a scan from this key meets, and rows before its end that it does not concern, at most
+    /// `limit` of them from tables. All others of the interval may be older than what cannot be read.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn past_damage(&self, from: &[u8], limit: usize) -> Result<(Key, Vec<Row>), Error> {
+        self.store.past_damage(from, limit)
     }
 
     /// The data folder.
@@ -249,16 +271,27 @@ pub(crate) fn make_tables(path: &Path, shards: u16) -> Result<(), OpenError> {
 }
 
 /// Opens what [`make_tables`] has created, after checking that all of it is there. Files that the manifest does not name are set
-/// aside.
-pub(crate) fn open_tables(folder: &Folder, options: &Options) -> Result<(FjallTables, Orphans), OpenError> {
+/// aside. If the store is salvaged, tables that cannot be opened are made anew elsewhere.
+pub(crate) fn open_tables(
+    folder: &Folder,
+    options: &Options,
+) -> Result<(FjallTables, Orphans, Option<RebuiltTables>), OpenError> {
     let path = folder.database();
     let aside = Orphans::put_back(&path).map_err(|error| OpenError::io(&path, error))?;
     let bad = |bad: BadFile| OpenError::file(folder.path(), &bad.path, &bad.what);
     let (version, listed) = manifest::read(&path).map_err(bad)?;
+    let rebuilt = if options.salvage { RebuiltTables::make(folder, version, &listed)? } else { None };
     let orphans = aside.set_aside(version, &listed).map_err(|error| OpenError::io(&path, error))?;
-    let tables = FjallTables::open(&path, options.tables()).map_err(|error| OpenError::tables(folder.path(), error))?;
+    let holes = rebuilt.as_ref().map_or(&[][..], |rebuilt| &rebuilt.holes);
+    let tables = FjallTables::open(rebuilt.as_ref().map_or(&path, |rebuilt| &rebuilt.path), options.tables());
+    let tables = tables.map_err(|error| {
+        let refused = listed.iter().find_map(|table| Some((table, rebuilt_tables::refusal(table)?)));
+        let named = refused.map(|(table, what)| OpenError::file(folder.path(), &table.path, &what));
+        named.unwrap_or_else(|| OpenError::tables(folder.path(), error))
+    })?;
+    let tables = tables.with_holes(holes);
     own_rows::check_shards(&tables, folder, options.salvage)?;
-    Ok((tables, orphans))
+    Ok((tables, orphans, rebuilt))
 }
 
 #[cfg(test)]

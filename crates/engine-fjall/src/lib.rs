@@ -31,6 +31,7 @@ mod own_rows;
 mod partitions;
 pub mod private;
 mod reads;
+mod rebuilt_tables;
 mod record;
 mod repaired;
 mod replay;

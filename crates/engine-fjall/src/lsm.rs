@@ -1,21 +1,25 @@
 //! The tables of production: fjall's LSM tree, of which we use tables and merges only. Journal, memtables and threads
 //! are our own, so that no failure of a merge can end the store and nothing is removed that we did not check.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lsm_tree::compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict};
 use lsm_tree::config::{
     BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy, RestartIntervalPolicy,
 };
-use lsm_tree::{AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, Guard, SequenceNumberCounter};
-use wayleave_engine::{Error, Value};
+use lsm_tree::{
+    AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, Guard, SequenceNumberCounter, Table,
+};
+use wayleave_engine::{Error, Key, Value};
 
 use crate::careful::CarefulRows;
+use crate::damage::DamageLog;
 use crate::manifest;
 use crate::memtable::Memtable;
 use crate::private;
@@ -26,6 +30,12 @@ use crate::trouble;
 
 /// The folder of the table files inside the database's.
 pub(crate) const TABLES: &str = "tables";
+
+/// After every key.
+pub(crate) const AFTER_ALL: [u8; 8] = [0xff; 8];
+
+/// Keys of which newer rows may be missing: from the first, up to the second.
+pub(crate) type Hole = (Key, Key);
 
 /// The size of a table that a merge writes.
 const TABLE_BYTES: u64 = 64 << 20;
@@ -52,7 +62,11 @@ pub(crate) struct FjallTables {
     bytes_max: Arc<AtomicU64>,
     /// Held while a table is added: its file is not part of any version until then.
     adding: Mutex<()>,
+    /// None but where damaged tables were made anew.
+    holes: Arc<[Hole]>,
     strategy: Arc<lsm_tree::compaction::Leveled>,
+    /// What reads have found damaged.
+    pub(crate) damage: Arc<DamageLog>,
     /// The current sizes. The tree's own are behind a lock that is held while a manifest is synced, and whoever watches a disk that
     /// hangs must not wait for it.
     known: Mutex<KnownSizes>,
@@ -124,8 +138,15 @@ impl FjallTables {
             stop,
             bytes_max,
             adding: Mutex::default(),
+            holes: Arc::default(),
             strategy,
+            damage: Arc::default(),
         })
+    }
+
+    /// The same tables, with holes that reads must not pass.
+    pub(crate) fn with_holes(self, holes: &[Hole]) -> Self {
+        Self { holes: holes.into(), ..self }
     }
 
     /// Adds what `fill` writes, in key order, as one table. An error adds nothing.
@@ -155,19 +176,14 @@ impl FjallTables {
     /// The files of all current tables: path and checksum, with their first and last keys.
     pub(crate) fn files(&self) -> Vec<TableFile> {
         let version = self.tree.current_version();
-        let file = |table: &lsm_tree::Table| TableFile {
-            path: table.path.to_path_buf(),
-            checksum: table.checksum().into_u128(),
-            first: table.metadata.key_range.min().to_vec(),
-            last: table.metadata.key_range.max().to_vec(),
-        };
-        version.iter_tables().map(file).collect()
+        version.iter_tables().map(TableFile::of).collect()
     }
 
     /// Removes the versions, and with them the tables, that no snapshot needs any more; and keeps the new ones private.
     fn tidy(&self) {
         self.note_sizes();
         private::keep_inside(&self.folder);
+        self.snapshots.forget_tables();
         let oldest = self.snapshots.oldest(&self.visible);
         if let Err(error) = self.tree.get_version_history_lock().maintenance(&self.folder, oldest) {
             tracing::warn!(error = %trouble::describe(&error), "cannot remove files of merged tables; the next start removes them");
@@ -212,6 +228,17 @@ pub(crate) struct TableFile {
     pub(crate) last: Vec<u8>,
 }
 
+impl TableFile {
+    fn of(table: &Table) -> Self {
+        Self {
+            path: table.path.to_path_buf(),
+            checksum: table.checksum().into_u128(),
+            first: table.metadata.key_range.min().to_vec(),
+            last: table.metadata.key_range.max().to_vec(),
+        }
+    }
+}
+
 fn settings(config: Config) -> Config {
     // Filters and indexes of ingested L0 tables are not pinned. They go through the block cache, so they are
     // partitioned: otherwise each cache miss would read a quarter of a megabyte.
@@ -253,30 +280,51 @@ fn age(created_ns: u128) -> Duration {
 
 /// The instants of open snapshots: versions older than the first of them are removed.
 #[derive(Default)]
-struct OpenSnapshots(Mutex<BTreeMap<u64, usize>>);
+struct OpenSnapshots(Mutex<Open>);
+
+#[derive(Default)]
+struct Open {
+    counts: BTreeMap<u64, usize>,
+    /// The tables of a version, by its number.
+    tables: Option<(u64, Arc<[Table]>)>,
+}
 
 impl OpenSnapshots {
-    fn open(&self, visible: &SequenceNumberCounter) -> u64 {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock: `oldest` must not return a later instant before this one is known.
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The present instant, and the tables that have all rows that were visible then. Those of a later version need not: a
+    /// merge keeps of each row only the newest version.
+    fn open(&self, tree: &AnyTree, visible: &SequenceNumberCounter) -> (u64, Arc<[Table]>) {
+        let mut open = self.lock();
+        // Under the lock: `oldest` must not return a later instant before this one is known, so no merge begins in between.
         let instant = visible.get();
-        *open.entry(instant).or_default() += 1;
-        instant
+        *open.counts.entry(instant).or_default() += 1;
+        let version = tree.current_version();
+        let known = open.tables.as_ref().filter(|(number, _)| *number == version.id());
+        let tables = known.map_or_else(|| version.iter_tables().cloned().collect(), |(_, tables)| Arc::clone(tables));
+        open.tables = Some((version.id(), Arc::clone(&tables)));
+        (instant, tables)
     }
 
     fn close(&self, instant: u64) {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = open.get_mut(&instant) {
+        let counts = &mut self.lock().counts;
+        if let Some(count) = counts.get_mut(&instant) {
             *count -= 1;
             if *count == 0 {
-                open.remove(&instant);
+                counts.remove(&instant);
             }
         }
     }
 
     fn oldest(&self, visible: &SequenceNumberCounter) -> u64 {
-        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        open.first_key_value().map_or_else(|| visible.get(), |(instant, _)| *instant)
+        self.lock().counts.first_key_value().map_or_else(|| visible.get(), |(instant, _)| *instant)
+    }
+
+    /// The files of merged tables are removed when nobody has them any more.
+    fn forget_tables(&self) {
+        self.lock().tables = None;
     }
 }
 
@@ -284,13 +332,50 @@ impl OpenSnapshots {
 pub(crate) struct FjallSnapshot {
     tree: AnyTree,
     instant: u64,
+    tables: Arc<[Table]>,
+    holes: Arc<[Hole]>,
+    damage: Arc<DamageLog>,
     snapshots: Arc<OpenSnapshots>,
 }
 
 impl FjallSnapshot {
+    /// Notes the table of a block that could not be read.
+    fn note(&self, careful: &CarefulRows) {
+        if let Some((table, what)) = careful.damaged() {
+            self.damage.tell(&TableFile::of(table), what);
+        }
+    }
+
     fn careful(&self, from: &[u8], to: &[u8]) -> CarefulRows {
-        // Of a later version if there is one: merges keep what an open snapshot sees, and what is newer is not visible.
-        CarefulRows::new(self.tree.current_version().iter_tables(), (from, to), self.instant)
+        CarefulRows::new(self.tables.iter(), (from, to), self.instant)
+    }
+
+    /// Where the damage ends that a read from this key meets, and the rows before its end that it does not concern, at most
+    /// `limit`: the filters of damaged tables tell that these have none of their keys.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn past_damage(&self, from: &[u8], limit: usize) -> Result<(Key, Vec<TableRow>), Error> {
+        if let Some((_, end)) = self.holes.iter().find(|hole| is_in(hole, from)) {
+            return Ok((end.clone(), Vec::new()));
+        }
+        let mut careful = self.careful(from, &AFTER_ALL).passing();
+        let mut rows = Vec::new();
+        let end = loop {
+            let next = careful.next().transpose()?;
+            let end = careful.damage_end().unwrap_or(&AFTER_ALL);
+            let Some((key, _)) = next.filter(|(key, _)| key.as_slice() < end) else { break end.to_vec() };
+            match self.get(&key) {
+                Ok(value) => rows.extend(value.map(|value| (key.clone(), value))),
+                Err(Error::Corrupt(_)) => {}
+                Err(error) => return Err(error),
+            }
+            if rows.len() >= limit {
+                break [key.as_slice(), &[0]].concat();
+            }
+        };
+        self.note(&careful);
+        Ok((end, rows))
     }
 }
 
@@ -319,8 +404,10 @@ impl Tables for FjallTables {
     type Snapshot = FjallSnapshot;
 
     fn snapshot(&self) -> FjallSnapshot {
-        let instant = self.snapshots.open(&self.visible);
-        FjallSnapshot { tree: self.tree.clone(), instant, snapshots: Arc::clone(&self.snapshots) }
+        let (instant, tables) = self.snapshots.open(&self.tree, &self.visible);
+        let (holes, damage) = (Arc::clone(&self.holes), Arc::clone(&self.damage));
+        let (tree, snapshots) = (self.tree.clone(), Arc::clone(&self.snapshots));
+        FjallSnapshot { tree, instant, tables, holes, damage, snapshots }
     }
 
     fn add(&self, rows: &[Arc<Memtable>]) -> Result<(), String> {
@@ -389,31 +476,59 @@ fn failure(error: &lsm_tree::Error) -> MergeFailure {
 
 impl Snapshot for FjallSnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
-        let found = self.tree.get(key, self.instant).map_err(|error| trouble::on_read(&error))?;
-        Ok(found.map(|value| value.to_vec()))
+        if self.holes.iter().any(|hole| is_in(hole, key)) {
+            return Err(in_hole());
+        }
+        match self.tree.get(key, self.instant).map_err(|error| trouble::on_read(&error)) {
+            // It may be a filter. And which table it was is not told.
+            Err(Error::Corrupt(_)) => {
+                let mut careful = self.careful(key, &[key, &[0]].concat());
+                let found = Iterator::next(&mut careful).transpose();
+                self.note(&careful);
+                Ok(found?.map(|(_, value)| value))
+            }
+            found => Ok(found?.map(|value| value.to_vec())),
+        }
     }
 
     fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>> {
-        let mut rows = self.tree.range::<&[u8], _>(from..to, self.instant, None).map(|row| read(row.into_inner()));
+        let begins = |(start, end): &Hole| (from < end.as_slice() && start.as_slice() < to).then(|| start.clone());
+        let hole = self.holes.iter().filter_map(begins).min();
+        let to = hole.as_deref().map_or(Cow::Borrowed(to), |hole| hole.max(from).to_vec().into());
+        let mut rows = self.tree.range::<&[u8], _>(from..&*to, self.instant, None).map(|row| read(row.into_inner()));
         let (mut careful, mut passed) = (None, 0);
-        std::iter::from_fn(move || {
+        let end = hole.map(|_| Err(in_hole()));
+        let rows = std::iter::from_fn(move || {
             if let Some(careful) = &mut careful {
-                return Iterator::next(careful);
+                let next = Iterator::next(careful);
+                self.note(careful);
+                return next;
             }
             match rows.next() {
                 // The tree reads ahead: there may be readable rows before the damage.
                 Some(Err(Error::Corrupt(_))) => {
-                    let careful = careful.insert(self.careful(from, to));
+                    let careful = careful.insert(self.careful(from, &to));
                     let again = careful.take(passed).find(Result::is_err);
-                    again.or_else(|| careful.next())
+                    let next = again.or_else(|| careful.next());
+                    self.note(careful);
+                    next
                 }
                 row => {
                     passed += 1;
                     row
                 }
             }
-        })
+        });
+        rows.chain(end)
     }
+}
+
+fn is_in((start, end): &Hole, key: &[u8]) -> bool {
+    start.as_slice() <= key && key < end.as_slice()
+}
+
+fn in_hole() -> Error {
+    Error::Corrupt("rows of a damaged table are missing here".into())
 }
 
 /// Lets every merge be stopped at the next row: on demand, or when it has written its part. The tree itself looks only once in

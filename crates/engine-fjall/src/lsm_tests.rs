@@ -230,3 +230,84 @@ fn numbers_of_versions_go_on_after_a_reopen() {
     tables.merge(MergeKind::All, u64::MAX).unwrap();
     assert_eq!(tables.snapshot().get(&3u32.to_be_bytes()).unwrap(), Some(vec![4]));
 }
+
+/// A young table with few rows reaches over all others: a damaged block of it must not cost theirs.
+#[test]
+fn a_damaged_block_of_a_sparse_table_costs_what_it_holds() {
+    let stage = Stage::new();
+    stage.add(0..20_000, Some(&[7; 50]));
+    let mut sparse = Memtable::default();
+    (0..20_000u32).step_by(50).for_each(|row| sparse.put(&row.to_be_bytes(), Some(&[8; 100])));
+    stage.tables.add(&[Arc::new(sparse)]).unwrap();
+    let Stage { tables, folder } = stage;
+    let young = tables.files().into_iter().min_by_key(|file| file.path.metadata().unwrap().len()).unwrap();
+    drop(tables);
+    let mut bytes = fs::read(&young.path).unwrap();
+    // Two blocks that do not follow each other.
+    (bytes[10_000], bytes[30_000]) = (!bytes[10_000], !bytes[30_000]);
+    fs::write(&young.path, bytes).unwrap();
+    let snapshot = open(folder.path()).snapshot();
+    let held: Vec<u32> = (0..20_000u32).filter(|row| snapshot.get(&row.to_be_bytes()).is_err()).collect();
+    let of_young = held.iter().filter(|row| *row % 50 == 0).count();
+    assert!(of_young > 40 && held.len() < of_young + 40, "the filter tells most others: {of_young} of {held:?}");
+    let is_met = |row: u32| snapshot.range(&row.to_be_bytes(), &AFTER_ALL).next().unwrap().is_err();
+    // From the last row before each block on, and up to its own last row.
+    let met: Vec<u32> = (0..20_000).filter(|row| is_met(*row)).collect();
+    assert!(met.len() < (of_young + 2) * 50, "{} of 20000 cannot be scanned", met.len());
+    let (mut from, mut rows, mut gaps) = (0u32.to_be_bytes().to_vec(), Vec::new(), 0);
+    while from < AFTER_ALL.to_vec() {
+        let ahead = snapshot.range(&from, &AFTER_ALL).map_while(Result::ok);
+        rows.extend(ahead);
+        if let Some((last, _)) = rows.last() {
+            from = from.max([last.as_slice(), &[0]].concat());
+        }
+        if rows.last().is_some_and(|(last, _)| *last == 19_999u32.to_be_bytes()) {
+            break;
+        }
+        let (end, certain) = snapshot.past_damage(&from, 100).unwrap();
+        gaps += usize::from(certain.len() < 100);
+        rows.extend(certain);
+        from = end;
+    }
+    let value = |row: u32| if row.is_multiple_of(50) { vec![8; 100] } else { vec![7; 50] };
+    let certain = (0..20_000).filter(|row| !held.contains(row));
+    let certain: Vec<TableRow> = certain.map(|row| (row.to_be_bytes().to_vec(), value(row))).collect();
+    assert_eq!((rows.len(), gaps), (certain.len(), 2));
+    assert!(rows == certain, "all that is certain is read, and nothing that may be older");
+}
+
+/// A merge keeps of a row only the newest version, which an older snapshot does not see.
+#[test]
+fn a_snapshot_that_meets_damage_still_sees_what_was_merged_since() {
+    let stage = Stage::new();
+    stage.add(0..10_000, Some(&[7; 50]));
+    stage.add(9_000..20_000, Some(&[7; 50]));
+    let Stage { tables, folder } = stage;
+    let second = tables.files().into_iter().find(|file| file.first == 9_000u32.to_be_bytes()).unwrap();
+    drop(tables);
+    let stage = Stage { tables: open(folder.path()), folder };
+    let snapshot = stage.tables.snapshot();
+    stage.add(0..10_000, Some(&[8; 50]));
+    stage.tables.merge(MergeKind::All, u64::MAX).unwrap();
+    let mut bytes = fs::read(&second.path).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&second.path, bytes).unwrap();
+    let read: Vec<TableRow> = snapshot.range(&[0], &AFTER_ALL).map_while(Result::ok).collect();
+    assert!(read.len() == 9_000 && read.iter().all(|(_, value)| *value == [7; 50]), "{} rows", read.len());
+}
+
+#[test]
+fn a_damaged_filter_costs_no_rows() {
+    let stage = Stage::new();
+    stage.add(0..2_000, Some(&[7; 50]));
+    let Stage { tables, folder } = stage;
+    let path = tables.files().remove(0).path;
+    drop(tables);
+    let filter = sfa::Reader::new(&path).unwrap().toc().section(b"filter").unwrap().pos() as usize;
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[filter + 100] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let snapshot = open(folder.path()).snapshot();
+    assert!((0..2_000u32).all(|row| snapshot.get(&row.to_be_bytes()) == Ok(Some(vec![7; 50]))));
+    assert_eq!(snapshot.get(&3_000u32.to_be_bytes()), Ok(None));
+}

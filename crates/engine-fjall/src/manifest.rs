@@ -10,7 +10,9 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use lsm_tree::{Cache, Checksum, Table};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::lsm::TABLES;
@@ -27,6 +29,8 @@ pub(crate) struct ListedTable {
     pub(crate) path: PathBuf,
     /// The checksum of the whole file (XXH3, 128 bits).
     pub(crate) checksum: u128,
+    /// What is added to the sequence numbers in the file.
+    seqno: u64,
 }
 
 /// A file that is missing or damaged.
@@ -36,6 +40,22 @@ pub(crate) struct BadFile {
     pub(crate) what: String,
     /// Whether what was stored is gone; otherwise it only cannot be read at the moment.
     pub(crate) is_damage: bool,
+}
+
+impl ListedTable {
+    /// Opens the table alone, without changing anything.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub(crate) fn open(&self) -> lsm_tree::Result<Table> {
+        let (checksum, cache) = (Checksum::from_raw(self.checksum), Arc::new(Cache::with_capacity_bytes(0)));
+        Table::recover(self.path.clone(), checksum, self.seqno, 0, cache, None, true, true)
+    }
+
+    /// The table's number, by which its file is called.
+    pub(crate) fn number(&self) -> u64 {
+        self.path.file_name().and_then(|name| name.to_str()?.parse().ok()).unwrap_or(0)
+    }
 }
 
 impl BadFile {
@@ -71,7 +91,8 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<ListedTable>, BadFile> {
     }
     let tables = parse(&version, &bytes).ok_or_else(|| bad(&version, "its list of tables cannot be read"))?;
     let path = |number: u64| folder.join(TABLES).join(number.to_string());
-    Ok(tables.into_iter().map(|(number, checksum)| ListedTable { path: path(number), checksum }).collect())
+    let listed = |(number, checksum, seqno)| ListedTable { path: path(number), checksum, seqno };
+    Ok(tables.into_iter().map(listed).collect())
 }
 
 /// The number of the newest version, according to `current`.
@@ -106,8 +127,8 @@ fn read_small(path: &Path) -> Result<Vec<u8>, BadFile> {
     std::fs::read(path).map_err(|error| unreadable(path, &error))
 }
 
-/// The numbers and checksums of all tables.
-fn parse(version: &Path, bytes: &[u8]) -> Option<Vec<(u64, u128)>> {
+/// The numbers, checksums and sequence numbers of all tables.
+fn parse(version: &Path, bytes: &[u8]) -> Option<Vec<(u64, u128, u64)>> {
     let archive = sfa::Reader::new(version).ok()?;
     let section = archive.toc().section(b"tables")?;
     let start = usize::try_from(section.pos()).ok()?;
@@ -122,8 +143,7 @@ fn parse(version: &Path, bytes: &[u8]) -> Option<Vec<(u64, u128)>> {
                 let number = u64::from_le_bytes(take(&mut input)?);
                 let [0] = take::<1>(&mut input)? else { return None };
                 let checksum = u128::from_le_bytes(take(&mut input)?);
-                take::<8>(&mut input)?;
-                tables.push((number, checksum));
+                tables.push((number, checksum, u64::from_le_bytes(take(&mut input)?)));
             }
         }
     }

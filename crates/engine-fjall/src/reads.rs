@@ -5,12 +5,14 @@
 //! a batch is seen entirely or not at all, even if a flush moves its rows meanwhile.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 use wayleave_core::ids::ShardId;
 use wayleave_engine::{Error, Key, Row, Scan, Value};
 
 use crate::fence_row;
+use crate::lsm::FjallTables;
 use crate::memtable::Found;
 use crate::partitions::{Partition, lock, shard_of};
 use crate::store::{Store, in_memory, lock_all};
@@ -64,6 +66,26 @@ impl<T: Tables> Store<T> {
             // moment.
             slack = slack.saturating_mul(8);
         }
+    }
+}
+
+impl Store<FjallTables> {
+    /// Where the damage ends that a scan from this key meets, and at most `limit` rows of tables before its end that it does
+    /// not concern, with those in memory.
+    pub(crate) fn past_damage(&self, from: &[u8], limit: usize) -> Result<(Key, Vec<Row>), Error> {
+        let places = self.partitions.between(shard_of(from), ShardId(u16::MAX));
+        let guards: Vec<_> = places.iter().map(|place| lock(place)).collect();
+        let (end, rows) = self.tables.snapshot().past_damage(from, limit)?;
+        let mut found: BTreeMap<Key, Value> = rows.into_iter().collect();
+        let scan = Scan { from: from.into(), to: end.clone(), limit: usize::MAX };
+        for (key, value) in Copied::of(&guards, &scan, 0).rows {
+            match value {
+                Some(value) => found.insert(key, value),
+                None => found.remove(&key),
+            };
+        }
+        found.retain(|key, _| !fence_row::is_own_key(key));
+        Ok((end, found.into_iter().map(|(key, value)| Row { key, value }).collect()))
     }
 }
 

@@ -160,17 +160,14 @@ impl Replay<'_> {
         }
     }
 
-    /// Reads all files without changing anything; returns what is wrong with each, by its path.
+    /// Reads all files after `done` without changing anything; returns what is wrong with each, by its path.
     ///
     /// # Errors
     /// If the disk fails.
     pub(crate) fn inspect(&self) -> Result<Vec<(PathBuf, std::result::Result<(), String>)>> {
-        let numbers = journal::numbers(&**self.disk, self.folder)?;
-        let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
-            return Ok(vec![(self.path(self.done + 1), Err("the file is missing".into()))]);
-        };
+        let (first, numbers) = (self.done + 1, journal::numbers(&**self.disk, self.folder)?);
         let mut files = Vec::new();
-        for number in *first..=*last {
+        for number in first..=numbers.last().map_or(first, |last| first.max(*last)) {
             let verdict = match self.read(number, &mut |_| {}) {
                 Ok(content) if content.goes_on => Ok(()),
                 Ok(mut content) => self.damage(number, &mut content)?.map_or(Ok(()), Err),

@@ -73,11 +73,8 @@ pub(crate) fn pass(store: &Weak<Store<FjallTables>>, damage: &DamageLog, mut wai
             // A merge may have removed the table meanwhile.
             let tables = store.upgrade().map(|store| store.tables.files()).unwrap_or_default();
             let current = tables.iter().any(|table| table.path == file.path);
-            if current && damage.add(&bad.path, &bad.what) {
-                tracing::error!(
-                    table.path = %bad.path.display(), table.first_key = ?file.first, table.last_key = ?file.last, what = bad.what,
-                    "a table is damaged: rows in it cannot be read; save the rest with `wayleave salvage`, or restore a backup"
-                );
+            if current {
+                damage.tell(&file, &bad.what);
             }
         }
         if !goes_on {

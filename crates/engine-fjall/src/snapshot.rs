@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::fences::FenceState;
 use wayleave_engine::snapshot_file::SnapshotHeader;
-use wayleave_engine::{Error, Row};
+use wayleave_engine::{Error, Key, Row};
 
 use crate::fence_row::{self, FenceRow};
-use crate::lsm::{FjallSnapshot, FjallTables};
+use crate::lsm::{AFTER_ALL, FjallSnapshot, FjallTables};
 use crate::partitions::{self, Partition};
 use crate::store::Store;
 use crate::tables::{Snapshot as _, Tables};
@@ -22,9 +22,6 @@ use crate::tables::{Snapshot as _, Tables};
 /// The fence of a shard whose own cannot be read, in copies: far above all that the shard can have had, because rows are
 /// named after commits.
 const FENCE_LOST: FenceState = FenceState { epoch: Epoch(1 << 40), seq: 1 << 40 };
-
-/// After every key.
-const END: [u8; 8] = [0xff; 8];
 
 /// All rows of a store at one moment. It pins files on disk, so it should be short-lived.
 pub struct Snapshot {
@@ -72,9 +69,22 @@ impl Snapshot {
     /// # Errors
     /// [`Error::Corrupt`] if a row cannot be read.
     pub fn page(&self, from: &[u8], limit: usize) -> Result<Vec<Row>, Error> {
-        let rows =
-            self.tables.range(from, &END).filter(|row| !matches!(row, Ok((key, _)) if fence_row::is_own_key(key)));
+        let rows = self
+            .tables
+            .range(from, &AFTER_ALL)
+            .filter(|row| !matches!(row, Ok((key, _)) if fence_row::is_own_key(key)));
         rows.take(limit).map(|row| row.map(|(key, value)| Row { key, value })).collect()
+    }
+
+    /// Where the damage ends that [`Snapshot::page`] meets at this key, and at most `limit` rows before its end that it does
+    /// not concern. Blocks the thread.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn past_damage(&self, from: &[u8], limit: usize) -> Result<(Key, Vec<Row>), Error> {
+        let (end, rows) = self.tables.past_damage(from, limit)?;
+        let rows = rows.into_iter().filter(|(key, _)| !fence_row::is_own_key(key));
+        Ok((end, rows.map(|(key, value)| Row { key, value }).collect()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Translates errors of the tables into engine errors, with a remedy for the operator.
 
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use wayleave_engine::Error;
@@ -41,9 +42,20 @@ pub(crate) fn is_damage_io(io: &std::io::Error) -> bool {
 pub(crate) fn on_read(error: &lsm_tree::Error) -> Error {
     let text = describe(error);
     if is_damage(error) {
-        return Error::Corrupt(format!("a row cannot be read ({text}): `wayleave check` names the damaged files"));
+        return unreadable(&text);
     }
     Error::Unavailable(text)
+}
+
+/// A block of this table cannot be read.
+pub(crate) fn on_damage(table: &Path, what: &str) -> Error {
+    let parts: Vec<_> = table.iter().collect();
+    let name: PathBuf = parts.iter().skip(parts.len().saturating_sub(3)).collect();
+    unreadable(&format!("{}: {what}", name.display()))
+}
+
+fn unreadable(what: &str) -> Error {
+    Error::Corrupt(format!("a row cannot be read ({what}): `wayleave check` names the damaged files"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use wayleave_engine::snapshot_file::SnapshotHeader;
 use wayleave_engine::{Key, Row};
 
-use super::source::{ReadError, Source};
+use super::source::{END, ReadError, Source, after};
 
 /// A table whose blocks have a last key each; some cannot be read.
 pub struct Blocks {
@@ -35,6 +35,12 @@ impl Source for Blocks {
             rows.push(Row { key: key.clone(), value: value.clone() });
         }
         Ok(rows)
+    }
+
+    fn past_damage(&mut self, from: &[u8], _limit: usize) -> anyhow::Result<(Key, Vec<Row>)> {
+        let first = self.rows.range(from.to_vec()..).next().map(|(key, _)| key);
+        let met = first.and_then(|first| self.bad.iter().find(|(from, to)| (from..=to).contains(&first)));
+        Ok((met.map_or_else(|| END.into(), |(_, last)| after(last)), Vec::new()))
     }
 }
 

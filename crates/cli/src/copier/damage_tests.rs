@@ -17,17 +17,13 @@ fn salvage(bad: &[(usize, usize)]) -> (Vec<Key>, Vec<(Key, Key)>, usize) {
     let mut source = Blocks::new(rows, bad);
     let (mut from, mut found, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
     loop {
-        match read(&mut source, &from, 64).unwrap() {
-            Step::Rows(rows) => {
-                from = after(&rows.last().unwrap().key);
-                found.extend(rows.into_iter().map(|row| row.key));
-            }
-            Step::Gap { from: start, to, .. } => {
-                from.clone_from(&to);
-                gaps.push((start, to));
-            }
-            Step::End => return (found, gaps, source.reads),
+        let step = read(&mut source, &from, 64).unwrap();
+        found.extend(step.rows.into_iter().map(|row| row.key));
+        if step.damage.is_some() {
+            gaps.push((from, step.next.clone().unwrap()));
         }
+        let Some(next) = step.next else { return (found, gaps, source.reads) };
+        from = next;
     }
 }
 

@@ -1,15 +1,18 @@
-//! Rebuilds reservations and holds that are lost from the rows of the URLs that they have handed out: nothing else would ever
-//! return these to their queues, and their groups could be visited by two at once.
+//! Rebuilds reservations and holds that are lost from the rows of the URLs that they have handed out, and these rows from
+//! them: nothing else would ever return the URLs to their queues, and their groups could be visited by two at once.
 
 use std::collections::BTreeMap;
 
-use wayleave_core::frontier::row::{LeaseRow, UrlStatus};
+use wayleave_core::frontier::put::LANE_DEFAULT;
+use wayleave_core::frontier::row::{Details, LeaseRow, QueuePosition, UrlRow, UrlStatus};
+use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::{CrawlNo, ShardId, Token};
 use wayleave_engine::rows::{Kind, hold, key as keys, lease, url};
 use wayleave_engine::salvage::lost_lease_ends;
 use wayleave_engine::{Key, Row};
 
-use super::hot;
+use super::homes::Homes;
+use super::hot::{self, HotRows};
 use super::losses::host_key;
 use super::source::Source;
 
@@ -18,7 +21,13 @@ use super::source::Source;
 ///
 /// # Errors
 /// If nothing can be read at all.
-pub fn rebuild(source: &mut dyn Source, shard: ShardId, from: &[u8], to: &[u8]) -> anyhow::Result<Vec<Row>> {
+pub fn rebuild(
+    source: &mut dyn Source,
+    homes: &Homes,
+    shard: ShardId,
+    from: &[u8],
+    to: &[u8],
+) -> anyhow::Result<Vec<Row>> {
     let (first, end) = keys::range(shard, Kind::Hold, Kind::Lease);
     if to <= first.as_slice() || end.as_slice() <= from {
         return Ok(Vec::new());
@@ -26,7 +35,10 @@ pub fn rebuild(source: &mut dyn Source, shard: ShardId, from: &[u8], to: &[u8]) 
     let is_lost = |key: &Key| from <= key.as_slice() && key.as_slice() < to;
     let at = source.header().at;
     let (mut holds, mut leases) = (Vec::new(), BTreeMap::<Token, LeaseRow>::new());
-    for host in hot::hosts(source, shard)? {
+    let mut rows = HotRows::load(source, shard)?;
+    // What it has handed out is told where it lives.
+    homes.settle(shard, source.header().shards, &mut rows, &mut Vec::new());
+    for host in rows.hosts.into_values() {
         let (birth, number) = (host.id.birth(), host.id.counter());
         let urls = (host_key(birth, Kind::Url, number), host_key(birth, Kind::Url, number + 1));
         hot::each(source, urls, |row| {
@@ -63,12 +75,41 @@ pub fn rebuild(source: &mut dyn Source, shard: ShardId, from: &[u8], to: &[u8]) 
     Ok(holds.chain(leases).collect())
 }
 
+/// The rows between two keys of URLs that a shard has handed out. Where in their queues they were, and what was known of
+/// earlier visits, is lost.
+///
+/// # Errors
+/// If nothing can be read at all.
+pub fn rebuild_urls(source: &mut dyn Source, shard: ShardId, from: &[u8], to: &[u8]) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let at = source.header().at;
+    hot::each(source, keys::range(shard, Kind::Hold, Kind::Lease), |row| {
+        let position = |due| QueuePosition { lane: LANE_DEFAULT, due };
+        let mut add = |queue, key: &UrlKey, created, status| {
+            let key = url::key(queue, &key.0);
+            if from <= key.as_slice() && key.as_slice() < to {
+                rows.push(Row { key, value: url::encode(&UrlRow { created, whole: None, status }) });
+            }
+        };
+        if row.key.get(2) == Some(&(Kind::Hold as u8)) {
+            let Ok((until, queue, key)) = hold::parse_key(&row.key) else { return };
+            let status = UrlStatus::Held { until, position: position(at), details: Details::default() };
+            add(queue, &key, at, status);
+        } else if let Ok(LeaseRow { token, granted_at, urls, .. }) = lease::decode(&row.value) {
+            for (queue, key) in &urls {
+                let position = position(granted_at);
+                add(*queue, key, granted_at, UrlStatus::Reserved { token, position, details: Details::default() });
+            }
+        }
+    })?;
+    Ok(rows)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use wayleave_core::frontier::row::{Details, HostRow, HotRow, QueuePosition, UrlRow};
-    use wayleave_core::frontier::url_key::UrlKey;
+    use wayleave_core::frontier::row::{HostRow, HotRow};
     use wayleave_core::ids::{HostId, QueueId};
     use wayleave_core::time::Time;
     use wayleave_engine::rows::hot as hot_row;
@@ -105,12 +146,52 @@ mod tests {
         rows.insert(lost_lease.clone(), vec![1]);
         rows.insert(lost_hold.clone(), Vec::new());
         let mut source = Blocks::new(rows, vec![(lost_hold.clone(), lost_lease.clone())]);
-        let rebuilt = losses::rebuild(&mut source, &lost_hold, &[lost_lease.as_slice(), &[0]].concat()).unwrap();
+        let rebuilt =
+            losses::rebuild(&mut source, &Homes::default(), &lost_hold, &[lost_lease.as_slice(), &[0]].concat())
+                .unwrap();
         let keys: Vec<&Key> = rebuilt.iter().map(|row| &row.key).collect();
         assert_eq!(keys, [&lost_hold, &lost_lease]);
         let found = lease::decode(&rebuilt[1].value).unwrap();
         assert_eq!((found.token, found.host, found.urls.len(), found.link), (token, id, 2, None));
         assert_eq!(found.expires_at, Time(3_600_000), "whoever has it may be visiting until then");
-        assert_eq!(losses::rebuild(&mut source, &lost_hold, &lost_hold).unwrap(), []);
+        assert_eq!(losses::rebuild(&mut source, &Homes::default(), &lost_hold, &lost_hold).unwrap(), []);
+    }
+
+    /// A regression: a reservation whose URLs were lost ended without them, and its queue counted them as handed out for ever.
+    #[test]
+    fn lost_rows_of_urls_that_are_handed_out_are_rebuilt() {
+        let queue = QueueId { host: HostId::new(ShardId(0), 7), no: 0 };
+        let (key, token) = (UrlKey::new("h", "a"), Token::new(SHARD, 77));
+        let lease = LeaseRow {
+            token,
+            host: queue.host,
+            holder: "w".into(),
+            granted_at: Time(50),
+            expires_at: Time(900),
+            crawl: CrawlNo::NONE,
+            queued_at: None,
+            urls: vec![(queue, key.clone())],
+            taken_away: 0,
+            request: None,
+            link: None,
+            ended_chunk: None,
+        };
+        let (held, until) = (UrlKey::new("h", "b"), Time(800));
+        let (first, second) = (url::key(queue, &key.0), url::key(queue, &held.0));
+        let rows = [
+            (first.clone(), vec![1]),
+            (second.clone(), vec![1]),
+            (lease::key(SHARD, token), lease::encode(&lease)),
+            (hold::key(SHARD, until, queue, &held.0), Vec::new()),
+        ];
+        let mut source = Blocks::new(rows.into(), vec![(first.clone(), second.clone())]);
+        let to = [second.as_slice(), &[0]].concat();
+        let rebuilt = losses::rebuild(&mut source, &Homes::default(), &first, &to).unwrap();
+        let statuses: Vec<_> = rebuilt.iter().map(|row| (&row.key, url::decode(&row.value).unwrap().status)).collect();
+        let [(a, UrlStatus::Reserved { token: of, .. }), (b, UrlStatus::Held { until: ends, .. })] = &statuses[..]
+        else {
+            panic!("{statuses:?}")
+        };
+        assert_eq!((*a, *of, *b, *ends), (&first, token, &second, until));
     }
 }

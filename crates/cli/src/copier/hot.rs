@@ -17,10 +17,10 @@ use wayleave_engine::rows::{Kind, due, hot, job, key as keys, log, url};
 use wayleave_engine::salvage::{LeftOut, check};
 use wayleave_engine::{Key, Row};
 
-use super::damage::{Step, read};
+use super::damage::read;
 use super::homes::Homes;
 use super::losses::host_key;
-use super::source::{Source, after};
+use super::source::Source;
 
 /// Rows per read.
 const PAGE: usize = 1_000;
@@ -36,14 +36,11 @@ const COUNTERS_BEHIND: u64 = 1 << 32;
 pub fn each(source: &mut dyn Source, (mut from, to): (Key, Key), mut take: impl FnMut(&Row)) -> anyhow::Result<bool> {
     let mut damaged = false;
     while from < to {
-        match read(source, &from, PAGE)? {
-            Step::Rows(rows) => {
-                from = rows.last().map(|row| after(&row.key)).unwrap_or_default();
-                rows.iter().filter(|row| row.key < to).for_each(&mut take);
-            }
-            Step::Gap { to, .. } => (from, damaged) = (to, true),
-            Step::End => break,
-        }
+        let step = read(source, &from, PAGE)?;
+        damaged |= step.damage.is_some();
+        step.rows.iter().filter(|row| row.key < to).for_each(&mut take);
+        let Some(next) = step.next else { break };
+        from = next;
     }
     Ok(damaged)
 }
@@ -133,14 +130,6 @@ impl HotRows {
         rows.sort_by(|a, b| a.key.cmp(&b.key));
         rows
     }
-}
-
-/// The hosts that live in a shard, as far as they can be read.
-///
-/// # Errors
-/// If nothing can be read at all.
-pub fn hosts(source: &mut dyn Source, shard: ShardId) -> anyhow::Result<impl Iterator<Item = HostRow> + use<>> {
-    Ok(HotRows::load(source, shard)?.hosts.into_values())
 }
 
 /// The hot rows of a shard that has lost some, in key order, without a log.
@@ -309,19 +298,18 @@ pub fn name_orphans(
     for shard in shards {
         let (mut from, to) = keys::range(*shard, Kind::Url, Kind::Url);
         while from < to {
-            match read(source, &from, 1)? {
-                Step::Rows(rows) => {
-                    let Some(row) = rows.first().filter(|row| row.key < to) else { break };
-                    let Ok((queue, _)) = url::parse_key(&row.key) else { break };
-                    if !known.contains(&queue.host) {
-                        let why = "the row of its host is lost, so its URLs are not visited".to_owned();
-                        left_out.push(LeftOut { key: hot::host_key(*shard, queue.host), why });
-                    }
-                    from = host_key(*shard, Kind::Url, queue.host.counter() + 1);
+            let step = read(source, &from, 1)?;
+            let mut next = step.next;
+            for row in step.rows.iter().filter(|row| row.key < to) {
+                let Ok((queue, _)) = url::parse_key(&row.key) else { continue };
+                if known.insert(queue.host) {
+                    let why = "the row of its host is lost, so its URLs are not visited".to_owned();
+                    left_out.push(LeftOut { key: hot::host_key(*shard, queue.host), why });
                 }
-                Step::Gap { to, .. } => from = to,
-                Step::End => break,
+                next = Some(host_key(*shard, Kind::Url, queue.host.counter() + 1)).max(next);
             }
+            let Some(next) = next else { break };
+            from = next;
         }
     }
     Ok(())

@@ -10,9 +10,11 @@ use wayleave_engine::salvage::LeftOut;
 use wayleave_engine::snapshot_file::Loss;
 use wayleave_engine::{Key, Row};
 
-use super::damage::{Step, read};
+use super::damage::read;
 use super::handed_out;
-use super::source::{Source, after};
+use super::homes::Homes;
+use super::hot::each;
+use super::source::Source;
 
 /// Rows per read.
 const PAGE: usize = 1_000;
@@ -39,30 +41,30 @@ pub struct Losses {
 }
 
 /// Rebuilds rows in a gap. A queued URL has two rows, and each tells the other: the entry in the queue has all that the URL's
-/// row says, and the row has all but the details of earlier visits. A reservation or hold is told by the rows of its URLs.
+/// row says, and the row has all but the details of earlier visits. A reservation or hold is told by the rows of its URLs, and
+/// tells them.
 ///
 /// # Errors
 /// If nothing can be read at all.
-pub fn rebuild(source: &mut dyn Source, from: &[u8], to: &[u8]) -> anyhow::Result<Vec<Row>> {
+pub fn rebuild(source: &mut dyn Source, homes: &Homes, from: &[u8], to: &[u8]) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (lost, other) in [(Kind::Url, Kind::Due), (Kind::Due, Kind::Url)] {
         for (shard, first, last) in hosts_between(from, to, lost) {
             let (mut at, end) = (host_key(shard, other, first), host_key(shard, other, last.saturating_add(1)));
             while at < end && rows.len() < REBUILT_MAX {
-                match read(source, &at, PAGE)? {
-                    Step::Rows(found) => {
-                        at = found.last().map(|row| after(&row.key)).unwrap_or_default();
-                        let twins = found.iter().filter(|row| row.key < end).filter_map(twin);
-                        rows.extend(twins.filter(|row| from <= row.key.as_slice() && row.key.as_slice() < to));
-                    }
-                    Step::Gap { to, .. } => at = to,
-                    Step::End => break,
-                }
+                let step = read(source, &at, PAGE)?;
+                let twins = step.rows.iter().filter(|row| row.key < end).filter_map(twin);
+                rows.extend(twins.filter(|row| from <= row.key.as_slice() && row.key.as_slice() < to));
+                let Some(next) = step.next else { break };
+                at = next;
             }
         }
     }
     for shard in (0..source.header().shards).map(ShardId) {
-        rows.extend(handed_out::rebuild(source, shard, from, to)?);
+        rows.extend(handed_out::rebuild(source, homes, shard, from, to)?);
+        if !hosts_between(from, to, Kind::Url).is_empty() {
+            rows.extend(handed_out::rebuild_urls(source, shard, from, to)?);
+        }
     }
     rows.sort_by(|a, b| a.key.cmp(&b.key));
     rows.dedup_by(|a, b| a.key == b.key);
@@ -111,6 +113,14 @@ pub fn host_key(shard: ShardId, kind: Kind, number: u64) -> Key {
 }
 
 impl Losses {
+    /// Adds a gap, or makes the last one longer if it ends here.
+    pub fn add_gap(&mut self, gap: Gap) {
+        match self.gaps.last_mut().filter(|last| last.to == gap.from) {
+            Some(last) => (last.to, last.rebuilt) = (gap.to, last.rebuilt + gap.rebuilt),
+            None => self.gaps.push(gap),
+        }
+    }
+
     /// The losses for people, by host. Names are read from the source again.
     ///
     /// # Errors
@@ -202,26 +212,14 @@ fn host_names(source: &mut dyn Source, losses: &Losses) -> anyhow::Result<BTreeM
     };
     for shard in (0..source.header().shards).map(ShardId) {
         for kind in [Kind::Host, Kind::Log] {
-            let (mut from, to) = keys::range(shard, kind, kind);
-            while from < to {
-                match read(source, &from, PAGE)? {
-                    Step::Rows(rows) => {
-                        from = rows.last().map(|row| after(&row.key)).unwrap_or_default();
-                        for row in rows.iter().filter(|row| row.key < to) {
-                            match kind {
-                                Kind::Host => hot::decode(&row.key, Some(&row.value)).into_iter().for_each(&mut note),
-                                _ => log::decode(&row.value).into_iter().flatten().for_each(|change| {
-                                    if let log::Change::Row(row) = change {
-                                        note(row);
-                                    }
-                                }),
-                            }
-                        }
+            each(source, keys::range(shard, kind, kind), |row| match kind {
+                Kind::Host => hot::decode(&row.key, Some(&row.value)).into_iter().for_each(&mut note),
+                _ => log::decode(&row.value).into_iter().flatten().for_each(|change| {
+                    if let log::Change::Row(row) = change {
+                        note(row);
                     }
-                    Step::Gap { to, .. } => from = to,
-                    Step::End => break,
-                }
-            }
+                }),
+            })?;
         }
     }
     Ok(names)

@@ -1,5 +1,6 @@
 //! Copying: from a source to a sink, row by row.
 
+use std::collections::HashSet;
 use std::io::Write;
 
 use anyhow::Context;
@@ -16,7 +17,7 @@ use super::hot;
 use super::losses::{Gap, Losses, rebuild};
 use super::progress::Progress;
 use super::sink::Sink;
-use super::source::{Source, after};
+use super::source::{END, Source, after};
 
 /// Rows per read, at most.
 const PAGE_ROWS: usize = 4_000;
@@ -159,20 +160,17 @@ fn salvage(
     let mut to_rebuild = damaged.iter().copied().peekable();
     let (mut from, mut limit) = (Key::new(), PAGE_ROWS);
     loop {
-        let rows = match read(source, &from, limit)? {
-            Step::Rows(rows) => {
-                from = rows.last().map(|row| after(&row.key)).unwrap_or_default();
-                limit = next_limit(limit, &rows);
-                rows
-            }
-            Step::Gap { from: start, to, why } => {
-                let rows = rebuild(source, &start, &to)?;
-                losses.gaps.push(Gap { from: start, to: to.clone(), why, rebuilt: rows.len() });
-                from = to;
-                rows
-            }
-            Step::End => break,
-        };
+        let Step { mut rows, next, damage } = read(source, &from, limit)?;
+        limit = next_limit(limit, &rows);
+        if let Some(why) = damage {
+            let to = next.clone().unwrap_or_else(|| END.into());
+            let sure: HashSet<Key> = rows.iter().map(|row| row.key.clone()).collect();
+            let mut rebuilt = rebuild(source, &homes, &from, &to)?;
+            rebuilt.retain(|row| !sure.contains(&row.key));
+            losses.add_gap(Gap { from, to, why, rebuilt: rebuilt.len() });
+            rows.extend(rebuilt);
+            rows.sort_by(|a, b| a.key.cmp(&b.key));
+        }
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
             // Hot rows come first in their shard.
@@ -186,6 +184,8 @@ fn salvage(
             }
         }
         take(out, &mut losses.left_out)?;
+        let Some(next) = next else { break };
+        from = next;
     }
     for shard in to_rebuild {
         let rows = hot::rebuild(source, shard, &homes, &mut losses.left_out)?;
@@ -203,19 +203,7 @@ fn next_limit(limit: usize, rows: &[Row]) -> usize {
 
 /// The rows of a kind that can be read.
 fn readable(source: &mut dyn Source, shard: ShardId, kind: Kind) -> anyhow::Result<Vec<Row>> {
-    let (mut from, to) = keys::range(shard, kind, kind);
     let mut found = Vec::new();
-    loop {
-        match read(source, &from, 100)? {
-            Step::Rows(rows) => {
-                from = rows.last().map(|row| after(&row.key)).unwrap_or_default();
-                found.extend(rows.into_iter().filter(|row| row.key < to));
-            }
-            Step::Gap { to: end, .. } => from = end,
-            Step::End => return Ok(found),
-        }
-        if from >= to {
-            return Ok(found);
-        }
-    }
+    hot::each(source, keys::range(shard, kind, kind), |row| found.push(row.clone()))?;
+    Ok(found)
 }

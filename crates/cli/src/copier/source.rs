@@ -8,7 +8,7 @@ use anyhow::Context;
 use tokio::runtime::Handle;
 use wayleave_engine::rows::node;
 use wayleave_engine::snapshot_file::{Loss, SnapshotHeader, SnapshotReader};
-use wayleave_engine::{Engine, Error, Row, Scan};
+use wayleave_engine::{Engine, Error, Key, Row, Scan};
 use wayleave_engine_fjall::{Fjall, Options, Snapshot};
 use wayleave_engine_postgres::Reader;
 
@@ -57,6 +57,15 @@ pub trait Source {
     /// If they cannot be read.
     fn page(&mut self, from: &[u8], limit: usize) -> Result<Vec<Row>, ReadError>;
 
+    /// Where the damage ends that a page from this key meets, and at most about `limit` rows before its end that it does not
+    /// concern: all others of the interval may be older than what cannot be read.
+    ///
+    /// # Errors
+    /// If nothing can be read at all.
+    fn past_damage(&mut self, _from: &[u8], _limit: usize) -> anyhow::Result<(Key, Vec<Row>)> {
+        Ok((END.into(), Vec::new()))
+    }
+
     /// Whether rows can be read again.
     fn seeks(&self) -> bool {
         true
@@ -87,6 +96,13 @@ impl FolderSource {
             return Err(Ended { code: crate::exit::NOT_FOUND, message }.into());
         }
         let engine = Fjall::open(path, Options { salvage: damage == Damage::Skipped, ..Options::default() })?;
+        for (table, has_holes) in engine.rebuilt_tables() {
+            let missing = if *has_holes { "some of them are missing" } else { "all of them are there" };
+            eprintln!(
+                "table {} cannot be opened: its rows were read without its index, and {missing}",
+                table.display()
+            );
+        }
         let header = engine.header();
         Ok(Self { engine, header, runtime })
     }
@@ -112,6 +128,10 @@ impl Source for FolderSource {
             }
         }
     }
+
+    fn past_damage(&mut self, from: &[u8], limit: usize) -> anyhow::Result<(Key, Vec<Row>)> {
+        Ok(self.engine.past_damage(from, limit)?)
+    }
 }
 
 /// The key right after another one.
@@ -127,6 +147,10 @@ impl Source for Snapshot {
 
     fn page(&mut self, from: &[u8], limit: usize) -> Result<Vec<Row>, ReadError> {
         Ok(Self::page(self, from, limit)?)
+    }
+
+    fn past_damage(&mut self, from: &[u8], limit: usize) -> anyhow::Result<(Key, Vec<Row>)> {
+        Ok(Self::past_damage(self, from, limit)?)
     }
 }
 

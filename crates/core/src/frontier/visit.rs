@@ -259,7 +259,8 @@ impl State {
         let room = self.room(&self.hosts[host], self.queue(host, at));
         let most = room.map_or(most, |room| most.min(room as usize));
         for (scan, rows) in visit.scans.iter().zip(found) {
-            let room = most - taken.len();
+            // Fewer than planned where the rest cannot be read.
+            let room = (most - taken.len()).min(scan.limit.saturating_sub(1));
             let due = rows.iter().take(room).take_while(|row| row.position.due <= now).count();
             let next = rows.get(due).map(|row| (row.position.due, row.key.0.clone()));
             let last = due.checked_sub(1).and_then(|i| rows.get(i)).map(|row| (row.position.due, row.key.0.clone()));

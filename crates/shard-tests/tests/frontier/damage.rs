@@ -108,6 +108,26 @@ async fn a_host_whose_queue_cannot_be_read_is_set_aside_and_the_others_are_visit
     assert_eq!(frontier.damage().hosts, 0);
 }
 
+/// A regression: a call for many URLs set a host aside of which it could have had some.
+#[tokio::test(start_paused = true)]
+async fn what_is_due_before_damage_is_handed_out_and_the_rest_later() {
+    let urls = [1, 2, 3, 4].map(|n| format!("http://a.example/{n}"));
+    let (engine, frontier) = with(&urls.each_ref().map(String::as_str)).await;
+    engine.damage(|row| is_kind(row, Kind::Due) && row.key.ends_with(b"/3")).await;
+    let frontier = reopened(&engine, frontier).await;
+    let visit = frontier.reserve(want(9, 1_000)).await.unwrap().pop().expect("two of its URLs can be read");
+    assert_eq!(texts(&visit.urls), urls[..2]);
+    let results = urls[..2].iter().map(|url| fetched(url)).collect();
+    frontier.release(Release { token: visit.token, results, ready_at: None }, Vec::new()).await.unwrap();
+    pass(2_000).await;
+    assert!(frontier.reserve(want(9, 1_000)).await.unwrap().is_empty());
+    assert_eq!(frontier.damage().hosts, 1, "and what follows the damage is not passed over");
+    engine.repair();
+    pass(31_000).await;
+    let visit = frontier.reserve(want(9, 1_000)).await.unwrap().pop().expect("it is tried again later");
+    assert_eq!(texts(&visit.urls), urls[2..]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reservation_that_expires_returns_what_can_be_read_and_keeps_the_rest() {
     let (engine, frontier) = with(&["http://a.example/1", "http://a.example/2"]).await;

@@ -77,14 +77,15 @@ impl Owner {
         }
     }
 
-    /// Reads the queues of planned visits. Hosts whose queues cannot be read are set aside; the other visits are returned.
+    /// Reads the queues of planned visits. Hosts of whose queues nothing due can be read are set aside; the other visits are
+    /// returned.
     pub async fn read_fronts(
         &mut self,
-        visits: Vec<Visit>,
+        mut visits: Vec<Visit>,
         most: usize,
         now: Time,
     ) -> Result<Vec<PlannedVisit>, Error> {
-        let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &visits, (most, now)).await?;
+        let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &mut visits, (most, now)).await?;
         let mut planned = Vec::with_capacity(visits.len());
         for (visit, found) in visits.into_iter().zip(fronts) {
             match found {

@@ -113,11 +113,12 @@ pub(crate) fn key_after(key: &[u8]) -> Key {
     [key, &[0]].concat()
 }
 
-/// The results of the scans of several visits: for each visit, the rows of each scan that was needed.
+/// The results of the scans of several visits: for each visit, the rows of each scan that was needed. Where one of them ends at a
+/// row that cannot be read, the visit takes what comes before it.
 pub(crate) async fn fronts(
     engine: &dyn Engine,
     lane_cache: &mut LaneCache,
-    visits: &[Visit],
+    visits: &mut [Visit],
     (most, now): (usize, Time),
 ) -> Result<Vec<Fronts>, Error> {
     // The first lane of a visit seldom runs short, so the first lanes of all visits are read in one batch.
@@ -125,54 +126,71 @@ pub(crate) async fn fronts(
     let mut first = scan_lanes(engine, lane_cache, &first).await?.into_iter();
     let mut fronts = Vec::with_capacity(visits.len());
     for visit in visits {
-        let mut found = Ok(Vec::new());
-        let mut due = 0;
-        for (i, scan) in visit.scans.iter().enumerate() {
+        let mut found = Vec::new();
+        let (mut due, mut damage) = (0, None);
+        for (i, scan) in visit.scans.iter_mut().enumerate() {
             if i > 0 && due >= most {
                 break;
             }
-            let lane = if i == 0 { first.next() } else { scan_lanes(engine, lane_cache, &[scan]).await?.pop() };
-            match (lane.unwrap_or_else(|| Ok(Vec::new())), &mut found) {
-                (Ok(lane), Ok(found)) => {
-                    due += lane.iter().filter(|found| found.position.due <= now).count();
-                    found.push(lane);
-                }
-                (Err(cause), _) => {
-                    found = Err(cause);
-                    break;
-                }
-                (Ok(_), Err(_)) => break,
+            let lane = if i == 0 { first.next() } else { scan_lanes(engine, lane_cache, &[&*scan]).await?.pop() };
+            let Lane { rows, damage: met } = lane.unwrap_or_default();
+            due += rows.iter().filter(|found| found.position.due <= now).count();
+            damage = met;
+            if damage.is_none() {
+                found.push(rows);
+                continue;
             }
+            let Some(last) = rows.last() else { break };
+            // The next visit begins behind the last row, and meets the damage.
+            let behind = ScannedUrl { key: UrlKey(key_after(&last.key.0).into()), ..last.clone() };
+            scan.limit = rows.len() + 1;
+            found.push(rows.into_iter().chain([behind]).collect());
+            break;
         }
-        fronts.push(found);
+        fronts.push(match damage {
+            Some(cause) if found.is_empty() => Err(cause),
+            _ => Ok(found),
+        });
     }
     Ok(fronts)
 }
 
-type Lane = Result<Vec<ScannedUrl>, String>;
+/// The first rows of a lane, up to the first that cannot be read; and why that one cannot, if it is among those that are wanted.
+#[derive(Default)]
+struct Lane {
+    rows: Vec<ScannedUrl>,
+    damage: Option<String>,
+}
 
 async fn scan_lanes(engine: &dyn Engine, lane_cache: &mut LaneCache, lanes: &[&LaneScan]) -> Result<Vec<Lane>, Error> {
-    let mut found: Vec<Option<Lane>> = lanes.iter().map(|lane| lane_cache.get(lane).map(Ok)).collect();
+    let cached = |lane: &&LaneScan| lane_cache.get(lane).map(|rows| Lane { rows, damage: None });
+    let mut found: Vec<Option<Lane>> = lanes.iter().map(cached).collect();
     let missing: Vec<&LaneScan> =
         lanes.iter().zip(&found).filter(|(_, found)| found.is_none()).map(|(lane, _)| *lane).collect();
     if !missing.is_empty() {
         let scans: Vec<Scan> = missing.iter().map(|lane| scan(lane)).collect();
         let mut pages = scan_each(engine, &scans).await?.into_iter();
         for (lane, place) in lanes.iter().zip(&mut found).filter(|(_, place)| place.is_none()) {
-            let (rows, damage) = pages.next().unwrap_or_default();
-            let read = rows.iter().take(lane.limit).map(|row| read_found(&row.key, &row.value)).collect();
-            *place = Some(match damage {
-                // A row further on may be due before this visit is over, so its queue counts as unreadable only when it is next.
-                Some(cause) if rows.len() < lane.limit => Err(cause),
-                Some(_) => read,
-                None => {
-                    lane_cache.fill(lane, &rows, limit(lane));
-                    read
+            let (page, mut damage) = pages.next().unwrap_or_default();
+            if damage.is_none() {
+                lane_cache.fill(lane, &page, limit(lane));
+            }
+            let mut rows = Vec::new();
+            for row in page.iter().take(lane.limit) {
+                match read_found(&row.key, &row.value) {
+                    Ok(read) => rows.push(read),
+                    Err(cause) => {
+                        damage = Some(cause);
+                        break;
+                    }
                 }
-            });
+            }
+            // A row further on may be due before this visit is over, so its queue counts as unreadable only when it is next.
+            let damage = damage.filter(|_| rows.len() < lane.limit);
+            *place = Some(Lane { rows, damage });
         }
     }
-    Ok(found.into_iter().map(|lane| lane.unwrap_or_else(|| Ok(Vec::new()))).collect())
+    Ok(found.into_iter().map(Option::unwrap_or_default).collect())
 }
 
 fn limit(lane: &LaneScan) -> usize {
