@@ -318,10 +318,9 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
         let replace = chance.once_in(2);
         let report = ReportLinks { chunk: id, token, results, replace };
         let (sent, began) = (world.now(), world.clock.elapsed());
+        let ended = (!one_host).then_some(link.token);
         let call = async |f: Frontier| {
-            if !one_host {
-                world.oracle.borrow_mut().ending(link.token, world.now());
-            }
+            ended.iter().for_each(|token| world.oracle.borrow_mut().ending(*token, world.now()));
             Pipeline::new(f).report(report.clone(), Vec::new()).await
         };
         let answer = ask_twice(world, (id, token), &call).await;
