@@ -1,12 +1,15 @@
-use wayleave_core::frontier::row::{AliasRow, HostRow, HotRow, Pace};
-use wayleave_core::ids::GroupId;
+use wayleave_core::frontier::row::{AliasRow, Details, HostRow, HotRow, Pace, QueuePosition, UrlRow, UrlStatus};
+use wayleave_core::frontier::url_key::UrlKey;
+use wayleave_core::ids::{GroupId, QueueId, Token};
 use wayleave_core::settings::PaceSettings;
-use wayleave_engine::rows::log;
+use wayleave_core::time::Time;
+use wayleave_engine::rows::{Kind, key as keys, log, url};
 use wayleave_engine::{Key, Row};
 
 use super::*;
 use crate::copier::blocks::Blocks;
 use crate::copier::hot::{damaged_shards, rebuild};
+use crate::copier::losses;
 
 const FIRST: ShardId = ShardId(0);
 const SECOND: ShardId = ShardId(1);
@@ -92,4 +95,23 @@ fn a_host_whose_new_shard_has_lost_it_is_at_home_again() {
     source.rows.remove(&hot::host_key(SECOND, HostId::new(FIRST, 3)));
     let (lives, moved_away, _) = salvaged(source);
     assert_eq!((lives, moved_away), (vec![FIRST], false), "its home would look for it elsewhere");
+}
+
+/// A regression: its reservation was rebuilt in the shard that it has left, and the host could be visited twice at once.
+#[test]
+fn a_lost_reservation_of_a_moved_host_is_rebuilt_where_the_host_lives() {
+    let id = HostId::new(FIRST, 3);
+    let mut source = moved(id, false, true);
+    let (queue, position) = (QueueId { host: id, no: 0 }, QueuePosition { lane: 4, due: Time(5) });
+    let status = UrlStatus::Reserved { token: Token::new(SECOND, 7), position, details: Details::default() };
+    let row = UrlRow { created: Time(1), whole: None, status };
+    source.rows.insert(url::key(queue, &UrlKey::new("h", "a").0), url::encode(&row));
+    let damaged = damaged_shards(&mut source).unwrap();
+    let homes = Homes::find(&mut source, &damaged).unwrap();
+    let mut rebuilt = |homes: &Homes, shard| {
+        let (from, to) = keys::range(shard, Kind::Lease, Kind::Lease);
+        losses::rebuild(&mut source, homes, &from, &to).unwrap().len()
+    };
+    assert_eq!([rebuilt(&homes, FIRST), rebuilt(&homes, SECOND)], [0, 1]);
+    assert_eq!(rebuilt(&Homes::default(), FIRST), 1, "its older row is there");
 }
