@@ -55,7 +55,7 @@ pub fn run(tracks: Vec<Vec<Job>>) -> Result<Vec<Done>> {
 /// The end of what a job printed: tests name those that failed there.
 fn last_lines(out: &str) -> String {
     let lines: Vec<&str> = out.lines().collect();
-    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+    lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default().join("\n")
 }
 
 fn run_one(mut job: Job) -> Done {
