@@ -4,7 +4,6 @@
 //! - Networks that the operator allows may be called.
 //! - The address that a report came from may be called for what the report names, unless it is one of those that no machine
 //!   reports from: link-local addresses and others of metadata services, multicast, broadcast, unspecified.
-//! - Members of a role call each other at public, private and loopback addresses: they announce where they listen.
 //! - Loopback is another machine for each of several nodes, and for a worker elsewhere than its server. So a report from loopback
 //!   counts only where it means this machine.
 //!
@@ -84,7 +83,7 @@ impl Policy {
         Rule { loopback: true, ..self.web() }
     }
 
-    /// For what a report names, such as an artifact.
+    /// For what a report names, such as an artifact or where a member of a role listens.
     pub fn named(&self, from: impl IntoIterator<Item = IpAddr>) -> Rule {
         Rule { public: true, ..self.reporting(from) }
     }
@@ -98,7 +97,7 @@ impl Policy {
 
     fn rule(&self) -> Rule {
         let networks = Arc::clone(&self.networks);
-        Rule { networks, from: Vec::new(), public: false, private: false, loopback: false, any: false }
+        Rule { networks, from: Vec::new(), public: false, loopback: false, any: false }
     }
 }
 
@@ -108,7 +107,6 @@ pub struct Rule {
     networks: Arc<[Network]>,
     from: Vec<IpAddr>,
     public: bool,
-    private: bool,
     loopback: bool,
     any: bool,
 }
@@ -117,14 +115,7 @@ impl Rule {
     /// For what the operator of this process names, such as a store.
     #[must_use]
     pub fn operator() -> Self {
-        Self { any: true, ..Self::member() }
-    }
-
-    /// For another member of a group that the operator of this process has joined, at the address that it announces: wherever
-    /// a machine may be.
-    #[must_use]
-    pub fn member() -> Self {
-        Self { networks: Arc::default(), from: Vec::new(), public: true, private: true, loopback: true, any: false }
+        Self { networks: Arc::default(), from: Vec::new(), public: true, loopback: true, any: true }
     }
 
     /// Whether an address may be called.
@@ -147,7 +138,6 @@ impl Rule {
             Some(kind @ (Kind::Metadata | Kind::NotOne)) => Err(kind),
             _ if self.from.contains(&ip) => Ok(()),
             Some(Kind::Loopback) if self.loopback => Ok(()),
-            Some(Kind::Private | Kind::Shared) if self.private => Ok(()),
             None if self.public => Ok(()),
             // Of a machine that reports elsewhere it says more that the address is not its own.
             _ if !self.public && !self.from.is_empty() => Err(Kind::Foreign),

@@ -93,19 +93,6 @@ fn loopback_is_opened_for_a_site_there_and_nothing_else_is() {
 }
 
 #[test]
-fn members_are_called_where_machines_are_and_not_where_credentials_are_served() {
-    let member = Rule::member();
-    for address in ["127.0.0.1", "::1", "8.8.8.8", "10.0.0.1", "fd12::1", "100.64.0.1"] {
-        assert_eq!(member.check(ip(address)), Ok(()), "{address}");
-    }
-    for (address, kind) in
-        [("169.254.169.254", Kind::Metadata), ("::ffff:169.254.169.254", Kind::Metadata), ("224.0.0.1", Kind::NotOne)]
-    {
-        assert_eq!(member.check(ip(address)), Err(kind), "{address}");
-    }
-}
-
-#[test]
 fn a_machine_is_called_where_it_reports_from_or_where_it_is_allowed() {
     let policy = policy(&["10.0.0.0/8", "fd00::/8"]);
     for (address, from) in [

@@ -81,7 +81,7 @@ async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let last = pids.clone();
     // Killing the processes that do the work is enough: without them this process is harmless, and may stand again.
     let last_line = LastLine::Call(Arc::new(move || _ = last.kill()));
-    let options = Options { last_line, ..args.options() };
+    let options = Options { last_line, ..args.options(remote) };
     let supervisor = Arc::new(Supervisor::new(&args, &options, pids.clone()));
     let election = Election::new(remote.client.clone(), args.role.clone(), options);
     let stopper = election.stopper();
@@ -116,7 +116,7 @@ async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
 async fn set_ttl(remote: &Remote, args: &Args) -> anyhow::Result<()> {
     let Some(ttl_ms) = args.ttl else { return Ok(()) };
     // Checked before it is set: too short a T would keep existing candidates from the role.
-    let plan = args.options().plan(Duration::from_millis(ttl_ms));
+    let plan = args.options(remote).plan(Duration::from_millis(ttl_ms));
     plan.map_err(|error| Ended { code: USAGE, message: error.to_string() })?;
     let request = SetRoleRequest { ttl_ms: Patch::Set(ttl_ms), ..SetRoleRequest::default() };
     remote.client.patch_role(&args.role, &request).await.context("cannot set the role's T")?;

@@ -16,6 +16,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use wayleave_api::Code;
 
+pub use worker_args::AllowArgs;
+
 use crate::remote::{Remote, RemoteArgs};
 
 /// How long tasks on other threads may take to end after the worker has.

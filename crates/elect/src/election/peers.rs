@@ -2,10 +2,11 @@
 //! the client that asks them.
 //!
 //! One small HTTP call: `POST /promise` with the role, the epoch, the time and the secret that the server gives to the
-//! primary alone. Bodies, connections and times are bounded, and a question goes to no address that is not a member's. The
-//! candidate decides the answer, not this module.
+//! primary alone. Bodies, connections and times are bounded. Any member may announce any address, so a question goes only where the policy allows. The candidate decides the
+//! answer, not this module.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +22,11 @@ use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
-use wayleave_api::roles::Peer;
+use wayleave_api::roles::{Member, Peer};
 use wayleave_core::ids::Token;
 use wayleave_core::limits::{PEER_BODY_BYTES_MAX, PEER_CONNECTIONS_MAX};
 use wayleave_core::time::Millis;
-use wayleave_outgoing::{Connector, Rule, refused};
+use wayleave_outgoing::{Connector, Kind, Policy, refused};
 
 use crate::candidate::Question;
 use crate::options::PeerDoor;
@@ -34,6 +35,8 @@ use crate::options::PeerDoor;
 const REASON_CHARS_MAX: usize = 200;
 /// The maximum lifetime of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(2);
+/// What to do about an address that is not called.
+pub(super) const ALLOW: &str = "allow its network with --allow-net";
 /// The back-off after a failed accept, as when there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -172,17 +175,20 @@ type Http = Client<Connector, Full<Bytes>>;
 
 /// Asks other candidates; dropping it cancels what is in flight.
 pub(super) struct Asking {
-    http: Http,
     role: String,
+    policy: Policy,
     calls: JoinSet<(Question, Result<(), String>)>,
 }
 
 impl Asking {
-    pub fn new(role: &str) -> Self {
-        // No connection is used again: a promise must arrive at once or not at all.
-        let http =
-            Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(Connector::new(Rule::member(), None));
-        Self { http, role: role.to_owned(), calls: JoinSet::new() }
+    pub fn new(role: &str, policy: Policy) -> Self {
+        Self { role: role.to_owned(), policy, calls: JoinSet::new() }
+    }
+
+    /// Why a member is not called, if that is known before its name is looked up.
+    pub fn refuses(&self, member: &Member) -> Option<Kind> {
+        let address: SocketAddr = member.peer.as_ref()?.address.parse().ok()?;
+        self.policy.named(member.from).check(address.ip()).err()
     }
 
     pub fn ask(&mut self, question: Question, timeout: Millis) {
@@ -192,7 +198,10 @@ impl Asking {
             for_ms: question.span.0,
             secret: question.peer.secret.clone(),
         };
-        let (http, timeout) = (self.http.clone(), Duration::from_millis(timeout.0));
+        // No connection is used again: a promise must arrive at once or not at all.
+        let connector = Connector::new(self.policy.named(question.from), None);
+        let http = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+        let timeout = Duration::from_millis(timeout.0);
         self.calls.spawn(async move {
             let answer = tokio::time::timeout(timeout, promised(http, &question.peer.address, &request)).await;
             (question, answer.unwrap_or_else(|_| Err("it did not answer in time".to_owned())))
@@ -229,7 +238,7 @@ async fn promised(http: Http, address: &str, request: &PromiseRequest) -> Result
 
 fn unreached(error: &legacy::Error) -> String {
     if let Some(refused) = refused(error) {
-        return format!("'{}' is not called: it is {}", refused.host, refused.kind);
+        return format!("'{}' is not called: it is {}; {ALLOW}", refused.host, refused.kind);
     }
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     format!("it cannot be reached: {error}{cause}")
@@ -237,17 +246,55 @@ fn unreached(error: &legacy::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
     use crate::Moment;
 
-    /// Any member of a role may announce any address, and every primary calls it.
+    fn policy(networks: &[&str]) -> Policy {
+        Policy::new(networks.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>(), true)
+    }
+
+    fn question(peer: Peer, from: Option<&str>) -> Question {
+        let from = from.map(|ip| ip.parse::<IpAddr>().unwrap());
+        Question { member: "m".into(), peer, from, epoch: 1, sent: Moment(0), span: Millis(1) }
+    }
+
+    /// Any member of a role may announce any address, and every primary would call it.
     #[tokio::test]
-    async fn an_address_of_metadata_services_is_not_called() {
-        let mut asking = Asking::new("r");
-        let peer = Peer { address: "169.254.169.254:80".into(), secret: "s".into() };
-        let question = Question { member: "m".into(), peer, epoch: 1, sent: Moment(0), span: Millis(1) };
-        asking.ask(question, Millis(60_000));
-        let why = asking.next().await.1.expect_err("no promise");
-        assert!(why.contains("is not called: it is an address of metadata services"), "{why}");
+    async fn a_member_is_called_only_where_its_heartbeats_come_from_or_where_it_is_allowed() {
+        // A service of the internal network: nobody else listens there.
+        let inside = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = inside.local_addr().unwrap().to_string();
+        let peer = |address: &str| Peer { address: address.into(), secret: "s".into() };
+        for (address, from, kind) in [
+            (address.as_str(), None, "a loopback address"),
+            (address.as_str(), Some("10.0.0.7"), "a loopback address"),
+            ("127.1:80", Some("10.0.0.7"), "a loopback address"),
+            ("10.0.0.8:80", Some("10.0.0.7"), "a private address"),
+            ("169.254.169.254:80", Some("169.254.169.254"), "an address of metadata services"),
+        ] {
+            let mut asking = Asking::new("r", policy(&[]));
+            asking.ask(question(peer(address), from), Millis(60_000));
+            let why = asking.next().await.1.expect_err("no promise");
+            assert!(why.contains(&format!("is not called: it is {kind}; allow its network with --allow-net")), "{why}");
+            let member =
+                Member { uuid: "m".into(), peer: Some(peer(address)), from: from.map(|ip| ip.parse().unwrap()) };
+            assert_eq!(asking.refuses(&member).is_none(), address.starts_with("127.1:"), "a name is looked up first");
+        }
+        let none = tokio::time::timeout(Duration::ZERO, inside.accept()).await;
+        assert!(none.is_err(), "nobody has connected");
+        for (networks, from) in [(&[][..], Some("127.0.0.1")), (&["127.0.0.0/8"], None)] {
+            let mut asking = Asking::new("r", policy(networks));
+            asking.ask(question(peer(&address), from), Millis(60_000));
+            tokio::select! {
+                accepted = inside.accept() => drop(accepted.unwrap()),
+                (_, answer) = asking.next() => panic!("{answer:?}"),
+            }
+        }
+        // The loopback of a server elsewhere is another machine.
+        let mut asking = Asking::new("r", Policy::new([], false));
+        asking.ask(question(peer(&address), Some("127.0.0.1")), Millis(60_000));
+        assert!(asking.next().await.1.unwrap_err().contains("a loopback address"));
     }
 }
