@@ -2,12 +2,15 @@
 //! the client that asks them.
 //!
 //! One small HTTP call: `POST /promise` with the role, the epoch, the time and the secret that the server gives to the
-//! primary alone. Bodies, connections and times are bounded. Any member may announce any address, so a question goes only where the policy allows. The candidate decides the
+//! primary alone. Bodies, connections and times are bounded; a connection that has not shown the secret yet makes room for a
+//! newer one. Any member may announce any address, so a question goes only where the policy allows. The candidate decides the
 //! answer, not this module.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -20,7 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use wayleave_api::roles::{Member, Peer};
 use wayleave_core::ids::Token;
@@ -109,38 +112,63 @@ struct Known {
 }
 
 async fn serve(listener: TcpListener, known: Arc<Known>) {
-    let places = Arc::new(Semaphore::new(PEER_CONNECTIONS_MAX));
-    // Dropped with this task, and all connections with it.
-    let mut talks = JoinSet::new();
+    let mut talks = Talks::default();
     loop {
-        while talks.try_join_next().is_some() {}
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let known = known.clone();
-                talks.spawn(async move {
-                    _ = tokio::time::timeout(CONNECTION_TIME, talk(stream, known)).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(error = %error, "cannot accept a connection of the primary");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+        tokio::select! {
+            // Reaps ended tasks.
+            Some(_) = talks.tasks.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => talks.begin(stream, known.clone()).await,
+                Err(error) => {
+                    tracing::warn!(error = %error, "cannot accept a connection of the primary");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
     }
 }
 
-async fn talk(stream: TcpStream, known: Arc<Known>) {
+/// The open connections. Dropped with the listener's task, and all connections with it.
+#[derive(Default)]
+struct Talks {
+    tasks: JoinSet<()>,
+    /// Oldest first; each with whether it has shown the secret.
+    open: VecDeque<(Arc<AtomicBool>, AbortHandle)>,
+}
+
+impl Talks {
+    /// Serves a new connection, in the place of the oldest one that has not shown the secret if there are too many.
+    async fn begin(&mut self, stream: TcpStream, known: Arc<Known>) {
+        self.open.retain(|(_, task)| !task.is_finished());
+        if self.open.len() >= PEER_CONNECTIONS_MAX {
+            // A connection that shows the secret meanwhile is closed all the same: the primary asks again.
+            let stranger = self.open.iter().position(|(proven, _)| !proven.load(Ordering::Relaxed));
+            if let Some((_, task)) = stranger.and_then(|at| self.open.remove(at)) {
+                task.abort();
+            }
+            while self.tasks.len() >= PEER_CONNECTIONS_MAX {
+                _ = self.tasks.join_next().await;
+            }
+        }
+        let proven = Arc::<AtomicBool>::default();
+        let shown = Arc::clone(&proven);
+        let task = self.tasks.spawn(async move {
+            _ = tokio::time::timeout(CONNECTION_TIME, talk(stream, known, shown)).await;
+        });
+        self.open.push_back((proven, task));
+    }
+}
+
+async fn talk(stream: TcpStream, known: Arc<Known>, proven: Arc<AtomicBool>) {
     let service = service_fn(move |request| {
-        let known = known.clone();
-        async move { Ok::<_, Infallible>(answer(request, &known).await) }
+        let (known, proven) = (known.clone(), proven.clone());
+        async move { Ok::<_, Infallible>(answer(request, &known, &proven).await) }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
     _ = builder.keep_alive(false).serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(request: Request<Incoming>, known: &Known) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, known: &Known, proven: &AtomicBool) -> Response<Full<Bytes>> {
     if request.method() != Method::POST || request.uri().path() != "/promise" {
         return say(StatusCode::NOT_FOUND, Err("this is a Wayleave candidate; it accepts only POST /promise".into()));
     }
@@ -155,6 +183,7 @@ async fn answer(request: Request<Incoming>, known: &Known) -> Response<Full<Byte
     if !secret_fits || asked.role != known.role {
         return say(StatusCode::FORBIDDEN, Err("the role or the secret is not this candidate's".into()));
     }
+    proven.store(true, Ordering::Relaxed);
     let (reply, told) = oneshot::channel();
     let question = Asked { epoch: asked.epoch, span: Millis(asked.for_ms), answer: reply };
     if known.sender.send(question).await.is_err() {
@@ -248,6 +277,8 @@ fn unreached(error: &legacy::Error) -> String {
 mod tests {
     use std::net::IpAddr;
 
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
     use crate::Moment;
 
@@ -296,5 +327,35 @@ mod tests {
         let mut asking = Asking::new("r", Policy::new([], false));
         asking.ask(question(peer(&address), Some("127.0.0.1")), Millis(60_000));
         assert!(asking.next().await.1.unwrap_err().contains("a loopback address"));
+    }
+
+    #[tokio::test]
+    async fn the_primary_is_heard_among_strangers_that_send_half_a_question() {
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let mut door = Door::open("r", &PeerDoor { listen, advertised: None }).await.unwrap();
+        let peer = door.peer();
+        let mut strangers = Vec::new();
+        for n in 0..200 {
+            let mut stranger = TcpStream::connect(&peer.address).await.unwrap();
+            let half = if n % 2 == 0 {
+                "POST /promise HTTP/1.1\r\n"
+            } else {
+                "POST /promise HTTP/1.1\r\ncontent-length: 9\r\n\r\n{"
+            };
+            stranger.write_all(half.as_bytes()).await.unwrap();
+            strangers.push(stranger);
+        }
+        let mut asking = Asking::new("r", policy(&[]));
+        asking.ask(question(peer, Some("127.0.0.1")), Millis(1_000));
+        let promise = async {
+            let asked = door.next().await.unwrap();
+            asked.answer.send(Ok(())).unwrap();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = promise => {}
+            (_, answer) = asking.next() => assert_eq!(answer, Ok(())),
+        }
+        drop(strangers);
     }
 }
