@@ -7,7 +7,8 @@
 //! - Loopback is another machine for each of several nodes, and for a worker elsewhere than its server. So a report from loopback
 //!   counts only where it means this machine.
 //!
-//! IPv6 can carry an IPv4 address: such an address may be called if both may.
+//! IPv6 can carry an IPv4 address: such an address may be called if both may. Nothing tells the addresses of a NAT64 prefix that a
+//! network has chosen for itself from others.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -128,7 +129,8 @@ impl Rule {
             return Ok(());
         }
         let own = self.check_one(ip);
-        embedded(ip).into_iter().flatten().fold(own, |so_far, inner| so_far.and(self.check_one(IpAddr::V4(inner))))
+        let inner = embedded(ip).into_iter().chain([isatap(ip)]).flatten();
+        inner.fold(own, |so_far, inner| so_far.and(self.check_one(IpAddr::V4(inner))))
     }
 
     fn check_one(&self, ip: IpAddr) -> Result<(), Kind> {
@@ -209,6 +211,15 @@ fn embedded(ip: IpAddr) -> [Option<Ipv4Addr>; 2] {
         [0x2002, high, low, ..] => [v4(high, low), None],
         [0x2001, 0, high, low, _, _, client_high, client_low] => [v4(high, low), v4(!client_high, !client_low)],
         _ => [None; 2],
+    }
+}
+
+/// The IPv4 address of an ISATAP interface, which may have any prefix: 0:5efe or, with the bit of universal addresses, 200:5efe before it.
+fn isatap(ip: IpAddr) -> Option<Ipv4Addr> {
+    let IpAddr::V6(v6) = ip else { return None };
+    match v6.segments() {
+        [.., 0 | 0x200, 0x5efe, high, low] => Some(Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low))),
+        _ => None,
     }
 }
 
