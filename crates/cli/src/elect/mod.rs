@@ -13,7 +13,7 @@ pub mod strays;
 mod supervise;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::process::{getpid, set_child_subreaper};
@@ -30,12 +30,11 @@ use crate::exec;
 use crate::exit::{COMMAND_NOT_FOUND, ERROR, Ended, STANDBY, UNAVAILABLE, USAGE};
 use crate::remote::Remote;
 use crate::serve::{LogForm, start_logging};
+use crate::signals::is_meant;
 use pids::Pids;
 use strays::Survivor;
 use supervise::Supervisor;
 
-/// Signals that come sooner after the first one are the same.
-const SIGNAL_GAP: Duration = Duration::from_secs(1);
 /// How often children that no command of ours has started are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long tasks may take to end after the election has.
@@ -177,11 +176,12 @@ impl Stops {
     async fn twice(mut self, stopper: Stopper, pids: &Pids) -> Vec<Survivor> {
         self.next().await;
         stopper.stop();
-        // A supervisor that signals a process and then its group means one.
-        tokio::time::sleep(SIGNAL_GAP).await;
-        _ = self.0.try_recv();
+        let first = Instant::now();
         loop {
             self.next().await;
+            if !is_meant(first, Instant::now()) {
+                continue;
+            }
             let left = pids.left();
             if !left.is_empty() {
                 return left;

@@ -23,8 +23,9 @@ use wayleave_shard::pipeline::Pipeline;
 use super::makers::{self, Makers, Sites};
 use super::probes::{Prober, Probing};
 use super::settings::Settings;
-use super::{Served, Signals, Store, Threads, announce, roles};
+use super::{Served, Store, Threads, announce, roles};
 use crate::exit::Usage;
+use crate::signals::Signals;
 
 /// A hand-over takes moments; a store that does not respond must not keep the process alive.
 const LEAVING: Duration = Duration::from_secs(5);
