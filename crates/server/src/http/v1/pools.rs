@@ -104,7 +104,8 @@ fn refuse_proxy(headers: &HeaderMap, pool: &PoolName, what: &str, remedy: &str) 
 /// Pauses a pool, or resumes it.
 ///
 /// A paused pool starts, books, stops and removes nothing; clients wait, and matched clients keep their workers. Pools of a
-/// store that was copied, restored or salvaged are paused. A call that a proxy passed on resumes no pool.
+/// store that was copied, restored or salvaged are paused. A call that a proxy passed on resumes
+/// no pool, nor does any call where the server was started with `--allow-pool-commands=false`.
 #[utoipa::path(
     put, path = "/v1/pools/{pool}/paused", tag = "pools",
     params(("pool" = String, Path, description = "The pool's name.")),
@@ -118,6 +119,14 @@ pub async fn pause_pool(
 ) -> Result<Json<Pool>, Refused> {
     if !body.paused {
         refuse_proxy(&headers, &pool, "resumed", "call the server itself")?;
+        if app.config.allow_pool_commands == Some(false) {
+            let detail = format!(
+                "pool '{pool}' is not resumed: it would start commands here, and this server was started with \
+                 --allow-pool-commands=false; write paused = false into [pools.{pool}] of its settings file (--config), and start \
+                 it again"
+            );
+            return Err(Problem::new(Code::CommandsNotAllowed, detail).with("pool", &*pool).into());
+        }
     }
     Ok(Json(app.matches.pause_pool(pool, body.paused).await?.into()))
 }
