@@ -1,5 +1,7 @@
 //! Continuing after a term by agreement of the standbys, on the wire.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wayleave_core::ids::{Epoch, Token};
@@ -146,7 +148,8 @@ pub struct GoingOn {
 impl From<core::GoingOn> for GoingOn {
     fn from(told: core::GoingOn) -> Self {
         let members = told.members.into_iter();
-        let members = members.map(|m| Member { uuid: m.uuid.to_string(), peer: m.peer.map(Into::into) }).collect();
+        let member = |m: core::Member| Member { uuid: m.uuid.to_string(), peer: m.peer.map(Into::into), from: m.from };
+        let members = members.map(member).collect();
         Self { version: told.version, continue_for_ms: told.goes_on.0, members }
     }
 }
@@ -159,4 +162,9 @@ pub struct Member {
     /// Where it listens for questions; without it, it cannot promise anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Peer>,
+    /// The address that its last heartbeat came from, as the server saw it: others may call it there even if that is a
+    /// private address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub from: Option<IpAddr>,
 }

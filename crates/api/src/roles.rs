@@ -192,7 +192,7 @@ impl TryFrom<&HeartbeatRequest> for HeartbeatCall {
         let take_over = body.take_over.map(core::Bid::try_from).transpose()?;
         let heard = body.heard.map(|version| exact("heard", version)).transpose()?;
         let (token, slot) = (token(body.token.as_deref())?, slot(body.slot.as_deref())?);
-        Ok(Self { candidate, token, heard, take_over, slot })
+        Ok(Self { candidate, token, heard, take_over, slot, from: None })
     }
 }
 

@@ -30,6 +30,7 @@ mod record;
 mod remote;
 mod seed;
 pub mod serve;
+mod signals;
 mod snapshot;
 mod unpacked;
 mod values;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use wayleave_core::time::Millis;
+use wayleave_outgoing::Policy;
 
 use crate::plan::{Plan, TooTight, Wish};
 use crate::watchdog::LastLine;
@@ -46,6 +47,9 @@ pub struct Options {
     /// The listener for the primary's questions. Without it, a primary must stop at the end of its term when no server
     /// responds, even in mode `continue`.
     pub peer: Option<PeerDoor>,
+    /// Which addresses of other candidates may be called, besides public ones and the one that a candidate's heartbeats
+    /// come from: the allowed networks, and whether the server is reached on loopback, so that its loopback is this machine.
+    pub policy: Policy,
     /// A slot: work that a schedule wants done once. The election ends without work if the role has recorded the slot
     /// as run; work that calls [`Term::mark_slot_run`](crate::Term::mark_slot_run) has it recorded.
     pub slot: Option<String>,
@@ -65,6 +69,7 @@ impl Default for Options {
             grace: Duration::from_secs(1),
             last_line: LastLine::AbortProcess,
             peer: None,
+            policy: Policy::new([], false),
             slot: None,
             wait: true,
         }

@@ -25,7 +25,7 @@ use crate::timekeeper::Sample;
 use crate::timelines::Timelines;
 use crate::trouble::{Trouble, within};
 use crate::wire::{Database, Wire};
-use crate::{Durability, look, own, reads, schema, vendor};
+use crate::{Durability, identity, look, own, reads, schema, vendor};
 
 /// The oldest supported server version (YugabyteDB calls itself 11).
 const VERSION_LEAST: u32 = 11;
@@ -68,6 +68,7 @@ pub struct Postgres {
     sampler: AbortHandle,
     shards: u16,
     durability: Durability,
+    elsewhere: bool,
 }
 
 impl Postgres {
@@ -113,7 +114,15 @@ impl Postgres {
             tokio::spawn(committer::run(Arc::clone(&bench), Serves::Nodes));
         }
         let sampler = tokio::spawn(sample(Arc::clone(&bench), Arc::clone(&looks))).abort_handle();
-        Ok(Self { bench, reads, looks, sampler, shards: facts.shards, durability: facts.durability })
+        Ok(Self {
+            bench,
+            reads,
+            looks,
+            sampler,
+            shards: facts.shards,
+            durability: facts.durability,
+            elsewhere: facts.elsewhere,
+        })
     }
 
     /// The number of shards, fixed when the store was created.
@@ -126,6 +135,12 @@ impl Postgres {
     #[must_use]
     pub fn durability(&self) -> &Durability {
         &self.durability
+    }
+
+    /// Whether the store was first opened in another database: it was copied into this one, or moved.
+    #[must_use]
+    pub const fn is_elsewhere(&self) -> bool {
+        self.elsewhere
     }
 
     fn try_commit(&self, batch: Batch) -> Result<Commit, Error> {
@@ -192,6 +207,7 @@ struct Facts {
     shards: u16,
     incarnation: &'static str,
     durability: Durability,
+    elsewhere: bool,
     clock: Clock,
 }
 
@@ -200,8 +216,10 @@ impl Facts {
         check_version(client, target).await?;
         let shards = schema::prepare(client, target, shards).await?;
         let durability = vendor::durability(client).await;
+        let elsewhere = identity::is_elsewhere(client).await;
+        let elsewhere = elsewhere.map_err(|error| OpenError::sort(target, &Trouble::Said(error)))?;
         let clock = start_clock(client).await.map_err(|trouble| OpenError::sort(target, &trouble))?;
-        Ok(Self { shards, incarnation: vendor::incarnation(client).await, durability, clock })
+        Ok(Self { shards, incarnation: vendor::incarnation(client).await, durability, elsewhere, clock })
     }
 }
 

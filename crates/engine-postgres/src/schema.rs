@@ -19,7 +19,8 @@ use crate::vendor;
 /// changed.
 const STEPS: [&str; VERSION as usize] = ["\
 CREATE TABLE IF NOT EXISTS wayleave_rows (key bytea PRIMARY KEY, value bytea NOT NULL); \
-CREATE TABLE IF NOT EXISTS wayleave_fences (shard int4 PRIMARY KEY, epoch int8 NOT NULL, seq int8 NOT NULL, at int8 NOT NULL)"];
+CREATE TABLE IF NOT EXISTS wayleave_fences (shard int4 PRIMARY KEY, epoch int8 NOT NULL, seq int8 NOT NULL, at int8 NOT NULL); \
+CREATE TABLE IF NOT EXISTS wayleave_place (one bool PRIMARY KEY, identity text NOT NULL)"];
 
 const FOUND: &str = "SELECT version, shards FROM wayleave_format WHERE one";
 const LOCKED: &str = "SELECT version, shards FROM wayleave_format WHERE one FOR UPDATE";

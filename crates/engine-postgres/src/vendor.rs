@@ -9,6 +9,11 @@ use crate::Durability;
 /// position; the control file lags behind a promotion until the first checkpoint.
 const TIMELINE: &str = "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int8";
 
+/// Which database of which cluster this is. A promoted standby is the same one; what `CREATE DATABASE … TEMPLATE` or a dump makes
+/// is another one.
+const IDENTITY: &str = "SELECT system_identifier::text || '/' || (SELECT oid::text FROM pg_database WHERE datname = current_database()) \
+                        FROM pg_control_system()";
+
 /// For databases without timelines.
 const NO_INCARNATION: &str = "0";
 
@@ -51,6 +56,11 @@ pub(crate) async fn tune_tables(client: &Client) -> Result<(), tokio_postgres::E
 /// The SQL expression for the store's incarnation.
 pub(crate) async fn incarnation(client: &Client) -> &'static str {
     if client.query_one(TIMELINE, &[]).await.is_ok() { TIMELINE } else { NO_INCARNATION }
+}
+
+/// The identity of the database, if it has one.
+pub(crate) async fn identity(client: &Client) -> Option<String> {
+    client.query_one(IDENTITY, &[]).await.ok()?.try_get(0).ok()
 }
 
 /// The durability settings of the database.

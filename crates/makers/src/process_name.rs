@@ -45,9 +45,10 @@ pub async fn take(name: &str) -> io::Result<ProcessName> {
     }
 }
 
-/// Takes and closes connections: those who wait are few, and one more could not ask who has the name.
-pub fn answer(listener: &UnixListener) {
-    while listener.accept().is_ok() {}
+/// Takes and closes connections: those who wait are few, and one more could not ask who has the name. Returns how many there
+/// were.
+pub fn answer(listener: &UnixListener) -> usize {
+    std::iter::from_fn(|| listener.accept().ok()).count()
 }
 
 /// The user and the process that listen on a name; `None` if that cannot be told, which must be taken for the same user.

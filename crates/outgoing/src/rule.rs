@@ -4,11 +4,11 @@
 //! - Networks that the operator allows may be called.
 //! - The address that a report came from may be called for what the report names, unless it is one of those that no machine
 //!   reports from: link-local addresses and others of metadata services, multicast, broadcast, unspecified.
-//! - Members of a role call each other at public, private and loopback addresses: they announce where they listen.
 //! - Loopback is another machine for each of several nodes, and for a worker elsewhere than its server. So a report from loopback
 //!   counts only where it means this machine.
 //!
-//! IPv6 can carry an IPv4 address: such an address may be called if both may.
+//! IPv6 can carry an IPv4 address: such an address may be called if both may. Nothing tells the addresses of a NAT64 prefix that a
+//! network has chosen for itself from others.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -84,7 +84,7 @@ impl Policy {
         Rule { loopback: true, ..self.web() }
     }
 
-    /// For what a report names, such as an artifact.
+    /// For what a report names, such as an artifact or where a member of a role listens.
     pub fn named(&self, from: impl IntoIterator<Item = IpAddr>) -> Rule {
         Rule { public: true, ..self.reporting(from) }
     }
@@ -98,7 +98,7 @@ impl Policy {
 
     fn rule(&self) -> Rule {
         let networks = Arc::clone(&self.networks);
-        Rule { networks, from: Vec::new(), public: false, private: false, loopback: false, any: false }
+        Rule { networks, from: Vec::new(), public: false, loopback: false, any: false }
     }
 }
 
@@ -108,7 +108,6 @@ pub struct Rule {
     networks: Arc<[Network]>,
     from: Vec<IpAddr>,
     public: bool,
-    private: bool,
     loopback: bool,
     any: bool,
 }
@@ -117,14 +116,7 @@ impl Rule {
     /// For what the operator of this process names, such as a store.
     #[must_use]
     pub fn operator() -> Self {
-        Self { any: true, ..Self::member() }
-    }
-
-    /// For another member of a group that the operator of this process has joined, at the address that it announces: wherever
-    /// a machine may be.
-    #[must_use]
-    pub fn member() -> Self {
-        Self { networks: Arc::default(), from: Vec::new(), public: true, private: true, loopback: true, any: false }
+        Self { networks: Arc::default(), from: Vec::new(), public: true, loopback: true, any: true }
     }
 
     /// Whether an address may be called.
@@ -137,7 +129,8 @@ impl Rule {
             return Ok(());
         }
         let own = self.check_one(ip);
-        embedded(ip).into_iter().flatten().fold(own, |so_far, inner| so_far.and(self.check_one(IpAddr::V4(inner))))
+        let inner = embedded(ip).into_iter().chain([isatap(ip)]).flatten();
+        inner.fold(own, |so_far, inner| so_far.and(self.check_one(IpAddr::V4(inner))))
     }
 
     fn check_one(&self, ip: IpAddr) -> Result<(), Kind> {
@@ -147,7 +140,6 @@ impl Rule {
             Some(kind @ (Kind::Metadata | Kind::NotOne)) => Err(kind),
             _ if self.from.contains(&ip) => Ok(()),
             Some(Kind::Loopback) if self.loopback => Ok(()),
-            Some(Kind::Private | Kind::Shared) if self.private => Ok(()),
             None if self.public => Ok(()),
             // Of a machine that reports elsewhere it says more that the address is not its own.
             _ if !self.public && !self.from.is_empty() => Err(Kind::Foreign),
@@ -219,6 +211,15 @@ fn embedded(ip: IpAddr) -> [Option<Ipv4Addr>; 2] {
         [0x2002, high, low, ..] => [v4(high, low), None],
         [0x2001, 0, high, low, _, _, client_high, client_low] => [v4(high, low), v4(!client_high, !client_low)],
         _ => [None; 2],
+    }
+}
+
+/// The IPv4 address of an ISATAP interface, which may have any prefix: 0:5efe or, with the bit of universal addresses, 200:5efe before it.
+fn isatap(ip: IpAddr) -> Option<Ipv4Addr> {
+    let IpAddr::V6(v6) = ip else { return None };
+    match v6.segments() {
+        [.., 0 | 0x200, 0x5efe, high, low] => Some(Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low))),
+        _ => None,
     }
 }
 

@@ -69,15 +69,19 @@ fn an_ipv4_address_inside_of_an_ipv6_address_is_found() {
         "2001:0:0a00:1::",
         // The client of Teredo is written inverted.
         "2001:0:808:808::f5ff:fffe",
+        "2606:4700::5efe:10.0.0.1",
+        "2606:4700::200:5efe:10.0.0.1",
+        "2002:808:808::5efe:10.0.0.1",
     ] {
         assert_eq!(web.check(ip(address)), Err(Kind::Private), "{address}");
     }
-    for address in ["::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::127.0.0.1", "2002:7f00:1::"] {
+    for address in ["::ffff:127.0.0.1", "::127.0.0.1", "64:ff9b::127.0.0.1", "2002:7f00:1::", "2a00::5efe:127.0.0.1"] {
         assert_eq!(web.check(ip(address)), Err(Kind::Loopback), "{address}");
     }
-    for address in ["64:ff9b::8.8.8.8", "::ffff:8.8.8.8", "2002:808:808::1"] {
+    for address in ["64:ff9b::8.8.8.8", "::ffff:8.8.8.8", "2002:808:808::1", "2606:4700::5efe:8.8.8.8"] {
         assert_eq!(web.check(ip(address)), Ok(()), "{address}");
     }
+    assert_eq!(web.check(ip("4000::5efe:8.8.8.8")), Err(Kind::Reserved), "what it carries makes no address public");
     // A network that is allowed is allowed in every spelling.
     for address in ["10.0.0.1", "::ffff:10.0.0.1"] {
         assert_eq!(policy(&["10.0.0.0/8"]).web().check(ip(address)), Ok(()), "{address}");
@@ -90,19 +94,6 @@ fn loopback_is_opened_for_a_site_there_and_nothing_else_is() {
     let site = policy(&[]).this_machine();
     assert_eq!(["127.0.0.1", "::1", "8.8.8.8"].map(|address| site.check(ip(address))), [Ok(()); 3]);
     assert_eq!(site.check(ip("10.0.0.1")), Err(Kind::Private));
-}
-
-#[test]
-fn members_are_called_where_machines_are_and_not_where_credentials_are_served() {
-    let member = Rule::member();
-    for address in ["127.0.0.1", "::1", "8.8.8.8", "10.0.0.1", "fd12::1", "100.64.0.1"] {
-        assert_eq!(member.check(ip(address)), Ok(()), "{address}");
-    }
-    for (address, kind) in
-        [("169.254.169.254", Kind::Metadata), ("::ffff:169.254.169.254", Kind::Metadata), ("224.0.0.1", Kind::NotOne)]
-    {
-        assert_eq!(member.check(ip(address)), Err(kind), "{address}");
-    }
 }
 
 #[test]

@@ -186,5 +186,5 @@ fn ask(me: &Uuid, token: Option<Token>) -> HeartbeatCall {
         interval: None,
         peer: None,
     };
-    HeartbeatCall { candidate, token, heard: None, take_over: None, slot: None }
+    HeartbeatCall { candidate, token, heard: None, take_over: None, slot: None, from: None }
 }

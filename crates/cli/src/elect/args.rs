@@ -7,7 +7,9 @@ use wayleave_core::names;
 use wayleave_elect::{Options, PeerDoor};
 
 use super::NAME;
+use crate::remote::Remote;
 use crate::values;
+use crate::workers::AllowArgs;
 
 const AFTER_HELP: &str = "\
 The command runs only while this process is primary: on at most one of all candidates for the role, on any machine. It gets
@@ -83,6 +85,8 @@ pub struct Args {
         value_name = "BOOL", value_parser = clap::builder::BoolishValueParser::new()
     )]
     insecure: Option<bool>,
+    #[command(flatten)]
+    allow: AllowArgs,
     /// Exit when the command exits by itself, with its code
     #[arg(long)]
     pub once: bool,
@@ -119,7 +123,7 @@ impl Args {
     }
 
     /// The election options.
-    pub fn options(&self) -> Options {
+    pub fn options(&self, remote: &Remote) -> Options {
         Options {
             address: self.address.clone(),
             metadata: self.metadata(),
@@ -127,6 +131,7 @@ impl Args {
             interval: self.interval.map(Duration::from_millis),
             grace: Duration::from_millis(self.grace),
             peer: self.peer.clone(),
+            policy: self.allow.policy(remote),
             slot: self.slot.clone(),
             wait: !self.no_wait,
             ..Options::default()

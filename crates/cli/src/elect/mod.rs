@@ -13,7 +13,7 @@ pub mod strays;
 mod supervise;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::process::{getpid, set_child_subreaper};
@@ -30,12 +30,11 @@ use crate::exec;
 use crate::exit::{COMMAND_NOT_FOUND, ERROR, Ended, STANDBY, UNAVAILABLE, USAGE};
 use crate::remote::Remote;
 use crate::serve::{LogForm, start_logging};
+use crate::signals::is_meant;
 use pids::Pids;
 use strays::Survivor;
 use supervise::Supervisor;
 
-/// Signals that come sooner after the first one are the same.
-const SIGNAL_GAP: Duration = Duration::from_secs(1);
 /// How often children that no command of ours has started are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long tasks may take to end after the election has.
@@ -81,7 +80,7 @@ async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let last = pids.clone();
     // Killing the processes that do the work is enough: without them this process is harmless, and may stand again.
     let last_line = LastLine::Call(Arc::new(move || _ = last.kill()));
-    let options = Options { last_line, ..args.options() };
+    let options = Options { last_line, ..args.options(remote) };
     let supervisor = Arc::new(Supervisor::new(&args, &options, pids.clone()));
     let election = Election::new(remote.client.clone(), args.role.clone(), options);
     let stopper = election.stopper();
@@ -116,7 +115,7 @@ async fn stand(remote: &Remote, args: Args) -> anyhow::Result<()> {
 async fn set_ttl(remote: &Remote, args: &Args) -> anyhow::Result<()> {
     let Some(ttl_ms) = args.ttl else { return Ok(()) };
     // Checked before it is set: too short a T would keep existing candidates from the role.
-    let plan = args.options().plan(Duration::from_millis(ttl_ms));
+    let plan = args.options(remote).plan(Duration::from_millis(ttl_ms));
     plan.map_err(|error| Ended { code: USAGE, message: error.to_string() })?;
     let request = SetRoleRequest { ttl_ms: Patch::Set(ttl_ms), ..SetRoleRequest::default() };
     remote.client.patch_role(&args.role, &request).await.context("cannot set the role's T")?;
@@ -177,11 +176,12 @@ impl Stops {
     async fn twice(mut self, stopper: Stopper, pids: &Pids) -> Vec<Survivor> {
         self.next().await;
         stopper.stop();
-        // A supervisor that signals a process and then its group means one.
-        tokio::time::sleep(SIGNAL_GAP).await;
-        _ = self.0.try_recv();
+        let first = Instant::now();
         loop {
             self.next().await;
+            if !is_meant(first, Instant::now()) {
+                continue;
+            }
             let left = pids.left();
             if !left.is_empty() {
                 return left;

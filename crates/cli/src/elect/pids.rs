@@ -1,6 +1,6 @@
 //! The processes that do the work, for those that must kill them as a last resort.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,9 +20,12 @@ pub struct Pids(Mutex<Known>);
 struct Known {
     guardian: Option<Guardian>,
     group: Option<Pid>,
-    /// Children that no command of ours has started: `sidecar & exec wayleave elect …`. While the guardian lives, orphans
-    /// of the command become its children, so whatever becomes ours is one of them.
-    strangers: HashSet<Pid>,
+    /// Processes that no command of ours has started, and when they began: `sidecar & exec wayleave elect …`, and what a sidecar
+    /// has started. While the guardian lives, orphans of the command become its children, so whatever becomes ours is one
+    /// of them. Once it is dead, one that was never looked at while its parent lived counts as the command's.
+    strangers: HashMap<Pid, Option<u64>>,
+    /// When the last guardian began: nothing of the command is older.
+    since: Option<u64>,
     /// What was killed and has not died.
     left: Vec<Survivor>,
 }
@@ -37,7 +40,9 @@ struct Guardian {
 impl Known {
     /// The guardian and the command have groups of their own, so what is in this process's group is another one's.
     fn is_not_ours(&self, pid: Pid) -> bool {
-        self.strangers.contains(&pid)
+        let began = strays::began(pid);
+        self.strangers.get(&pid) == Some(&began)
+            || self.since.zip(began).is_some_and(|(since, began)| began < since)
             || self.guardian.as_ref().is_some_and(|guardian| guardian.pid == pid)
             || getpgid(Some(pid)).is_ok_and(|group| group == getpgrp())
     }
@@ -45,7 +50,13 @@ impl Known {
     /// Updates the strangers.
     fn look(&mut self) {
         let children = strays::children();
-        self.strangers.retain(|stranger| children.contains(stranger));
+        // A pid may be used again. That of a process which /proc hides is kept as long as it is a child.
+        self.strangers.retain(|stranger, began| {
+            strays::began(*stranger) == *began && (began.is_some() || children.contains(stranger))
+        });
+        // What a stranger has started becomes a child of this process when the stranger ends, also while something of the
+        // command is left.
+        let mut found: Vec<Pid> = self.strangers.keys().flat_map(|stranger| strays::family(*stranger)).collect();
         // Asked after the list was read: a guardian that lives now had all orphans of the command then.
         let only_strangers = match &self.guardian {
             Some(guardian) => strays::is_alive(guardian.pid),
@@ -53,8 +64,9 @@ impl Known {
         };
         if only_strangers {
             let guardian = self.guardian.as_ref().map(|guardian| guardian.pid);
-            self.strangers.extend(children.into_iter().filter(|child| Some(*child) != guardian));
+            found.extend(children.into_iter().filter(|child| Some(*child) != guardian));
         }
+        self.strangers.extend(found.into_iter().map(|stranger| (stranger, strays::began(stranger))));
     }
 }
 
@@ -72,7 +84,8 @@ impl Pids {
     pub fn guardian(&self, pid: Option<Pid>) {
         let handle = |pid| pidfd_open(pid, PidfdFlags::empty()).ok();
         let mut known = self.known();
-        known.strangers.retain(|stranger| Some(*stranger) != pid);
+        known.strangers.retain(|stranger, _| Some(*stranger) != pid);
+        known.since = pid.and_then(strays::began);
         (known.guardian, known.group) = (pid.map(|pid| Guardian { pid, handle: handle(pid) }), None);
     }
 
@@ -113,7 +126,11 @@ impl Pids {
     /// What was killed and has not died until now; it is killed again.
     pub fn left(&self) -> Vec<Survivor> {
         let mut known = self.known();
-        if known.left.is_empty() { Vec::new() } else { known.end(Duration::ZERO) }
+        if known.left.is_empty() {
+            return Vec::new();
+        }
+        known.look();
+        known.end(Duration::ZERO)
     }
 }
 

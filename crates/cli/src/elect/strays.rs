@@ -98,6 +98,18 @@ pub fn is_alive(pid: Pid) -> bool {
     }
 }
 
+/// When a process began, in ticks since the boot: a later process of the same pid began later. None if it cannot be looked at.
+pub fn began(pid: Pid) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    std::str::from_utf8(fields(&stat).nth(19)?).ok()?.parse().ok()
+}
+
+/// The fields of `/proc/PID/stat` after the name, which is in parentheses and may hold any bytes.
+fn fields(stat: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let fields = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 1..)).unwrap_or_default();
+    fields.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty())
+}
+
 /// Whether a process is a child that has not ended, as the kernel says.
 fn is_running_child(pid: Pid) -> bool {
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -107,9 +119,7 @@ fn is_running_child(pid: Pid) -> bool {
 /// Whether a line of `/proc/PID/stat` is that of a process that has ended. Its first thread may end before the others, and
 /// is a zombie from then on; the process and its children live as long as there is another thread.
 fn is_dead(stat: &[u8]) -> bool {
-    // The name, in parentheses, may hold any bytes.
-    let fields = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 1..)).unwrap_or_default();
-    let mut fields = fields.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let mut fields = fields(stat);
     let is_zombie = matches!(fields.next(), Some(b"Z" | b"X" | b"x"));
     is_zombie && matches!(fields.nth(16), Some(b"0" | b"1") | None)
 }

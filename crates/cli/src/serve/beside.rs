@@ -5,6 +5,9 @@
 //! every copy repeats. So a server takes names made of its pools' owners ([`wayleave_makers::process_name`]); one that finds
 //! a name taken pauses all of its pools and says so.
 //!
+//! Nodes that share a database repeat the owner too, so they take no names. A database that was copied is noticed by its
+//! identity, which its store has noted ([`wayleave_engine_postgres::settle`]): also on another machine.
+//!
 //! Whichever server finds a name taken is taken for the copy's: the one that starts second, unless a pool is younger than a second. A copy on another machine, or in another network namespace, is not
 //! noticed. Of many pools only the first ones have names: a copy has the same first ones.
 
@@ -14,6 +17,7 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::limits::PAGE_MAX;
 use wayleave_core::names::PoolName;
 use wayleave_core::redact;
@@ -51,7 +55,7 @@ impl Beside {
         pause_beside(matches, copied).await;
         let (later, matches) = (Arc::clone(&names), matches.clone());
         let look = async move {
-            let mut told = is_copy;
+            let (mut told, mut told_of_copy) = (is_copy, false);
             loop {
                 sleep(LOOK_EVERY).await;
                 let copied = take_names(&matches, &later).await;
@@ -60,11 +64,13 @@ impl Beside {
                     told = true;
                     pause_beside(&matches, copied).await;
                 }
-                later
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .iter()
-                    .for_each(|(_, name)| process_name::answer(name));
+                if answer(&later) > 0 && !told_of_copy {
+                    told_of_copy = true;
+                    tracing::warn!(
+                        "another server of this machine has opened a copy of this store, and has paused its own pools; this one goes \
+                         on: if the other one is to go on instead, stop this one and run `wayleave pools resume --all` there"
+                    );
+                }
             }
         };
         Self { names, is_copy, looking: tokio::spawn(look).abort_handle() }
@@ -80,6 +86,12 @@ impl Beside {
         self.looking.abort();
         self.names.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
+}
+
+/// Answers those who ask who has the names; returns how many did.
+fn answer(names: &Names) -> usize {
+    let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+    names.iter().map(|(_, name)| process_name::answer(name)).sum()
 }
 
 /// Takes the names that this process does not have yet. Returns the first pool whose name another process of this user has.
@@ -117,7 +129,7 @@ async fn take_names(matches: &Matches, names: &Names) -> Option<Copied> {
 /// Pauses all pools if another process has the name of one, and says so.
 async fn pause_beside(matches: &Matches, copied: Option<Copied>) {
     let Some((pool, process)) = copied else { return };
-    let paused = pause_all(matches).await;
+    let (paused, _) = pause_all(matches).await;
     let of = process.map(command_of).unwrap_or_default();
     tracing::warn!(
         pool = %pool, process.id = process, process.command = of, pools.paused = paused,
@@ -126,22 +138,49 @@ async fn pause_beside(matches: &Matches, copied: Option<Copied>) {
     );
 }
 
-/// Pauses every pool; returns how many were not paused.
-async fn pause_all(matches: &Matches) -> usize {
-    let (mut after, mut paused) = (None, 0);
+/// Pauses all pools of a store whose database was copied or moved, and says so. Returns once all are paused, so that nothing
+/// carries out before what they order.
+pub async fn pause_copied(matches: &Matches, database: &str) {
+    let text = "the store of this database was made in another one: the database was copied, or moved. No command is started, and \
+                all pools are paused, so that no command runs twice; once no server uses the original, run `wayleave pools resume --all`";
+    tracing::warn!("{text}");
+    let mut paused = 0;
     loop {
-        let Ok((pools, next)) = matches.pools(after, PAGE_MAX).await else { return paused };
+        let (more, left) = pause_all(matches).await;
+        paused += more;
+        match left {
+            None => break,
+            // The shards of nodes that died are taken over when their leases end.
+            Some(why) => tracing::debug!(%why, "a pool of a copied store is not paused yet"),
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    tracing::warn!(pools.paused = paused, "all pools of this copied or moved store are paused");
+    if let Err(why) = wayleave_engine_postgres::settle(database).await {
+        tracing::warn!(%why, "cannot note that this store was copied or moved: the next start pauses its pools again");
+    }
+}
+
+/// Pauses every pool. Returns how many were not paused, and why some are still not, if so.
+async fn pause_all(matches: &Matches) -> (usize, Option<Refusal>) {
+    let (mut after, mut paused, mut left) = (None, 0, None);
+    loop {
+        let (pools, next) = match matches.pools(after, PAGE_MAX).await {
+            Ok(page) => page,
+            Err(why) => return (paused, Some(why)),
+        };
         for pool in pools.into_iter().filter(|pool| !pool.paused) {
             match matches.pause_pool(pool.name.clone(), true).await {
                 Ok(_) => paused += 1,
                 Err(why) => {
-                    tracing::error!(pool = %pool.name, %why, "a pool of a copied store cannot be paused: pause it")
+                    tracing::error!(pool = %pool.name, %why, "a pool of a copied store cannot be paused: pause it");
+                    left = Some(why);
                 }
             }
         }
         match next {
             Some(last) => after = Some(last),
-            None => return paused,
+            None => return (paused, left),
         }
     }
 }

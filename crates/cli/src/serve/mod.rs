@@ -19,8 +19,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 use wayleave_engine::Engine;
 use wayleave_makers::Calls;
 use wayleave_registry::Hints;
@@ -38,6 +36,8 @@ use owners::Owners;
 use probes::{Prober, Probing};
 pub use settings::{Args, EngineKind, LogForm, Settings};
 use store::Store;
+
+use crate::signals::Signals;
 
 /// How long tasks and blocking work may take to end after the server has stopped.
 const ENDING: Duration = Duration::from_secs(5);
@@ -186,49 +186,5 @@ fn announce(settings: &Settings, address: SocketAddr, place: &str, shards: u16) 
     match settings.log {
         LogForm::Json => tracing::info!(listen.address = %address, data.place = place, shards, version, "ready"),
         LogForm::Text => eprintln!("wayleave {version} ready on http://{address} ({shards} shards, data: {place})"),
-    }
-}
-
-/// The two signals that stop the process. The first one is remembered; a second one exits at once: everything
-/// acknowledged is durable, so nothing is lost.
-#[derive(Clone, Debug)]
-pub(crate) struct Signals(watch::Receiver<bool>);
-
-impl Signals {
-    /// Listens from now on. Must be called within a runtime.
-    pub(crate) fn listen() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-        let (tell, told) = watch::channel(false);
-        tokio::spawn(async move {
-            for is_second in [false, true] {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-                if is_second {
-                    eprintln!("stopped at once");
-                    std::process::exit(1);
-                }
-                tell.send_replace(true);
-            }
-        });
-        Ok(Self(told))
-    }
-
-    /// Waits for the first of them.
-    pub(crate) async fn first(mut self) {
-        if self.0.wait_for(|told| *told).await.is_err() {
-            std::future::pending().await
-        }
-    }
-
-    /// Works until a signal comes; `None` if it came first.
-    async fn unless_told<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.clone().first() => None,
-            done = work => Some(done),
-        }
     }
 }

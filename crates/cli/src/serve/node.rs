@@ -20,18 +20,20 @@ use wayleave_shard::fleet::Fleet;
 use wayleave_shard::matches::Matches;
 use wayleave_shard::pipeline::Pipeline;
 
+use super::beside;
 use super::makers::{self, Makers, Sites};
 use super::probes::{Prober, Probing};
 use super::settings::Settings;
-use super::{Served, Signals, Store, Threads, announce, roles};
+use super::{Served, Store, Threads, announce, roles};
 use crate::exit::Usage;
+use crate::signals::Signals;
 
 /// A hand-over takes moments; a store that does not respond must not keep the process alive.
 const LEAVING: Duration = Duration::from_secs(5);
 
 /// Runs a node until it is stopped, or another process has taken its address.
 pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'_>, signals: Signals) -> Served {
-    let Store { engine, shards, place, outside, .. } = store;
+    let Store { engine, shards, place, outside, copied_to, .. } = store;
     let registry = Registry::new(engine.clone());
     let agreed = signals.unless_told(agree(&registry, entropy::system())).await;
     let Some(secret) = agreed.transpose()? else { return Ok(None) };
@@ -71,15 +73,25 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let settled = signals.unless_told(member.settled()).await.is_some();
     let me = id.to_string().as_str().into();
     let probing = Probing::start(|stop| async move { prober.run_led(&fleet, &lead, me, stop).await });
-    let makers = Makers::start(settings, matches.clone(), sites, Calls::new(policy)).await;
-    // In the background: a shard whose last owner died is taken over only when its lease ends.
-    let pools = tokio::spawn({
-        let (settings, matches) = (settings.clone(), matches.clone());
-        async move { makers::set_pools(&settings, &matches, false).await }
-    });
     if settled {
         announce(settings, address, &place, shards);
     }
+    let is_copy = copied_to.is_some();
+    let paused = async {
+        if let Some(database) = copied_to {
+            beside::pause_copied(&matches, &database).await;
+        }
+    };
+    // Before anything carries out what pools order.
+    let makers = match signals.unless_told(paused).await {
+        Some(()) => Some(Makers::start(settings, matches.clone(), sites, Calls::new(policy)).await),
+        None => None,
+    };
+    // In the background: a shard whose last owner died is taken over only when its lease ends.
+    let pools = tokio::spawn({
+        let (settings, matches) = (settings.clone(), matches.clone());
+        async move { makers::set_pools(&settings, &matches, is_copy).await }
+    });
     let replaced = tokio::select! {
         biased;
         () = signals.first() => None,
@@ -89,7 +101,9 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     peers.leaving();
     probing.end().await;
     pools.abort();
-    makers.stop().await;
+    if let Some(makers) = makers {
+        makers.stop().await;
+    }
     let drained = tokio::time::sleep(Duration::from_millis(settings.drain_ms));
     member.leave(LEAVING).await;
     drained.await;

@@ -98,7 +98,7 @@ and may set up pools of workers, with the names of the API (see `wayleave pools 
 An unknown name in it is an error; an unknown WAYLEAVE_* variable logs a warning. Flags take precedence over the environment, and
 the environment over the file.
 
-On SIGINT or SIGTERM the server accepts no new connections, finishes requests and closes the store. A second signal exits at
+On SIGINT or SIGTERM the server accepts no new connections, finishes requests and closes the store. A second signal, a second later or more, exits at
 once; nothing acknowledged is lost.";
 
 /// A year.

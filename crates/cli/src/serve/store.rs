@@ -28,6 +28,8 @@ pub struct Store {
     pub place: String,
     /// Whether several processes may share it.
     pub shared: bool,
+    /// The database, if its store was first opened in another one.
+    pub copied_to: Option<String>,
     /// The same store as the server sees it.
     pub outside: Arc<dyn wayleave_server::Store>,
 }
@@ -43,7 +45,7 @@ impl Store {
                 let (engine, place) = (Arc::new(Memory::new(SystemClock::new())), "memory, lost at the end".to_owned());
                 let why = "an engine in memory has no snapshots: use `wayleave export`";
                 let outside = Arc::new(NoSnapshots { kind: "memory, which is lost at its end", why });
-                Ok(Self { engine, shards: settings.shards, place, shared: false, outside })
+                Ok(Self { engine, shards: settings.shards, place, shared: false, copied_to: None, outside })
             }
             EngineKind::Fjall => {
                 // It may take long, and the runtime must hear signals meanwhile.
@@ -70,8 +72,9 @@ impl Store {
                 "the number of shards is fixed when a store is created; to change it, export and import into a new database"
             );
         }
+        let copied_to = engine.is_elsewhere().then(|| url.to_owned());
         let outside = Arc::new(Database(url.to_owned()));
-        Ok(Self { engine: Arc::new(engine), shards, place: "PostgreSQL".to_owned(), shared: true, outside })
+        Ok(Self { engine: Arc::new(engine), shards, place: "PostgreSQL".to_owned(), shared: true, copied_to, outside })
     }
 
     fn open_folder(path: &Path, settings: &Settings, files_max: usize) -> anyhow::Result<Self> {
@@ -93,7 +96,7 @@ impl Store {
         }
         let place = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
         let outside = Arc::new(Embedded(engine.clone()));
-        Ok(Self { engine, shards, place, shared: false, outside })
+        Ok(Self { engine, shards, place, shared: false, copied_to: None, outside })
     }
 }
 

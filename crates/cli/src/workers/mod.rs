@@ -9,20 +9,19 @@ pub mod search;
 mod worker_args;
 
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use wayleave_api::Code;
 
+pub use worker_args::AllowArgs;
+
 use crate::remote::{Remote, RemoteArgs};
+use crate::signals::Signals;
 
 /// How long tasks on other threads may take to end after the worker has.
 const ENDING: Duration = Duration::from_secs(2);
-
-/// Signals that come sooner after the first one are the same.
-const SIGNAL_GAP: Duration = Duration::from_secs(1);
 
 /// Runs a worker on all cores.
 ///
@@ -54,49 +53,12 @@ async fn note_unknown(remote: &Remote, crawl: Option<&str>) -> anyhow::Result<()
 
 /// Ctrl-C and SIGTERM: the worker finishes or gives back what it holds. A second one ends it at once.
 fn stopped(note: &'static str) -> anyhow::Result<CancellationToken> {
-    let listen = |kind| signal(kind).context("cannot listen for signals");
-    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
-    let stop = CancellationToken::new();
+    let (signals, stop) = (Signals::listen()?, CancellationToken::new());
     let told = stop.clone();
     tokio::spawn(async move {
-        let mut first = None;
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            let now = Instant::now();
-            match first {
-                None => {
-                    first = Some(now);
-                    eprintln!("{note}; once more to stop at once");
-                    told.cancel();
-                }
-                Some(first) if is_meant(first, now) => {
-                    eprintln!("stopped at once");
-                    std::process::exit(1);
-                }
-                Some(_) => {}
-            }
-        }
+        signals.first().await;
+        eprintln!("{note}; once more to stop at once");
+        told.cancel();
     });
     Ok(stop)
-}
-
-/// Whether a further signal is meant as one. A supervisor that signals a process and then its group, as `timeout` does, sends two
-/// at a time and means one.
-fn is_meant(first: Instant, now: Instant) -> bool {
-    now.duration_since(first) >= SIGNAL_GAP
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_signals_in_one_moment_are_one() {
-        let first = Instant::now();
-        let after = |ms| is_meant(first, first + Duration::from_millis(ms));
-        assert_eq!([0, 1, 999, 1_000, 60_000].map(after), [false, false, false, true, true]);
-    }
 }

@@ -260,7 +260,7 @@ fn a_restored_pool_starts_nothing_until_it_is_resumed() {
 }
 
 /// The largest file of tables.
-fn largest(folder: &Path) -> PathBuf {
+pub fn largest(folder: &Path) -> PathBuf {
     let (mut folders, mut best) = (vec![folder.join("db")], (0, PathBuf::new()));
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {

@@ -1,18 +1,22 @@
-//! A server that is told to stop before it is ready: while it opens its store, and while it joins the others.
+//! A server that is told to stop before it is ready, while it opens its store or joins the others; and one that is told twice.
 
+use std::fs::OpenOptions;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use wayleave_testbed::Cluster;
 
-use crate::support::{Server, wayleave};
+use crate::support::{Server, folder, wayleave};
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn node(engine: &str, makers: &std::path::Path) -> Command {
+fn node(engine: &str, makers: &Path) -> Command {
     let mut command = wayleave(&["serve", "--listen", "127.0.0.1:0", "--shards", "4", "--log-level", "debug"]);
     command.args(["--engine", engine, "--node-ttl-ms", "600000", "--makers", makers.to_str().unwrap()]);
     command
@@ -54,6 +58,55 @@ async fn a_server_whose_store_does_not_answer_hears_a_signal() {
     tokio::time::sleep(Duration::from_millis(800)).await;
     check(server);
     cluster.resume().await;
+}
+
+/// Where a pipe stands in for a file of the store, loading lasts until the test says so.
+#[test]
+fn a_server_that_loads_its_folder_hears_a_signal_and_leaves_the_folder_as_it_is() {
+    let (keep, data) = folder();
+    let server = Server::start(&data);
+    server.run_with(&["seed"], "http://a.example/\n").ok();
+    assert_eq!(server.stop(), 0);
+    let (file, aside) = (current(&data.join("db")).unwrap(), keep.path().join("aside"));
+    std::fs::rename(&file, &aside).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let serve = ["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let server = wayleave(&serve).spawn().unwrap();
+    let begun = Instant::now();
+    // Refused while nobody has opened the other end.
+    let writer = loop {
+        match OpenOptions::new().write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(&file) {
+            Ok(writer) => break writer,
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "it does not load: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    check(server);
+    drop(writer);
+    std::fs::rename(&aside, &file).unwrap();
+    let server = Server::start(&data);
+    assert_eq!(server.run(&["urls", "--json"]).json().len(), 1);
+    assert_eq!(server.stop(), 0);
+}
+
+/// The file of this name below a folder.
+fn current(folder: &Path) -> Option<PathBuf> {
+    let found = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    found.into_iter().find_map(|path| if path.ends_with("current") { Some(path) } else { current(&path) })
+}
+
+/// `timeout 60 wayleave serve` signals the process, and then its group.
+#[test]
+fn two_signals_in_one_moment_are_one() {
+    let (_keep, data) = folder();
+    let server = Server::start(&data);
+    for _ in 0..2 {
+        server.signal(Signal::TERM);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (code, log) = server.wait();
+    assert_eq!(code, 0, "{log}");
+    assert!(log.contains("stopped") && !log.contains("stopped at once"), "{log}");
 }
 
 /// It held signals back until it had joined.

@@ -5,6 +5,7 @@
 //! the pool and does not know what the first had ordered last; the node comes back and finds workers of the pool.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,6 +15,7 @@ use serde_json::Value;
 use wayleave_testbed::Cluster;
 
 use crate::pools::{kill, marked, until, worker};
+use crate::strangers;
 use crate::support::{Ended, Server, run, wayleave};
 
 const MAX: usize = 4;
@@ -147,4 +149,56 @@ async fn a_pool_of_several_nodes_counts_its_workers_once_and_loses_no_client_whe
     over.store(true, Ordering::Relaxed);
     watching.join().unwrap();
     assert_eq!(most.load(Ordering::Relaxed), MAX, "creations are counted once for all nodes");
+}
+
+/// `CREATE DATABASE … TEMPLATE` repeats everything, also the pools.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_on_a_copy_of_a_database_pauses_all_pools_and_says_so_once() {
+    let (cluster, keep) = (Cluster::shared().await, tempfile::tempdir().unwrap());
+    let original = cluster.fresh_database().await;
+    let name = |url: &str| url.rsplit('/').next().unwrap().to_owned();
+    let copied = format!("{}_copy", name(&original));
+    let (script, log) = (keep.path().join("w.sh"), keep.path().join("runs"));
+    std::fs::write(&script, format!("#!/bin/sh\necho run >> {}\nexec sleep 1000\n", log.display())).unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let runs = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
+    let node = |engine: &str, makers: &str| {
+        let makers = keep.path().join(makers);
+        let place = ["serve", "--engine", engine, "--listen", "127.0.0.1:0", "--makers", makers.to_str().unwrap()];
+        Server::spawn(wayleave(&[&place[..], &["--shards", "8", "--node-ttl-ms", "1000", "--docker", "off"]].concat()))
+    };
+    let mark = strangers::Ended(format!("STAGE={}", keep.path().display()));
+    // Nothing can be recorded below a file, so this node starts no workers.
+    std::fs::write(keep.path().join("file"), "").unwrap();
+    let first = node(&original, "file/makers");
+    for pool in ["p", "q"] {
+        let set = ["pools", "set", pool, "--min", "1", "--max", "1", "--start-max", "1h", "--env", &mark.0, "--"];
+        first.run(&[&set[..], &[script.to_str().unwrap()]].concat()).ok();
+    }
+    assert_eq!(first.stop(), 0);
+    cluster.sql(&format!("CREATE DATABASE {copied} TEMPLATE {}", name(&original))).await;
+    let copy = node(&cluster.url_of(&copied), "other-makers");
+    let paused = |node: &Server| {
+        let pools = node.run(&["pools", "--json"]).json();
+        assert_eq!(pools.len(), 2);
+        pools.iter().filter(|pool| pool["paused"] == true).count()
+    };
+    until("it says so", || copy.log().contains("all pools of this copied or moved store are paused"));
+    assert!(
+        copy.log().contains("wayleave pools resume --all") && copy.log().contains("pools.paused=2"),
+        "{}",
+        copy.log()
+    );
+    until("its Maker is there", || copy.log().contains("this server starts workers"));
+    let again = node(&original, "makers");
+    until("the original's run", || runs() == 2);
+    assert_eq!((paused(&copy), paused(&again)), (2, 0));
+    assert!(!again.log().contains("copied"), "a restart is nothing unusual: {}", again.log());
+    // Told to, it may.
+    copy.run(&["pools", "resume", "--all"]).ok();
+    until("the copy's run too", || runs() == 4);
+    assert_eq!(copy.stop(), 0);
+    let copy = node(&cluster.url_of(&copied), "other-makers");
+    until("its Maker is there", || copy.log().contains("this server starts workers"));
+    assert_eq!(paused(&copy), 0, "said once: {}", copy.log());
 }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
+use crate::copy::largest;
 use crate::pools::{kill, marked, until, worker};
 use crate::support::{Server, folder, run};
 
@@ -25,8 +26,17 @@ fn open_to_others(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Flips a byte in the middle of the largest table.
+fn lose_a_block(data: &Path) {
+    let table = largest(data);
+    let mut bytes = std::fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+}
+
 /// The workers that a test started, ended with it.
-struct Ended(String);
+pub struct Ended(pub String);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -67,7 +77,13 @@ fn no_other_user_can_read_a_data_folder_whatever_the_umask() {
     let binary = crate::support::binary();
     shell(format!("{} restore {} --data {}", binary.display(), file.display(), restored.display()));
     shell(format!("{} copy {} {}", binary.display(), data.display(), copied.display()));
-    for made in [&file, &restored, &copied] {
+    // Of a folder that has lost something, so that there is a list of it.
+    let (damaged, saved) = (keep.path().join("damaged"), keep.path().join("saved"));
+    assert!(run_shell(&format!("cp -r {} {}", data.display(), damaged.display())));
+    lose_a_block(&damaged);
+    shell(format!("sh -c '{} salvage {} {}; test $? = 6'", binary.display(), damaged.display(), saved.display()));
+    for made in [&file, &restored, &copied, &saved, &saved.with_extension("lost")] {
+        assert!(made.exists(), "{}", made.display());
         assert_eq!(open_to_others(made), Vec::<PathBuf>::new());
     }
     // A folder that was made before.
@@ -119,6 +135,7 @@ fn a_plain_copy_beside_the_living_original_runs_no_command_and_says_whose_copy_i
         copy.log().contains("this store is a copy of one that another server of this machine has open")
     });
     assert!(copy.log().contains(data.to_str().unwrap()) && copy.log().contains("pool=p"), "by name: {}", copy.log());
+    until("the other one says so too", || original.log().contains("has opened a copy of this store"));
     std::thread::sleep(std::time::Duration::from_secs(3));
     assert_eq!((runs(&log), copy.run(&["pools", "show", "p"]).ok().contains("pause")), (1, true));
     // Told to, it may.

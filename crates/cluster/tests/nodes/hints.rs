@@ -43,7 +43,12 @@ async fn acquire(roles: &Roles) -> Result<HeartbeatReply, Refusal> {
         interval: None,
         peer: None,
     };
-    roles.heartbeat(role(), HeartbeatCall { candidate, token: None, heard: None, take_over: None, slot: None }).await
+    roles
+        .heartbeat(
+            role(),
+            HeartbeatCall { candidate, token: None, heard: None, take_over: None, slot: None, from: None },
+        )
+        .await
 }
 
 fn role() -> RoleName {

@@ -13,6 +13,8 @@
 //! first renewal. Every standby that joined by then is on it; if that answer is lost, the primary behaves strictly. So
 //! that list counts as received at once.
 
+use std::net::IpAddr;
+
 use super::facts::Facts;
 use super::row::{Candidate, Peer, RoleRow, StandbyRow, Term};
 use crate::ids::Epoch;
@@ -41,6 +43,8 @@ pub struct Member {
     pub uuid: Uuid,
     /// Where it accepts questions; a member without a peer address cannot promise anything.
     pub peer: Option<Peer>,
+    /// The address that its last heartbeat came from, if that is known: the peer address may be private if it is this one.
+    pub from: Option<IpAddr>,
 }
 
 /// What a primary is told about continuing.
@@ -148,7 +152,9 @@ impl RoleRow {
 pub(super) fn members(facts: &Facts, primary: &Uuid, removed: &[(Uuid, Option<StandbyRow>)]) -> Vec<Member> {
     let stays = |uuid: &Uuid| uuid != primary && !removed.iter().any(|(gone, row)| gone == uuid && row.is_none());
     let joined = facts.standbys.iter().filter(|standby| standby.joined > 0 && stays(&standby.candidate.uuid));
-    joined.map(|s| Member { uuid: s.candidate.uuid.clone(), peer: s.candidate.peer.clone() }).collect()
+    let member =
+        |s: &StandbyRow| Member { uuid: s.candidate.uuid.clone(), peer: s.candidate.peer.clone(), from: s.from };
+    joined.map(member).collect()
 }
 
 /// Why a candidate must wait for the end of a term whose primary may continue, and until when; `None` if it need not.

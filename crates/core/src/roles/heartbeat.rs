@@ -1,6 +1,8 @@
 //! Heartbeat: acquire the role, renew the term, or stand by. One call does all three, so no candidate acts on a stale
 //! read.
 
+use std::net::IpAddr;
+
 use super::continue_mode::{self, Agreement, Bid, GoingOn, LastTerm};
 use super::facts::{Decided, Facts, Writes};
 use super::refusal::Refusal;
@@ -25,6 +27,8 @@ pub struct HeartbeatCall {
     pub take_over: Option<Bid>,
     /// The slot that it wants to run. The role is not granted for a slot that has been run.
     pub slot: Option<Slot>,
+    /// The address that it came from, if that is known.
+    pub from: Option<IpAddr>,
 }
 
 /// Result of a heartbeat.
@@ -88,7 +92,7 @@ pub fn heartbeat(facts: &Facts, ask: &HeartbeatCall, entropy: u128) -> Result<De
         Outcome::Renewed => renew(&mut row, ask, facts.now),
         // A candidate whose slot has been run has nothing left to do and is not counted as a standby.
         Outcome::Standby if ran(&row, ask).is_some() => {}
-        Outcome::Standby => standbys.push(stand_by(facts, &mut row, &ask.candidate)?),
+        Outcome::Standby => standbys.push(stand_by(facts, &mut row, ask)?),
     }
     if outcome != Outcome::Standby && facts.standbys.iter().any(|s| s.candidate.uuid == ask.candidate.uuid) {
         standbys.push((ask.candidate.uuid.clone(), None));
@@ -193,7 +197,8 @@ fn renew(row: &mut RoleRow, ask: &HeartbeatCall, now: Time) {
     }
 }
 
-fn stand_by(facts: &Facts, row: &mut RoleRow, candidate: &Candidate) -> Result<(Uuid, Option<StandbyRow>), Refusal> {
+fn stand_by(facts: &Facts, row: &mut RoleRow, ask: &HeartbeatCall) -> Result<(Uuid, Option<StandbyRow>), Refusal> {
+    let HeartbeatCall { candidate, from, .. } = ask;
     let mine = |standby: &&StandbyRow| standby.candidate.uuid == candidate.uuid;
     let others = facts.fresh().filter(|standby| !mine(standby)).count();
     let known = facts.standbys.iter().find(mine);
@@ -214,7 +219,7 @@ fn stand_by(facts: &Facts, row: &mut RoleRow, candidate: &Candidate) -> Result<(
         joined => joined,
     };
     let expires_at = facts.now.after(row.settings.ttl);
-    let standby = StandbyRow { candidate: candidate.clone(), seen_at: facts.now, expires_at, joined };
+    let standby = StandbyRow { candidate: candidate.clone(), from: *from, seen_at: facts.now, expires_at, joined };
     Ok((candidate.uuid.clone(), Some(standby)))
 }
 

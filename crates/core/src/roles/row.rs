@@ -1,5 +1,6 @@
 //! The rows of a role. A row is replaced as a whole, by compare-and-swap.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::continue_mode::Agreement;
@@ -211,6 +212,8 @@ impl RoleRow {
 pub struct StandbyRow {
     /// As it described itself.
     pub candidate: Candidate,
+    /// The address that its last heartbeat came from, if that is known.
+    pub from: Option<IpAddr>,
     /// When its last heartbeat came.
     pub seen_at: Time,
     /// When it no longer counts.

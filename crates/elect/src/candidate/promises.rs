@@ -7,6 +7,8 @@
 //! its question, which is earlier than the member's receipt. So while every member's promise holds, no take-over is
 //! possible.
 
+use std::net::IpAddr;
+
 use wayleave_api::roles::{GoingOn, LastTerm, Member, Peer, TakeOver};
 use wayleave_core::limits;
 use wayleave_core::time::Millis;
@@ -23,6 +25,8 @@ pub struct Question {
     pub member: String,
     /// Its address and secret.
     pub peer: Peer,
+    /// Where its heartbeats come from.
+    pub from: Option<IpAddr>,
     /// The primary's term.
     pub epoch: u64,
     /// When it was sent; read from the clock *before* the first byte leaves. The promise counts from here.
@@ -78,6 +82,13 @@ struct Asked {
     promised: Option<Moment>,
 }
 
+impl Asked {
+    /// Whether it is this one. Its heartbeats may come from another address than before.
+    fn is(&self, uuid: &str, peer: Option<&Peer>) -> bool {
+        self.member.uuid == uuid && self.member.peer.as_ref() == peer
+    }
+}
+
 impl Agreement {
     fn hear(&mut self, told: Option<GoingOn>, newer: bool) {
         let Some(told) = told else {
@@ -95,7 +106,7 @@ impl Agreement {
         }
         (self.version, self.goes_on) = (told.version, Millis(told.continue_for_ms));
         let before = std::mem::take(&mut self.members);
-        let promised = |member: &Member| before.iter().find(|asked| asked.member == *member).and_then(|a| a.promised);
+        let promised = |m: &Member| before.iter().find(|asked| asked.is(&m.uuid, m.peer.as_ref()))?.promised;
         self.members = told.members.into_iter().map(|m| Asked { promised: promised(&m), member: m }).collect();
     }
 
@@ -239,9 +250,7 @@ impl Candidate {
         let end = question.sent.after(question.span).before(Plan::margin(question.span));
         let current = matches!(&self.stage, CandidateStage::Leading(held) | CandidateStage::Stopping { held, .. } if held.current);
         if current && self.working().is_some_and(|(epoch, _)| epoch == question.epoch) {
-            let same = |asked: &&mut Asked| {
-                asked.member.uuid == question.member && asked.member.peer.as_ref() == Some(&question.peer)
-            };
+            let same = |asked: &&mut Asked| asked.is(&question.member, Some(&question.peer));
             if let Some(asked) = self.agreement.members.iter_mut().find(same) {
                 asked.promised = asked.promised.max(Some(end));
             }
@@ -250,11 +259,10 @@ impl Candidate {
         effects
     }
 
-    /// Members that cannot be asked: because of them the primary stops at the end of its term.
-    pub fn unreachable(&self) -> impl Iterator<Item = &str> {
+    /// The members whose promises it needs to continue after its term.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
         let on = self.agreement.is_given();
-        let mute = self.agreement.members.iter().filter(move |asked| on && asked.member.peer.is_none());
-        mute.map(|asked| asked.member.uuid.as_str())
+        self.agreement.members.iter().filter(move |_| on).map(|asked| &asked.member)
     }
 
     /// Whether there are members that it must ask.
@@ -326,7 +334,7 @@ impl Candidate {
         self.agreement.next_ask = Some(now.after(Millis((plan.interval.0 / 2).max(1))));
         let question = |asked: &Asked| {
             let (member, peer) = (asked.member.uuid.clone(), asked.member.peer.clone()?);
-            Some(Effect::Ask(Question { member, peer, epoch, sent: now, span: plan.ttl }))
+            Some(Effect::Ask(Question { member, peer, from: asked.member.from, epoch, sent: now, span: plan.ttl }))
         };
         effects.extend(self.agreement.members.iter().filter_map(question));
     }

@@ -109,7 +109,7 @@ impl Election {
             None => None,
             Some(door) => Some(Door::open(&self.role, door).await.map_err(|error| Error::Peer(door.listen, error))?),
         };
-        let asking = Asking::new(&self.role);
+        let asking = Asking::new(&self.role, self.options.policy.clone());
         let mut wire = Wire::new(self.client, self.role, &self.options, self.control.subscribe())?;
         wire.set_peer(door.as_ref().map(Door::peer));
         let talk = Talk::new(wire.role(), door, asking);

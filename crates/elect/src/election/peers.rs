@@ -2,11 +2,15 @@
 //! the client that asks them.
 //!
 //! One small HTTP call: `POST /promise` with the role, the epoch, the time and the secret that the server gives to the
-//! primary alone. Bodies, connections and times are bounded, and a question goes to no address that is not a member's. The
-//! candidate decides the answer, not this module.
+//! primary alone. Bodies, connections and times are bounded; a connection that has not shown the secret yet makes room for a
+//! newer one. Any member may announce any address, so a question goes only where the policy allows. The candidate decides the
+//! answer, not this module.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -19,13 +23,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
-use wayleave_api::roles::Peer;
+use wayleave_api::roles::{Member, Peer};
 use wayleave_core::ids::Token;
 use wayleave_core::limits::{PEER_BODY_BYTES_MAX, PEER_CONNECTIONS_MAX};
 use wayleave_core::time::Millis;
-use wayleave_outgoing::{Connector, Rule, refused};
+use wayleave_outgoing::{Connector, Kind, Policy, refused};
 
 use crate::candidate::Question;
 use crate::options::PeerDoor;
@@ -34,6 +38,8 @@ use crate::options::PeerDoor;
 const REASON_CHARS_MAX: usize = 200;
 /// The maximum lifetime of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(2);
+/// What to do about an address that is not called.
+pub(super) const ALLOW: &str = "allow its network with --allow-net";
 /// The back-off after a failed accept, as when there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -106,38 +112,63 @@ struct Known {
 }
 
 async fn serve(listener: TcpListener, known: Arc<Known>) {
-    let places = Arc::new(Semaphore::new(PEER_CONNECTIONS_MAX));
-    // Dropped with this task, and all connections with it.
-    let mut talks = JoinSet::new();
+    let mut talks = Talks::default();
     loop {
-        while talks.try_join_next().is_some() {}
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let known = known.clone();
-                talks.spawn(async move {
-                    _ = tokio::time::timeout(CONNECTION_TIME, talk(stream, known)).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(error = %error, "cannot accept a connection of the primary");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+        tokio::select! {
+            // Reaps ended tasks.
+            Some(_) = talks.tasks.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => talks.begin(stream, known.clone()).await,
+                Err(error) => {
+                    tracing::warn!(error = %error, "cannot accept a connection of the primary");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
     }
 }
 
-async fn talk(stream: TcpStream, known: Arc<Known>) {
+/// The open connections. Dropped with the listener's task, and all connections with it.
+#[derive(Default)]
+struct Talks {
+    tasks: JoinSet<()>,
+    /// Oldest first; each with whether it has shown the secret.
+    open: VecDeque<(Arc<AtomicBool>, AbortHandle)>,
+}
+
+impl Talks {
+    /// Serves a new connection, in the place of the oldest one that has not shown the secret if there are too many.
+    async fn begin(&mut self, stream: TcpStream, known: Arc<Known>) {
+        self.open.retain(|(_, task)| !task.is_finished());
+        if self.open.len() >= PEER_CONNECTIONS_MAX {
+            // A connection that shows the secret meanwhile is closed all the same: the primary asks again.
+            let stranger = self.open.iter().position(|(proven, _)| !proven.load(Ordering::Relaxed));
+            if let Some((_, task)) = stranger.and_then(|at| self.open.remove(at)) {
+                task.abort();
+            }
+            while self.tasks.len() >= PEER_CONNECTIONS_MAX {
+                _ = self.tasks.join_next().await;
+            }
+        }
+        let proven = Arc::<AtomicBool>::default();
+        let shown = Arc::clone(&proven);
+        let task = self.tasks.spawn(async move {
+            _ = tokio::time::timeout(CONNECTION_TIME, talk(stream, known, shown)).await;
+        });
+        self.open.push_back((proven, task));
+    }
+}
+
+async fn talk(stream: TcpStream, known: Arc<Known>, proven: Arc<AtomicBool>) {
     let service = service_fn(move |request| {
-        let known = known.clone();
-        async move { Ok::<_, Infallible>(answer(request, &known).await) }
+        let (known, proven) = (known.clone(), proven.clone());
+        async move { Ok::<_, Infallible>(answer(request, &known, &proven).await) }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
     _ = builder.keep_alive(false).serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(request: Request<Incoming>, known: &Known) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, known: &Known, proven: &AtomicBool) -> Response<Full<Bytes>> {
     if request.method() != Method::POST || request.uri().path() != "/promise" {
         return say(StatusCode::NOT_FOUND, Err("this is a Wayleave candidate; it accepts only POST /promise".into()));
     }
@@ -152,6 +183,7 @@ async fn answer(request: Request<Incoming>, known: &Known) -> Response<Full<Byte
     if !secret_fits || asked.role != known.role {
         return say(StatusCode::FORBIDDEN, Err("the role or the secret is not this candidate's".into()));
     }
+    proven.store(true, Ordering::Relaxed);
     let (reply, told) = oneshot::channel();
     let question = Asked { epoch: asked.epoch, span: Millis(asked.for_ms), answer: reply };
     if known.sender.send(question).await.is_err() {
@@ -172,17 +204,20 @@ type Http = Client<Connector, Full<Bytes>>;
 
 /// Asks other candidates; dropping it cancels what is in flight.
 pub(super) struct Asking {
-    http: Http,
     role: String,
+    policy: Policy,
     calls: JoinSet<(Question, Result<(), String>)>,
 }
 
 impl Asking {
-    pub fn new(role: &str) -> Self {
-        // No connection is used again: a promise must arrive at once or not at all.
-        let http =
-            Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(Connector::new(Rule::member(), None));
-        Self { http, role: role.to_owned(), calls: JoinSet::new() }
+    pub fn new(role: &str, policy: Policy) -> Self {
+        Self { role: role.to_owned(), policy, calls: JoinSet::new() }
+    }
+
+    /// Why a member is not called, if that is known before its name is looked up.
+    pub fn refuses(&self, member: &Member) -> Option<Kind> {
+        let address: SocketAddr = member.peer.as_ref()?.address.parse().ok()?;
+        self.policy.named(member.from).check(address.ip()).err()
     }
 
     pub fn ask(&mut self, question: Question, timeout: Millis) {
@@ -192,7 +227,10 @@ impl Asking {
             for_ms: question.span.0,
             secret: question.peer.secret.clone(),
         };
-        let (http, timeout) = (self.http.clone(), Duration::from_millis(timeout.0));
+        // No connection is used again: a promise must arrive at once or not at all.
+        let connector = Connector::new(self.policy.named(question.from), None);
+        let http = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+        let timeout = Duration::from_millis(timeout.0);
         self.calls.spawn(async move {
             let answer = tokio::time::timeout(timeout, promised(http, &question.peer.address, &request)).await;
             (question, answer.unwrap_or_else(|_| Err("it did not answer in time".to_owned())))
@@ -229,7 +267,7 @@ async fn promised(http: Http, address: &str, request: &PromiseRequest) -> Result
 
 fn unreached(error: &legacy::Error) -> String {
     if let Some(refused) = refused(error) {
-        return format!("'{}' is not called: it is {}", refused.host, refused.kind);
+        return format!("'{}' is not called: it is {}; {ALLOW}", refused.host, refused.kind);
     }
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     format!("it cannot be reached: {error}{cause}")
@@ -237,17 +275,87 @@ fn unreached(error: &legacy::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
     use crate::Moment;
 
-    /// Any member of a role may announce any address, and every primary calls it.
+    fn policy(networks: &[&str]) -> Policy {
+        Policy::new(networks.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>(), true)
+    }
+
+    fn question(peer: Peer, from: Option<&str>) -> Question {
+        let from = from.map(|ip| ip.parse::<IpAddr>().unwrap());
+        Question { member: "m".into(), peer, from, epoch: 1, sent: Moment(0), span: Millis(1) }
+    }
+
+    /// Any member of a role may announce any address, and every primary would call it.
     #[tokio::test]
-    async fn an_address_of_metadata_services_is_not_called() {
-        let mut asking = Asking::new("r");
-        let peer = Peer { address: "169.254.169.254:80".into(), secret: "s".into() };
-        let question = Question { member: "m".into(), peer, epoch: 1, sent: Moment(0), span: Millis(1) };
-        asking.ask(question, Millis(60_000));
-        let why = asking.next().await.1.expect_err("no promise");
-        assert!(why.contains("is not called: it is an address of metadata services"), "{why}");
+    async fn a_member_is_called_only_where_its_heartbeats_come_from_or_where_it_is_allowed() {
+        // A service of the internal network: nobody else listens there.
+        let inside = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = inside.local_addr().unwrap().to_string();
+        let peer = |address: &str| Peer { address: address.into(), secret: "s".into() };
+        for (address, from, kind) in [
+            (address.as_str(), None, "a loopback address"),
+            (address.as_str(), Some("10.0.0.7"), "a loopback address"),
+            ("127.1:80", Some("10.0.0.7"), "a loopback address"),
+            ("10.0.0.8:80", Some("10.0.0.7"), "a private address"),
+            ("169.254.169.254:80", Some("169.254.169.254"), "an address of metadata services"),
+        ] {
+            let mut asking = Asking::new("r", policy(&[]));
+            asking.ask(question(peer(address), from), Millis(60_000));
+            let why = asking.next().await.1.expect_err("no promise");
+            assert!(why.contains(&format!("is not called: it is {kind}; allow its network with --allow-net")), "{why}");
+            let member =
+                Member { uuid: "m".into(), peer: Some(peer(address)), from: from.map(|ip| ip.parse().unwrap()) };
+            assert_eq!(asking.refuses(&member).is_none(), address.starts_with("127.1:"), "a name is looked up first");
+        }
+        let none = tokio::time::timeout(Duration::ZERO, inside.accept()).await;
+        assert!(none.is_err(), "nobody has connected");
+        for (networks, from) in [(&[][..], Some("127.0.0.1")), (&["127.0.0.0/8"], None)] {
+            let mut asking = Asking::new("r", policy(networks));
+            asking.ask(question(peer(&address), from), Millis(60_000));
+            tokio::select! {
+                accepted = inside.accept() => drop(accepted.unwrap()),
+                (_, answer) = asking.next() => panic!("{answer:?}"),
+            }
+        }
+        // The loopback of a server elsewhere is another machine.
+        let mut asking = Asking::new("r", Policy::new([], false));
+        asking.ask(question(peer(&address), Some("127.0.0.1")), Millis(60_000));
+        assert!(asking.next().await.1.unwrap_err().contains("a loopback address"));
+    }
+
+    #[tokio::test]
+    async fn the_primary_is_heard_among_strangers_that_send_half_a_question() {
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let mut door = Door::open("r", &PeerDoor { listen, advertised: None }).await.unwrap();
+        let peer = door.peer();
+        let mut strangers = Vec::new();
+        for n in 0..200 {
+            let mut stranger = TcpStream::connect(&peer.address).await.unwrap();
+            let half = if n % 2 == 0 {
+                "POST /promise HTTP/1.1\r\n"
+            } else {
+                "POST /promise HTTP/1.1\r\ncontent-length: 9\r\n\r\n{"
+            };
+            stranger.write_all(half.as_bytes()).await.unwrap();
+            strangers.push(stranger);
+        }
+        let mut asking = Asking::new("r", policy(&[]));
+        asking.ask(question(peer, Some("127.0.0.1")), Millis(1_000));
+        let promise = async {
+            let asked = door.next().await.unwrap();
+            asked.answer.send(Ok(())).unwrap();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = promise => {}
+            (_, answer) = asking.next() => assert_eq!(answer, Ok(())),
+        }
+        drop(strangers);
     }
 }

@@ -1,11 +1,11 @@
 //! A candidate's exchanges with its peers, and which of them are logged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 
-use wayleave_api::roles::Mode;
+use wayleave_api::roles::{Member, Mode};
 
-use super::peers::{Asked, Asking, Door};
+use super::peers::{ALLOW, Asked, Asking, Door};
 use super::wire::Said;
 use crate::candidate::{Candidate, Question};
 use crate::clock::Moment;
@@ -18,9 +18,9 @@ pub(super) struct Talk {
     pub door: OwnDoor,
     pub asking: Asking,
     role: String,
-    /// What was already logged: members that cannot be asked, and reasons of others since the last response of a
+    /// What was already logged: members that cannot be asked and why, and reasons of others since the last response of a
     /// server.
-    mute: BTreeSet<String>,
+    mute: BTreeMap<String, String>,
     declined: BTreeSet<(String, String)>,
     warned: bool,
     goes_on: bool,
@@ -48,7 +48,7 @@ impl Talk {
             door: OwnDoor(door),
             asking,
             role: role.to_owned(),
-            mute: BTreeSet::new(),
+            mute: BTreeMap::new(),
             declined: BTreeSet::new(),
             warned: false,
             goes_on: false,
@@ -74,11 +74,22 @@ impl Talk {
                         standby, the primary stops at the end of its term when no server answers; start it with --peer";
             tracing::warn!(role, "{text}");
         }
-        let mute: BTreeSet<String> = candidate.unreachable().map(str::to_owned).collect();
-        for uuid in mute.difference(&self.mute) {
+        let cannot = |member: &Member| match &member.peer {
+            None => Some("start the standby with --peer".to_owned()),
+            Some(peer) => {
+                let kind = self.asking.refuses(member)?;
+                Some(format!(
+                    "its --peer address {} is {kind}, and not where its heartbeats come from: {ALLOW}",
+                    peer.address
+                ))
+            }
+        };
+        let mute: BTreeMap<String, String> =
+            candidate.members().filter_map(|member| Some((member.uuid.clone(), cannot(member)?))).collect();
+        for (uuid, remedy) in mute.iter().filter(|(uuid, remedy)| self.mute.get(*uuid) != Some(remedy)) {
             let text = "this standby cannot be asked for its agreement: when no server answers, the work stops at the end of \
-                        the term; start the standby with --peer";
-            tracing::warn!(role, uuid, "{text}");
+                        the term";
+            tracing::warn!(role, uuid, "{text}; {remedy}");
         }
         self.mute = mute;
     }

@@ -224,6 +224,7 @@ impl World {
                 heard: beat.heard,
                 take_over: beat.take_over.map(|bid| bid.try_into().unwrap()),
                 slot: None,
+                from: None,
             },
             self.grants,
         ) {

@@ -33,6 +33,33 @@ async fn nodes_that_make_a_store_at_once_all_get_the_same_one() {
 }
 
 #[tokio::test]
+async fn a_store_whose_database_was_copied_is_elsewhere_until_it_is_settled() {
+    let cluster = Cluster::shared().await;
+    let url = cluster.fresh_database().await;
+    for _ in 0..2 {
+        assert!(!open(&url).await.is_elsewhere());
+    }
+    let database = url.rsplit('/').next().unwrap();
+    let idle = format!("select count(*) from pg_stat_activity where datname = '{database}'");
+    while cluster.sql(&idle).await != "0" {
+        tokio::task::yield_now().await;
+    }
+    // Another name is no other place.
+    cluster.sql(&format!("alter database {database} rename to {database}_renamed")).await;
+    assert!(!open(&cluster.url_of(&format!("{database}_renamed"))).await.is_elsewhere());
+    while cluster.sql(&idle.replace(database, &format!("{database}_renamed"))).await != "0" {
+        tokio::task::yield_now().await;
+    }
+    cluster.sql(&format!("create database {database}_copy template {database}_renamed")).await;
+    let copy = cluster.url_of(&format!("{database}_copy"));
+    for _ in 0..2 {
+        assert!(open(&copy).await.is_elsewhere(), "as long as nobody has settled it");
+    }
+    wayleave_engine_postgres::settle(&copy).await.unwrap();
+    assert!(!open(&copy).await.is_elsewhere());
+}
+
+#[tokio::test]
 async fn a_store_of_a_newer_format_is_refused_by_its_number() {
     let cluster = Cluster::shared().await;
     let url = cluster.fresh_database().await;

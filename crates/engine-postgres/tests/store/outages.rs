@@ -107,6 +107,7 @@ async fn a_failover_to_a_synchronous_standby_loses_nothing_and_is_told() {
     let (engine, _) = running.end().await;
     let next = open(&url).await;
     assert!(next.now() >= after.now);
+    assert!(!next.is_elsewhere(), "a standby that was promoted is no copy");
     drop(engine);
 }
 

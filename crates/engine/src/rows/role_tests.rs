@@ -95,13 +95,13 @@ proptest! {
 
     #[test]
     fn standbys_read_back_and_lie_with_their_role_alone(
-        candidate in candidate(), times in (time(), time()), joined: u64, name in "[a-z.]{1,4}", other in "[a-z.]{1,4}",
+        candidate in candidate(), from: Option<std::net::IpAddr>, times in (time(), time()), joined: u64, name in "[a-z.]{1,4}", other in "[a-z.]{1,4}",
     ) {
         let key = standby::key(&name, &candidate.uuid);
         prop_assert_eq!(standby::parse_key(&key), Ok((name.clone().into(), candidate.uuid.clone())));
         let scan = standby::scan(&other, 1);
         prop_assert_eq!(key >= scan.from && key < scan.to, name == other);
-        let row = StandbyRow { candidate, seen_at: times.0, expires_at: times.1, joined };
+        let row = StandbyRow { candidate, from, seen_at: times.0, expires_at: times.1, joined };
         prop_assert_eq!(standby::decode(&standby::encode(&row)), Ok(row));
     }
 

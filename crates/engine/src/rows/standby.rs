@@ -7,6 +7,7 @@ use wayleave_core::names::Uuid;
 use wayleave_core::roles::StandbyRow;
 use wayleave_core::time::Time;
 
+use super::ip_address::{read_ip, write_ip};
 use super::{Kind, key as keys, role};
 use crate::{Key, Scan};
 
@@ -56,6 +57,7 @@ pub fn encode(row: &StandbyRow) -> Vec<u8> {
     out.number(row.expires_at.0);
     role::write_candidate(&mut out, &row.candidate);
     out.number(row.joined);
+    write_ip(&mut out, row.from);
     out.into()
 }
 
@@ -70,5 +72,6 @@ pub fn decode(bytes: &[u8]) -> Result<StandbyRow, Damaged> {
     }
     let (seen_at, expires_at) = (Time(input.number()?), Time(input.number()?));
     let candidate = role::read_candidate(&mut input)?;
-    Ok(StandbyRow { candidate, seen_at, expires_at, joined: input.number()? })
+    let joined = input.number()?;
+    Ok(StandbyRow { candidate, from: read_ip(input.bytes()?)?, seen_at, expires_at, joined })
 }

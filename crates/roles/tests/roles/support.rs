@@ -31,7 +31,7 @@ pub fn ask(uuid: &str, token: Option<Token>) -> HeartbeatCall {
         interval: None,
         peer: None,
     };
-    HeartbeatCall { candidate, token, heard: None, take_over: None, slot: None }
+    HeartbeatCall { candidate, token, heard: None, take_over: None, slot: None, from: None }
 }
 
 pub async fn beat(roles: &Roles, uuid: &str, token: Option<Token>) -> Result<HeartbeatReply, Refusal> {

@@ -126,6 +126,34 @@ async fn a_call_that_a_proxy_passed_on_sets_no_command_even_where_commands_are_a
 }
 
 #[tokio::test]
+async fn a_call_that_a_proxy_passed_on_pauses_a_pool_and_resumes_none() {
+    let door = Door::new();
+    door.put("/v1/pools/p", json!({"command": ["x"], "paused": true})).await.ok();
+    let pause = async |header: &str, paused: bool| {
+        let request = Request::put("/v1/pools/p/paused").header("content-type", "application/json").header(header, "x");
+        door.send(request.body(Body::from(json!({"paused": paused}).to_string())).unwrap()).await
+    };
+    for header in ["forwarded", "via", "x-forwarded-for"] {
+        let answer = pause(header, false).await;
+        assert_eq!(answer.problem(), (403, "commands_not_allowed".to_owned()), "{header}: {}", answer.text);
+        assert!(answer.text.contains("'p' is not resumed") && answer.text.contains(header), "{}", answer.text);
+        assert_eq!(door.get("/v1/pools/p").await.ok()["paused"], true);
+    }
+    assert_eq!(door.put("/v1/pools/p/paused", json!({"paused": false})).await.ok()["paused"], false);
+    assert_eq!(pause("via", true).await.ok()["paused"], true, "it starts nothing");
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_commands_by_the_api_is_not_told_to_resume_a_pool_either() {
+    for (allow, status) in [(None, 404), (Some(true), 404), (Some(false), 403)] {
+        let door = Door::with(Config { allow_pool_commands: allow, ..Config::default() });
+        let resumed = door.put("/v1/pools/p/paused", json!({"paused": false})).await;
+        assert_eq!(resumed.problem().0, status, "{}", resumed.text);
+        assert_eq!(door.put("/v1/pools/p/paused", json!({"paused": true})).await.problem().0, 404);
+    }
+}
+
+#[tokio::test]
 async fn removed_workers_that_the_owner_has_forgotten_are_listed_by_what_is_kept_of_their_output() {
     let door = door(Services { logs: Some(Arc::new(Logs)), ..services() });
     let gone = door.get("/v1/pools/kept/workers").await;

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
+use axum::http::Request;
+
 use crate::support::Door;
 use serde_json::{Value, json};
 use wayleave_core::time::{Millis, Time};
@@ -204,6 +207,26 @@ async fn a11_the_primary_alone_is_told_by_whose_agreement_it_may_go_on() {
     for text in [standby, again, early, here.get("/v1/roles").await.ok(), here.get("/v1/roles/indexer").await.ok()] {
         assert!(!text.to_string().contains(&secret), "{text}");
     }
+}
+
+#[tokio::test]
+async fn the_primary_is_told_where_the_heartbeats_of_a_member_come_from() {
+    let Nodes { here, .. } = nodes();
+    here.put("/v1/roles/indexer", json!({"mode": "continue"})).await.ok();
+    let token = here.post(BEAT, json!({"uuid": "a"})).await.ok()["token"].clone();
+    let beat = async |ip: [u8; 4], proxy: &str| {
+        // What it says of itself does not matter.
+        let body = json!({"uuid": "b", "peer": {"address": "10.0.0.9:1", "secret": "A".repeat(22)}});
+        let request = Request::post(BEAT).header("content-type", "application/json");
+        let request = if proxy.is_empty() { request } else { request.header(proxy, "10.0.0.9") };
+        let request = request.extension(wayleave_listen::ClientAddress(ip.into()));
+        here.send(request.body(Body::from(body.to_string())).unwrap()).await.ok();
+        let renewed = here.post(BEAT, json!({"uuid": "a", "token": token})).await.ok();
+        renewed["going_on"]["members"][0]["from"].clone()
+    };
+    assert_eq!(beat([10, 0, 0, 7], "").await, "10.0.0.7");
+    assert_eq!(beat([10, 0, 0, 8], "").await, "10.0.0.8");
+    assert_eq!(beat([10, 0, 0, 1], "x-forwarded-for").await, Value::Null, "that of a proxy says nothing");
 }
 
 #[tokio::test]

@@ -1,13 +1,48 @@
 //! URLFrontier: where this server differs from the reference, as docs/urlfrontier.md says; and where it once did.
 
-use crate::urlfrontier::{START, ask, discovered, info, known, queue, told, world};
+use crate::urlfrontier::{START, ask, discovered, info, known, queue, told, world, world_with};
 use futures::StreamExt;
 use tonic::Code;
 use wayleave_api::urlfrontier::ack_message::Status as Ack;
 use wayleave_api::urlfrontier::{
     BlockQueueParams, CountUrlParams, CrawlLimitParams, DeleteCrawlMessage, DiscoveredBatch, GetParams, Pagination,
-    PurgeUrlParams, QueueDelayParams, StringList, UrlInfo, UrlStatusRequest, get_params,
+    PurgeUrlParams, QueueDelayParams, StringList, UrlInfo, UrlItem, UrlStatusRequest, get_params,
 };
+use wayleave_core::time::Millis;
+
+/// What is not stored has no commit to wait for.
+#[tokio::test]
+async fn acknowledgements_come_in_another_order_than_items_and_each_id_once() {
+    let mut world = world().await;
+    let named = |id: usize, url: &str| UrlItem { id: id.to_string(), ..discovered(info(url, "", "")) };
+    let mut items: Vec<UrlItem> = (0..100).map(|n| named(n, &format!("http://h{n}.com/"))).collect();
+    items.push(named(100, ""));
+    let acks = world.client.put_urls(futures::stream::iter(items)).await.unwrap().into_inner();
+    let acks: Vec<_> =
+        acks.map(|ack| ack.unwrap()).map(|ack| (ack.id.parse::<usize>().unwrap(), ack.status())).collect().await;
+    let order: Vec<usize> = acks.iter().map(|(id, _)| *id).collect();
+    assert_ne!(order.last(), Some(&100), "{order:?}");
+    let mut sorted = acks.clone();
+    sorted.sort_unstable_by_key(|(id, _)| *id);
+    let wanted = |id: usize| (id, if id < 100 { Ack::Ok } else { Ack::Skipped });
+    assert_eq!(sorted, (0..=100).map(wanted).collect::<Vec<_>>());
+}
+
+/// Scrapy's plug-in asks for ten hours: what a killed client held would be away for as long.
+#[tokio::test]
+async fn no_client_holds_a_url_for_longer_than_the_server_allows() {
+    let settings = |hold_max| wayleave_server::Config { hold_max, ..wayleave_server::Config::default() };
+    for (hold_max, held_s) in [(Some(Millis(60_000)), 60), (None, 36_000)] {
+        let mut world = world_with(settings(hold_max)).await;
+        world.seed("", &["http://a.com/"]).await;
+        let asked = GetParams { delay_requestable: 36_000, ..ask("", 1, 1) };
+        assert_eq!(world.get_texts(asked.clone()).await, ["http://a.com/"]);
+        world.pass(held_s * 1_000 - 1);
+        assert!(world.get(asked.clone()).await.is_empty(), "{held_s} s are not over");
+        world.pass(1_001);
+        assert_eq!(world.get_texts(asked).await, ["http://a.com/"], "{held_s} s are over");
+    }
+}
 
 /// A URL with more metadata than the store takes.
 fn heavy(url: &str) -> UrlInfo {

@@ -22,7 +22,7 @@ use wayleave_workers::site::{Config, Site};
 
 use crate::exit::{ERROR, Ended};
 use crate::output::{self, span};
-use crate::serve::Signals;
+use crate::signals::Signals;
 use crate::values;
 use children::Children;
 use figures::{Figures, Host, ms};

@@ -28,6 +28,11 @@ while [ -d "${DIARY%/*}" ]; do say alive; sleep 0.02; done
 impl Stage {
     /// A candidate that runs as nobody, and whose command becomes root's: elect may not signal it.
     fn candidate_of_nobody(&self, name: &'static str) -> Candidate {
+        self.candidate_of_nobody_after(name, "")
+    }
+
+    /// The same after a line of shell.
+    fn candidate_of_nobody_after(&self, name: &'static str, shell: &str) -> Candidate {
         let id = Command::new("id").arg("-u").output().unwrap();
         assert_eq!(id.stdout, b"0\n", "this test plays two users, for which it must be root");
         let open = |path: &std::path::Path, mode| {
@@ -41,7 +46,8 @@ impl Stage {
         open(&sudo, 0o4755);
         open(&elect, 0o755);
         let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&elect);
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.args(["sh", "-c", &format!("{shell} exec \"$@\""), "sh"]).arg(&elect);
         command.args(["elect", "duty", "--grace", "200ms", "--"]).arg(&sudo);
         command.args(["--reuid=0", "--regid=0", "--clear-groups", "sh", "-c", DEAF]);
         self.spawn(name, command)
@@ -180,6 +186,39 @@ fn processes_of_others_are_left_alone() {
     let alive: Vec<bool> = others.iter().map(|other| lives(*other)).collect();
     others.iter().for_each(|other| _ = kill_process(pid(*other), Signal::KILL));
     assert_eq!(alive, [true; 3]);
+}
+
+/// While something of the command is left, elect kills again and again what it takes for the command's.
+#[test]
+fn processes_of_others_are_left_alone_while_the_command_outlives_its_guardian() {
+    let stage = Stage::set(T);
+    let pipe = stage.path("diary.go");
+    assert!(Command::new("mkfifo").args(["-m", "666"]).arg(&pipe).status().unwrap().success());
+    // It starts a process when it is told to, in a group of its own, and ends when it is told again.
+    let sidecar =
+        r#"setsid sh -c 'read x < "$DIARY.go"; sleep 600 & echo $! > "$DIARY.orphan"; read x < "$DIARY.go"' &"#;
+    std::fs::write(stage.path("diary.orphan"), "").unwrap();
+    std::fs::set_permissions(stage.path("diary.orphan"), std::fs::Permissions::from_mode(0o666)).unwrap();
+    let first = stage.candidate_of_nobody_after("A", sidecar);
+    let begun = stage.wait_for_begin(1);
+    kill_process(pid(guardian_of(&stage, first.id())), Signal::KILL).unwrap();
+    stage.wait_for("a word", || says_what_to_do(&read(&stage.path("A")), begun.pid).then_some(()));
+    std::fs::write(&pipe, "\n").unwrap();
+    let orphan: i32 = stage.wait_for("orphan", || read(&stage.path("diary.orphan")).trim().parse().ok());
+    // Elect looks several times a second.
+    std::thread::sleep(Duration::from_secs(1));
+    std::fs::write(&pipe, "\n").unwrap();
+    let parent = format!("PPid:\t{}", first.id());
+    stage.wait_for("its new parent", || {
+        let status = read(std::path::Path::new(&format!("/proc/{orphan}/status")));
+        (status.contains(&parent) || !lives(orphan)).then_some(())
+    });
+    std::thread::sleep(Duration::from_secs(1));
+    let alive = lives(orphan);
+    _ = kill_process(pid(orphan), Signal::KILL);
+    kill_process(pid(begun.pid), Signal::KILL).unwrap();
+    stage.wait_for("the end of the command", || read(&stage.path("A")).contains("is dead now").then_some(()));
+    assert!(alive, "{}", stage.logs());
 }
 
 /// The child of elect that is its guardian.

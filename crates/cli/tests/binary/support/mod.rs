@@ -166,10 +166,14 @@ impl Server {
         self.child.wait().unwrap();
     }
 
+    /// Sends it a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// Asks it to stop and waits for its exit code.
     pub fn stop(mut self) -> i32 {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.signal(rustix::process::Signal::TERM);
         self.child.wait().unwrap().code().unwrap_or(-1)
     }
 }

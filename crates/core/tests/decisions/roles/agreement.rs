@@ -67,6 +67,7 @@ fn beat(
         heard: acts.as_ref().map(|primary| primary.version).filter(|version| *version > 0),
         take_over: term.filter(|_| bids),
         slot: None,
+        from: None,
     };
     let known = world.tokens.get(&uuid).copied();
     let Ok(answer) = world.ask(ask) else { return Ok(()) };
@@ -170,7 +171,9 @@ fn a11_a_member_that_comes_back_with_another_door_has_to_join_again() {
     world.beat_with(with_door(1), None).unwrap();
     world.pass(200);
     let token = world.token_of("a");
-    world.ask(HeartbeatCall { candidate: candidate("a"), token, heard: None, take_over: None, slot: None }).unwrap();
+    world
+        .ask(HeartbeatCall { candidate: candidate("a"), token, heard: None, take_over: None, slot: None, from: None })
+        .unwrap();
     world.pass(T);
     // Same uuid, but another peer address: this process may not know what was promised at the old one.
     let told = world.beat_with(with_door(2), None).unwrap();

@@ -16,6 +16,7 @@ fn beat_for(world: &mut World, uuid: &str, slot: &str) -> Result<HeartbeatReply,
         heard: None,
         take_over: None,
         slot: Some(slot.into()),
+        from: None,
     })
 }
 

@@ -60,8 +60,14 @@ fn run(world: &mut World, line: &str) -> String {
         "beat" => {
             let epoch = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.epoch);
             let take_over = option(rest, "take").map(|at| Bid { epoch: epoch.unwrap(), expires_at: Time(at) });
-            let ask =
-                HeartbeatCall { candidate: asked(rest), token, heard: option(rest, "heard"), take_over, slot: None };
+            let ask = HeartbeatCall {
+                candidate: asked(rest),
+                token,
+                heard: option(rest, "heard"),
+                take_over,
+                slot: None,
+                from: None,
+            };
             return match world.ask(ask) {
                 Err(refusal) => format!("refused: {refusal}"),
                 Ok(a) => {

@@ -200,7 +200,14 @@ fn ask(world: &mut World, uuid: &str, heard: Option<u64>, bids: bool) -> Heartbe
     let token = world.tokens.get(uuid).copied();
     let term = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.bid());
     world
-        .ask(HeartbeatCall { candidate: candidate(uuid), token, heard, take_over: term.filter(|_| bids), slot: None })
+        .ask(HeartbeatCall {
+            candidate: candidate(uuid),
+            token,
+            heard,
+            take_over: term.filter(|_| bids),
+            slot: None,
+            from: None,
+        })
         .unwrap()
 }
 
@@ -327,6 +334,7 @@ fn a_preferred_standby_that_never_comes_delays_a_takeover_by_a_quarter_of_the_ti
     world.set_ttl(15_000).unwrap();
     world.facts.standbys = vec![StandbyRow {
         candidate: Candidate { interval: Some(Millis(900_000)), ..slow },
+        from: None,
         seen_at: Time(0),
         expires_at: Time::NEVER,
         joined: 0,

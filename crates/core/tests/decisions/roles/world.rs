@@ -102,7 +102,7 @@ impl World {
     }
 
     pub fn beat_with(&mut self, candidate: Candidate, token: Option<Token>) -> Result<HeartbeatReply, Refusal> {
-        self.ask(HeartbeatCall { candidate, token, heard: None, take_over: None, slot: None })
+        self.ask(HeartbeatCall { candidate, token, heard: None, take_over: None, slot: None, from: None })
     }
 
     pub fn ask(&mut self, ask: HeartbeatCall) -> Result<HeartbeatReply, Refusal> {

@@ -84,7 +84,7 @@ impl Claim {
 
     /// Answers those who ask who has the name.
     pub fn answer(&self) {
-        self.name.iter().for_each(process_name::answer);
+        self.name.iter().for_each(|name| _ = process_name::answer(name));
     }
 }
 

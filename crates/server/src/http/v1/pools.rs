@@ -77,14 +77,8 @@ pub async fn put_pool(
     headers: HeaderMap,
     JsonBody(body): JsonBody<SetPoolRequest>,
 ) -> Result<Json<Pool>, Refused> {
-    if let Some(header) = wayleave_listen::proxy_header(&headers) {
-        let detail = format!(
-            "pool '{pool}' is not set up: the call came through a proxy (header '{header}'), so anybody may have sent it, and \
-             whoever sets up a pool can run any command here; call the server itself, or write [pools.{pool}] into its settings \
-             file (--config)"
-        );
-        return Err(Problem::new(Code::CommandsNotAllowed, detail).with("pool", &*pool).into());
-    }
+    let remedy = format!("call the server itself, or write [pools.{pool}] into its settings file (--config)");
+    refuse_proxy(&headers, &pool, "set up", &remedy)?;
     if !app.config.takes_pool_commands() {
         let detail = format!(
             "pool '{pool}' is not set up: this server takes no commands of pools, because other machines can reach it or it was \
@@ -97,10 +91,21 @@ pub async fn put_pool(
     Ok(Json(app.matches.set_pool_paused(pool, body.settings()?, paused).await?.into()))
 }
 
+/// Refuses a call that starts commands if a proxy passed it on.
+fn refuse_proxy(headers: &HeaderMap, pool: &PoolName, what: &str, remedy: &str) -> Result<(), Refused> {
+    let Some(header) = wayleave_listen::proxy_header(headers) else { return Ok(()) };
+    let detail = format!(
+        "pool '{pool}' is not {what}: the call came through a proxy (header '{header}'), so anybody may have sent it, and it \
+         would start commands here; {remedy}"
+    );
+    Err(Problem::new(Code::CommandsNotAllowed, detail).with("pool", &**pool).into())
+}
+
 /// Pauses a pool, or resumes it.
 ///
 /// A paused pool starts, books, stops and removes nothing; clients wait, and matched clients keep their workers. Pools of a
-/// store that was copied, restored or salvaged are paused.
+/// store that was copied, restored or salvaged are paused. A call that a proxy passed on resumes
+/// no pool, nor does any call where the server was started with `--allow-pool-commands=false`.
 #[utoipa::path(
     put, path = "/v1/pools/{pool}/paused", tag = "pools",
     params(("pool" = String, Path, description = "The pool's name.")),
@@ -109,8 +114,20 @@ pub async fn put_pool(
 pub async fn pause_pool(
     State(app): State<App>,
     PoolInPath(pool): PoolInPath,
+    headers: HeaderMap,
     JsonBody(body): JsonBody<PausePoolRequest>,
 ) -> Result<Json<Pool>, Refused> {
+    if !body.paused {
+        refuse_proxy(&headers, &pool, "resumed", "call the server itself")?;
+        if app.config.allow_pool_commands == Some(false) {
+            let detail = format!(
+                "pool '{pool}' is not resumed: it would start commands here, and this server was started with \
+                 --allow-pool-commands=false; write paused = false into [pools.{pool}] of its settings file (--config), and start \
+                 it again"
+            );
+            return Err(Problem::new(Code::CommandsNotAllowed, detail).with("pool", &*pool).into());
+        }
+    }
     Ok(Json(app.matches.pause_pool(pool, body.paused).await?.into()))
 }
 

@@ -17,7 +17,7 @@ use wayleave_core::time::Millis;
 use wayleave_roles::{Wait, WaitFor};
 
 use crate::http::app::App;
-use crate::http::extract::{JsonBody, QueryOf, RoleInPath, UuidInPath};
+use crate::http::extract::{JsonBody, QueryOf, ReportedFrom, RoleInPath, UuidInPath};
 use crate::http::refused::Refused;
 
 /// All calls under `/v1/roles`.
@@ -125,9 +125,15 @@ pub async fn delete_role(State(app): State<App>, RoleInPath(role): RoleInPath) -
 pub async fn heartbeat(
     State(app): State<App>,
     RoleInPath(role): RoleInPath,
+    ReportedFrom(from): ReportedFrom,
     JsonBody(body): JsonBody<HeartbeatRequest>,
 ) -> Result<impl IntoResponse, Refused> {
-    Ok(fresh(HeartbeatResponse::from(app.roles.heartbeat(role, HeartbeatCall::try_from(&body)?).await?)))
+    let call = HeartbeatCall { from, ..HeartbeatCall::try_from(&body)? };
+    let mut reply = app.roles.heartbeat(role, call).await?;
+    for member in reply.going_on.iter_mut().flat_map(|told| &mut told.members) {
+        member.from = member.from.filter(|from| app.vouches_for(*from));
+    }
+    Ok(fresh(HeartbeatResponse::from(reply)))
 }
 
 /// Asks the primary to step down.

@@ -33,6 +33,11 @@ pub struct World {
 
 /// A separate, empty server.
 pub async fn world() -> World {
+    world_with(wayleave_server::Config::default()).await
+}
+
+/// The same with other settings.
+pub async fn world_with(settings: wayleave_server::Config) -> World {
     let clock = ManualClock::new(Time::from_secs(START));
     let engine = Arc::new(Memory::new(clock.clone()));
     // Clock steps are disabled.
@@ -42,7 +47,7 @@ pub async fn world() -> World {
     let nodes = Nodes { advertised: "localhost:7071".to_owned(), peers: None };
     let roles = wayleave_roles::Roles::new(Arc::new(Memory::new(clock.clone())));
     let services = Services { roles, ..crate::support::over(frontier.clone()) };
-    let app = App::new(wayleave_server::Config::default(), services);
+    let app = App::new(settings, services);
     let routes = routes(app, Arc::clone(&metrics), nodes);
     let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap().with_nodelay(Some(true));
     let address = incoming.local_addr().unwrap();

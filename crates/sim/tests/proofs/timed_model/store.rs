@@ -169,7 +169,7 @@ impl Store {
         let token = beat.token.as_deref().map(|token| Token::parse(token).expect("a token of this store"));
         let mut facts = self.facts(real_ms);
         let take_over = beat.take_over.map(|bid| bid.try_into().expect("numbers that a reader can hold"));
-        let ask = HeartbeatCall { candidate, token, heard: beat.heard, take_over, slot: None };
+        let ask = HeartbeatCall { candidate, token, heard: beat.heard, take_over, slot: None, from: None };
         self.fault.spoil(&mut facts, &ask);
         let decided = match heartbeat(&facts, &ask, u128::from(self.grants) + 1) {
             Ok(decided) => decided,
@@ -260,7 +260,7 @@ impl Fault {
                 term.agreement.heard = u64::MAX;
                 let (candidate, seen_at) = (ask.candidate.clone(), facts.now);
                 facts.standbys.retain(|standby| standby.candidate.uuid != candidate.uuid);
-                facts.standbys.push(StandbyRow { candidate, seen_at, expires_at: facts.now, joined: 1 });
+                facts.standbys.push(StandbyRow { candidate, from: None, seen_at, expires_at: facts.now, joined: 1 });
             }
         }
     }
