@@ -310,7 +310,7 @@ def main():
     parser.add_argument("--binary", default="target/release/wayleave")
     parser.add_argument("--urls", type=int, default=1_000_000)
     parser.add_argument("--hosts", type=int, default=50_000)
-    parser.add_argument("--shards", type=int, default=64)
+    parser.add_argument("--shards", type=int, default=16)
     parser.add_argument("--starts", type=int, default=2, help="kills and clean stops")
     parser.add_argument("--no-starts", action="store_true")
     parser.add_argument("--no-deletion", action="store_true")

@@ -129,7 +129,7 @@ const PROOFS: &[Proof] = &[
         name: "disk",
         about: "the embedded store on file systems of its own: one loses power 100 times, others fill up while tables are merged",
         tests: &[(SIM, "proofs", "power_cut"), (CLI, "binary", "full_disk")],
-        settings: &[("WAYLEAVE_POWER_CUTS", "100")],
+        settings: &[("WAYLEAVE_POWER_CUTS", "100"), ("WAYLEAVE_FULL_DISK_LARGE", "1")],
         packages: &[packages::DISK],
         mounts: true,
     },

@@ -142,8 +142,12 @@ pub const FORWARDS_MAX: usize = 4_096;
 pub const SLICE_ROWS: usize = 1_000;
 /// How long chunks that were skipped or set aside are kept.
 pub const CHUNKS_KEPT: Millis = Millis(30 * 24 * 60 * 60 * 1_000);
-/// How long chunks that ended because their crawl was deleted are kept: long enough for their workers to learn of it.
-pub const DELETED_CHUNKS_KEPT: Millis = Millis(12 * 60 * 60 * 1_000);
+/// How long chunks are kept that ended because their crawl was deleted: as long as a lease may last, so that their workers learn of it.
+pub const DELETED_CHUNKS_KEPT: Millis = Millis(LEASE_MS_MAX);
+/// Within this time what was deleted is gone from the files of the embedded store.
+pub const DELETED_GONE: Millis = Millis(24 * 60 * 60 * 1_000);
+/// The store's part of it, from when its rows are removed on.
+pub const REMOVED_GONE: Millis = Millis(18 * 60 * 60 * 1_000);
 /// How long the rows of deleted hosts and crawls may stay in the store after the log says that they are gone.
 pub const DELETED_LOGGED_MAX: Millis = Millis(60_000);
 /// After how long rows that could not be read are tried again; doubled with each failure,

@@ -25,7 +25,7 @@ use crate::own_rows;
 use crate::private;
 use crate::rebuilt_tables::{self, RebuiltTables};
 use crate::repaired;
-use crate::scrub::Scrub;
+use crate::scrub::{OpenFolder, Scrub};
 use crate::snapshot::{self, Snapshot};
 use crate::store::Store;
 use crate::syncer::Drive;
@@ -81,7 +81,7 @@ pub struct Numbers {
     pub tombstones: u64,
     /// The size of the journal that the next open replays.
     pub journal_bytes: u64,
-    /// Tables that are known to be damaged.
+    /// Files that are known to be damaged.
     pub damaged_files: u64,
     /// 1 while merging pauses.
     pub merging_paused: u64,
@@ -146,7 +146,8 @@ impl Fjall {
             repaired::raise_counted(&store, folder.shards()).map_err(|error| OpenError::engine(path, error))?;
             let room = Room { disk: Arc::clone(&disk), folder: path.into(), floor_bytes };
             let merger = Merger::start(Arc::clone(&store), room).map_err(io)?;
-            let scrub = Scrub::start(&store, Arc::clone(&damage)).map_err(io)?;
+            let scrubbed = OpenFolder { disk: Arc::clone(&disk), path: path.into() };
+            let scrub = Scrub::start(&store, scrubbed, Arc::clone(&damage)).map_err(io)?;
             Ok::<_, OpenError>((scrub, merger, flusher))
         };
         // What is salvaged stays as it is, and what is made of it raises what it counts.

@@ -31,7 +31,9 @@ pub(crate) const DONE_KEY: [u8; 4] = [0xff, 0xff, 0, 1];
 /// The L0 stall threshold: with more L0 tables reads get slow, so the next flush waits for a merge.
 const YOUNG_TABLES_MAX: usize = 24;
 /// Rows stay in memory and journal at most this long, so that what is deleted leaves the files within a day.
-const FLUSH_AFTER: Duration = Duration::from_secs(4 * 3600);
+pub(crate) const FLUSH_AFTER: Duration = Duration::from_secs(2 * 3600);
+/// What a start has found in the journal stays there at most this long: a store that is restarted often must flush too.
+const FLUSH_FIRST_AFTER: Duration = Duration::from_secs(600);
 
 /// The content of [`DONE_KEY`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +101,8 @@ impl<T: Tables> Drop for Flusher<T> {
 fn run<T: Tables>(store: &Store<T>, journal: &JournalFolder) {
     background::give_way();
     let _over = Over(store);
-    while let Some(wanted) = wait(store) {
+    let mut after = FLUSH_FIRST_AFTER;
+    while let Some(wanted) = wait(store, std::mem::replace(&mut after, FLUSH_AFTER)) {
         let flushed = flush(store, journal);
         let failed = flushed.is_err();
         if let Err(why) = flushed {
@@ -155,16 +158,17 @@ type Wanted<T> = Vec<oneshot::Sender<<T as Tables>::Snapshot>>;
 
 /// Waits for something to flush; `None` when the store is closing. Snapshot requests are dequeued before the freeze, so
 /// the freeze includes everything acknowledged before them.
-fn wait<T: Tables>(store: &Store<T>) -> Option<Wanted<T>> {
+fn wait<T: Tables>(store: &Store<T>, mut after: Duration) -> Option<Wanted<T>> {
     let idle = |flush: &mut Flush<T::Snapshot>| !flush.closing && !store.is_full() && flush.wanted.is_empty();
     let mut flush = store.flush.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        let waited = store.flush_changed.wait_timeout_while(flush, FLUSH_AFTER, idle);
+        let waited = store.flush_changed.wait_timeout_while(flush, after, idle);
         let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         flush = next;
         if !timeout.timed_out() || store.active_bytes.load(Ordering::Relaxed) > 0 {
             return (!flush.closing).then(|| std::mem::take(&mut flush.wanted));
         }
+        after = FLUSH_AFTER;
     }
 }
 

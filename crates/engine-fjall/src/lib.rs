@@ -5,6 +5,7 @@
 //! clocks. It must not know what the rows mean, nor any other engine.
 
 mod arena;
+mod around;
 mod background;
 mod blocks;
 mod bulk_load;

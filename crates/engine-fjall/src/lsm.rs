@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lsm_tree::compaction::filter::{CompactionFilter, Context, Factory, ItemAccessor, Verdict};
+use lsm_tree::compaction::{MoveDown, PullDown};
 use lsm_tree::config::{
     BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy, RestartIntervalPolicy,
 };
@@ -18,6 +19,7 @@ use lsm_tree::{
 };
 use wayleave_engine::{Error, Key, Value};
 
+use crate::around::{self, Level, Step};
 use crate::careful::CarefulRows;
 use crate::damage::DamageLog;
 use crate::manifest;
@@ -38,7 +40,7 @@ pub(crate) const AFTER_ALL: [u8; 8] = [0xff; 8];
 pub(crate) type Hole = (Key, Key);
 
 /// The size of a table that a merge writes.
-const TABLE_BYTES: u64 = 64 << 20;
+pub(crate) const TABLE_BYTES: u64 = 64 << 20;
 
 /// How many files and how much memory the tables may use.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +53,7 @@ pub(crate) struct TableOptions {
 
 /// The tables.
 pub(crate) struct FjallTables {
-    tree: AnyTree,
+    pub(crate) tree: AnyTree,
     folder: PathBuf,
     /// One more than the sequence number of the newest visible version.
     visible: SequenceNumberCounter,
@@ -84,10 +86,11 @@ struct KnownSizes {
 }
 
 impl KnownSizes {
-    fn of(tree: &AnyTree) -> Self {
+    fn of(tree: &AnyTree, damage: &DamageLog) -> Self {
         let version = tree.current_version();
-        let levels: Vec<u64> = version.iter_levels().map(|level| level.size()).collect();
-        let mut sizes = Sizes { next_merge: next_merge_bytes(&levels), ..Sizes::default() };
+        let levels = levels(tree, damage);
+        let next_merge = around::next_merge_bytes(&levels).unwrap_or_else(|| next_merge_bytes(&levels));
+        let mut sizes = Sizes { next_merge, ..Sizes::default() };
         let young = version.level(0).map_or(0, |level| level.run_count());
         let mut tombstones_since = None;
         for table in version.iter_tables() {
@@ -129,8 +132,9 @@ impl FjallTables {
             .with_l0_threshold(YOUNG_TABLES_DUE)
             .with_table_target_size(TABLE_BYTES);
         let (snapshots, strategy) = (Arc::default(), Arc::new(strategy));
+        let damage = Arc::default();
         Ok(Self {
-            known: Mutex::new(KnownSizes::of(&tree)),
+            known: Mutex::new(KnownSizes::of(&tree, &damage)),
             tree,
             folder: folder.into(),
             visible,
@@ -140,7 +144,7 @@ impl FjallTables {
             adding: Mutex::default(),
             holes: Arc::default(),
             strategy,
-            damage: Arc::default(),
+            damage,
         })
     }
 
@@ -166,7 +170,7 @@ impl FjallTables {
 
     /// Notes the sizes after a change. Flushes and merges come here side by side: the later version counts.
     fn note_sizes(&self) {
-        let sizes = KnownSizes::of(&self.tree);
+        let sizes = KnownSizes::of(&self.tree, &self.damage);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if sizes.version >= known.version {
             *known = sizes;
@@ -188,6 +192,51 @@ impl FjallTables {
         if let Err(error) = self.tree.get_version_history_lock().maintenance(&self.folder, oldest) {
             tracing::warn!(error = %trouble::describe(&error), "cannot remove files of merged tables; the next start removes them");
         }
+    }
+
+    /// The levels of the newest version.
+    pub(crate) fn levels(&self) -> Vec<Level> {
+        levels(&self.tree, &self.damage)
+    }
+
+    /// One merge, or the move that makes room for it.
+    fn merge_once(&self, kind: MergeKind, oldest: u64) -> Result<(), MergeFailure> {
+        let levels = self.levels();
+        let merged = match (kind, around::next_step(&levels)) {
+            // It would meet the damage.
+            (MergeKind::All, _) if self.tree.table_count() == 0 || levels.iter().any(|level| level.is_damaged) => {
+                Ok(())
+            }
+            (MergeKind::All, _) => self.tree.major_compact(TABLE_BYTES, oldest),
+            (MergeKind::Due, None) => self.tree.compact(self.strategy.clone(), oldest),
+            (MergeKind::Due, Some(Step::Merge { from, to })) => self.tree.compact(Arc::new(PullDown(from, to)), oldest),
+            (MergeKind::Due, Some(Step::Move { from, to })) => self.tree.compact(Arc::new(MoveDown(from, to)), oldest),
+            (MergeKind::Due, Some(Step::Nothing)) => Ok(()),
+            (MergeKind::Due, Some(Step::Stuck)) => {
+                return Err(MergeFailure::Damaged("no merge can go around it".into()));
+            }
+        };
+        merged.map_err(|error| failure(&error))
+    }
+
+    /// Finds the table that a merge could not read, and notes it; true if there is one that was not known.
+    fn find_unreadable(&self) -> bool {
+        let is_stopped = || self.stop.load(Ordering::Relaxed).then(|| std::io::Error::from(ErrorKind::Interrupted));
+        let read = |table: &Table| {
+            table.scan()?.try_for_each(|row| is_stopped().map_or_else(|| row.map(drop), |stopped| Err(stopped.into())))
+        };
+        for table in self.tree.current_version().iter_tables() {
+            match read(table).map_err(|error| failure(&error)) {
+                Err(MergeFailure::Damaged(what)) if !self.damage.stops_merges(&table.path) => {
+                    self.damage.tell_of_merge(&TableFile::of(table), &what);
+                    self.note_sizes();
+                    return self.damage.stops_merges(&table.path);
+                }
+                Ok(()) | Err(MergeFailure::Damaged(_)) => {}
+                Err(_) => return false,
+            }
+        }
+        false
     }
 
     /// Removes what an unfinished merge has written: tables numbered from `first` on that belong to no version.
@@ -239,6 +288,18 @@ impl TableFile {
     }
 }
 
+/// The levels of the newest version.
+fn levels(tree: &AnyTree, damage: &DamageLog) -> Vec<Level> {
+    let version = tree.current_version();
+    let is_damaged = |table: &Table| damage.stops_merges(&table.path);
+    let levels = version.iter_levels().map(|level| Level {
+        runs: level.run_count(),
+        bytes: level.size(),
+        is_damaged: level.iter().flat_map(|run| run.iter()).any(is_damaged),
+    });
+    levels.collect()
+}
+
 fn settings(config: Config) -> Config {
     // Filters and indexes of ingested L0 tables are not pinned. They go through the block cache, so they are
     // partitioned: otherwise each cache miss would read a quarter of a megabyte.
@@ -260,9 +321,9 @@ fn settings(config: Config) -> Config {
 
 /// The most bytes that the next merge of L0 can write, by the sizes of all levels: it takes all of L0 and what that overlaps in the
 /// first level below, which is nearly all of it. Where every level is over its target, a new one begins above them.
-fn next_merge_bytes(levels: &[u64]) -> u64 {
-    let young = levels.first().copied().unwrap_or(0);
-    let below = || levels.iter().copied().enumerate().skip(1).filter(|(_, size)| *size > 0);
+fn next_merge_bytes(levels: &[Level]) -> u64 {
+    let young = levels.first().map_or(0, |level| level.bytes);
+    let below = || levels.iter().map(|level| level.bytes).enumerate().skip(1).filter(|(_, size)| *size > 0);
     let Some((first, size)) = below().next() else { return young };
     let target = |level: usize| {
         let deeper = u32::try_from(level - first).unwrap_or(u32::MAX);
@@ -443,18 +504,19 @@ impl Tables for FjallTables {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
         let (before, first) = (self.tree.current_version().id(), self.tree.next_table_id());
         let oldest = self.snapshots.oldest(&self.visible);
-        let merged = match kind {
-            MergeKind::Due => self.tree.compact(self.strategy.clone(), oldest),
-            MergeKind::All if self.tree.table_count() == 0 => Ok(()),
-            MergeKind::All => self.tree.major_compact(TABLE_BYTES, oldest),
-        };
-        if let Err(error) = merged {
+        if let Err(failure) = self.merge_once(kind, oldest) {
             self.remove_unfinished(first)?;
-            return Err(failure(&error));
+            // The next merge goes around the damage.
+            let is_found = matches!(failure, MergeFailure::Damaged(_)) && self.find_unreadable();
+            return if is_found { Ok(true) } else { Err(failure) };
         }
         self.tidy();
         // Another version may also be that of a flush: then the next call finds nothing to do.
         Ok(kind == MergeKind::Due && self.tree.current_version().id() != before)
+    }
+
+    fn oldest_snapshot(&self) -> Option<u64> {
+        self.snapshots.lock().counts.first_key_value().map(|(instant, _)| *instant)
     }
 
     fn stop_merging(&self, stop: bool) {

@@ -92,6 +92,26 @@ fn an_open_snapshot_keeps_its_tables_until_it_is_closed() {
 }
 
 #[test]
+fn tombstones_that_a_snapshot_keeps_can_be_dropped_once_it_is_closed() {
+    let stage = Stage::new();
+    stage.add(5_000..5_001, Some(&[7; 50]));
+    let snapshot = stage.tables.snapshot();
+    assert!(stage.tables.oldest_snapshot().is_some());
+    // Both are later than what it sees.
+    stage.add(0..1_000, Some(&[7; 50]));
+    let later = stage.tables.snapshot();
+    stage.add(0..1_000, None);
+    stage.tables.merge(MergeKind::All, u64::MAX).unwrap();
+    assert_eq!(stage.tables.sizes().tombstones, 1_000);
+    drop(later);
+    assert!(stage.tables.oldest_snapshot().is_some(), "the same one");
+    drop(snapshot);
+    assert_eq!(stage.tables.oldest_snapshot(), None);
+    stage.tables.merge(MergeKind::All, u64::MAX).unwrap();
+    assert_eq!((stage.tables.sizes().items, stage.files()), (1, (1, 1)));
+}
+
+#[test]
 fn merging_everything_drops_what_is_deleted() {
     let stage = Stage::new();
     stage.add(0..50_000, Some(&[7; 50]));
@@ -150,6 +170,7 @@ fn a_merge_that_meets_damage_changes_nothing_and_reads_around_it_go_on() {
     drop(tables);
     let stage = Stage { tables: open(folder.path()), folder };
     let before = stage.files();
+    assert_eq!(stage.tables.merge(MergeKind::Due, u64::MAX), Ok(true), "it finds the damage");
     for _ in 0..2 {
         assert!(matches!(stage.tables.merge(MergeKind::Due, u64::MAX), Err(MergeFailure::Damaged(_))));
         assert_eq!(stage.files(), before, "and nothing is left behind");

@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Deleted rows leave the files within a day: all tables are merged this long after the first of them was seen.
-const CLEAN_AFTER: Duration = Duration::from_secs(16 * 3600);
+const CLEAN_AFTER: Duration = Duration::from_secs(14 * 3600);
 /// Above this number of tombstones, and this share of all rows (one in …), they are dropped without waiting.
 const TOMBSTONES_MANY: u64 = 100_000;
 const TOMBSTONES_SHARE: u64 = 8;
@@ -158,6 +158,8 @@ pub(crate) struct Rounds {
     /// The number of rows and tombstones at the last attempt to merge everything, and what it might write: another one waits for a
     /// change.
     clean_tried: Option<(u64, u64)>,
+    /// The oldest snapshot that was open when everything was merged, if tombstones were left: until it is closed they stay.
+    kept_by: Option<u64>,
     /// The number of rows and tombstones, and since when it is the same.
     unchanged: Option<(u64, Instant)>,
 }
@@ -192,6 +194,7 @@ impl Rounds {
                 }
             }
             set_all(store, kind == MergeKind::All);
+            let oldest = store.tables.oldest_snapshot();
             let merged = store.tables.merge(kind, bytes_max);
             set_all(store, false);
             match merged {
@@ -202,9 +205,12 @@ impl Rounds {
                     if kind == MergeKind::Due {
                         return;
                     }
-                    self.deleted_since = None;
-                    // Open snapshots may have kept some.
-                    self.on_clean(kind, store.tables.sizes(), u64::MAX);
+                    let left = store.tables.sizes();
+                    self.kept_by = oldest.filter(|_| left.tombstones > 0);
+                    if self.kept_by.is_none() {
+                        self.deleted_since = None;
+                    }
+                    self.on_clean(kind, left, u64::MAX);
                 }
                 Err(MergeFailure::Stopped) if is_closing(store) => return,
                 Err(MergeFailure::Full | MergeFailure::Stopped) if kind == MergeKind::All => {
@@ -244,8 +250,12 @@ impl Rounds {
 
     fn next<T: Tables>(&mut self, sizes: Sizes, store: &Store<T>, now: Instant) -> MergeKind {
         if sizes.tombstones == 0 {
-            (self.deleted_since, self.clean_tried) = (None, None);
+            (self.deleted_since, self.clean_tried, self.kept_by) = (None, None, None);
             return MergeKind::Due;
+        }
+        let oldest = store.tables.oldest_snapshot();
+        if self.kept_by.is_some_and(|kept_by| oldest.is_none_or(|oldest| oldest > kept_by)) {
+            (self.kept_by, self.clean_tried) = (None, None);
         }
         let since = self.unchanged.filter(|(items, _)| *items == sizes.items).map_or(now, |(_, since)| since);
         self.unchanged = Some((sizes.items, since));
@@ -254,7 +264,8 @@ impl Rounds {
         let tried = self.clean_tried.is_some_and(|(items, _)| items == sizes.items);
         // Not while flushes come in quick succession: what they add would be merged again.
         let calm = store.tables.young() <= YOUNG_TABLES_CALM || now.duration_since(since) >= CALM_AFTER;
-        if (many && calm || age >= CLEAN_AFTER) && !tried { MergeKind::All } else { MergeKind::Due }
+        let is_due = many && calm || age >= CLEAN_AFTER && self.kept_by.is_none();
+        if is_due && !tried { MergeKind::All } else { MergeKind::Due }
     }
 
     fn on_failure<T: Tables>(&mut self, store: &Store<T>, failure: MergeFailure, now: Instant) {

@@ -20,6 +20,7 @@ struct Scripted {
     merges: Mutex<Vec<MergeKind>>,
     keeps_tombstones: AtomicBool,
     bytes_max: AtomicU64,
+    oldest_snapshot: Mutex<Option<u64>>,
 }
 
 impl Tables for Scripted {
@@ -50,6 +51,10 @@ impl Tables for Scripted {
         self.results.lock().unwrap().pop().unwrap_or(Ok(false))
     }
 
+    fn oldest_snapshot(&self) -> Option<u64> {
+        *self.oldest_snapshot.lock().unwrap()
+    }
+
     fn stop_merging(&self, _: bool) {}
 }
 
@@ -78,6 +83,7 @@ impl Stage {
             merges: Mutex::default(),
             keeps_tombstones: AtomicBool::new(false),
             bytes_max: AtomicU64::default(),
+            oldest_snapshot: Mutex::default(),
         };
         let loading = Loading { freeze_bytes: 1 << 20, repair: false, salvage: false, drive: Drive::Threads, life: 1 };
         let store = loading::load(&folder, tables, loading, |_| Ok(())).unwrap();
@@ -97,6 +103,10 @@ impl Stage {
         let mut results: Vec<_> = results.into_iter().collect();
         results.reverse();
         *self.store.tables.results.lock().unwrap() = results;
+    }
+
+    fn set_oldest_snapshot(&self, instant: Option<u64>) {
+        *self.store.tables.oldest_snapshot.lock().unwrap() = instant;
     }
 
     fn paused(&self) -> Option<String> {
@@ -244,6 +254,45 @@ fn everything_is_merged_once_while_an_open_snapshot_keeps_tombstones() {
     assert_eq!(stage.round(Duration::from_secs(1)), [MergeKind::Due], "nothing has changed since");
     stage.store.tables.sizes.lock().unwrap().items += 1;
     assert_eq!(stage.round(Duration::from_secs(2)), [MergeKind::All, MergeKind::Due]);
+}
+
+/// A regression: without another write, what a snapshot had kept stayed after it was closed.
+#[test]
+fn everything_is_merged_again_once_the_snapshot_is_closed_that_kept_tombstones() {
+    let many = Sizes { items: 300_000, tombstones: 150_000, ..Sizes::default() };
+    let mut stage = Stage::new(many, 1);
+    stage.store.tables.keeps_tombstones.store(true, Ordering::Relaxed);
+    stage.set_oldest_snapshot(Some(5));
+    assert_eq!(stage.round(Duration::ZERO), [MergeKind::All, MergeKind::Due]);
+    assert_eq!(stage.round(Duration::from_secs(1)), [MergeKind::Due], "it is still open");
+    // It is closed, and a later one is open, which keeps nothing.
+    stage.set_oldest_snapshot(Some(9));
+    stage.store.tables.keeps_tombstones.store(false, Ordering::Relaxed);
+    assert_eq!(stage.round(Duration::from_secs(2)), [MergeKind::All, MergeKind::Due]);
+    assert_eq!(stage.round(Duration::from_secs(3)), [MergeKind::Due]);
+}
+
+#[test]
+fn what_a_snapshot_has_kept_for_a_day_goes_as_soon_as_it_is_closed() {
+    let few = Sizes { items: 300_000, tombstones: 5, ..Sizes::default() };
+    let mut stage = Stage::new(few, 1);
+    stage.store.tables.keeps_tombstones.store(true, Ordering::Relaxed);
+    stage.set_oldest_snapshot(Some(5));
+    assert_eq!(stage.round(Duration::ZERO), [MergeKind::Due]);
+    assert_eq!(stage.round(CLEAN_AFTER), [MergeKind::All, MergeKind::Due]);
+    // Flushes come; everything is not merged with each, as long as that drops nothing.
+    stage.store.tables.sizes.lock().unwrap().items += 1;
+    assert_eq!(stage.round(CLEAN_AFTER + Duration::from_secs(1)), [MergeKind::Due]);
+    stage.set_oldest_snapshot(None);
+    assert_eq!(stage.round(CLEAN_AFTER + Duration::from_secs(2))[0], MergeKind::All);
+}
+
+#[test]
+fn what_is_deleted_leaves_the_files_in_the_time_that_the_store_has_for_it() {
+    /// What a merge of everything may take.
+    const MERGE: Duration = Duration::from_secs(2 * 3600);
+    let all = crate::flusher::FLUSH_AFTER + CLEAN_AFTER + MERGE;
+    assert!(all <= Duration::from_millis(wayleave_core::limits::REMOVED_GONE.0), "{all:?}");
 }
 
 /// A regression: what was deleted never gave its space back once the floor was reached, because no merge might use any of it, and

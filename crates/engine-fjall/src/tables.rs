@@ -82,11 +82,16 @@ pub(crate) trait Tables: Send + Sync + 'static {
     fn sizes(&self) -> Sizes;
 
     /// Runs one merge, which may write about this many bytes; false if none was due. Files that no reader needs any more are
-    /// removed.
+    /// removed. A merge that finds a damaged table returns true too: the next one leaves that table out.
     ///
     /// # Errors
     /// Why it did not finish: [`MergeFailure::Full`] also if it would have written more.
     fn merge(&self, kind: MergeKind, bytes_max: u64) -> Result<bool, MergeFailure>;
+
+    /// When the oldest open snapshot was taken, if any is open: a merge keeps what it sees. Instants only grow.
+    fn oldest_snapshot(&self) -> Option<u64> {
+        None
+    }
 
     /// Makes a running merge end early; with `false` merges may run again.
     fn stop_merging(&self, stop: bool);

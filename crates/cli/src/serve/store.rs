@@ -124,7 +124,7 @@ impl wayleave_server::Store for Embedded {
             ("wayleave_store_tables_unmerged", "Tables that wait to be merged.", numbers.tables_unmerged),
             ("wayleave_store_tombstones", "Deleted rows that are still in tables.", numbers.tombstones),
             ("wayleave_store_journal_bytes", "Size of the journal that the next start replays.", numbers.journal_bytes),
-            ("wayleave_store_damaged_files", "Tables that are known to be damaged.", numbers.damaged_files),
+            ("wayleave_store_damaged_files", "Files that are known to be damaged.", numbers.damaged_files),
             (
                 "wayleave_store_merging_paused",
                 "1 while merging of tables pauses, for want of room or because of damage.",

@@ -274,10 +274,16 @@ impl ChunkState {
 }
 
 impl ChunkRow {
-    /// Whether it ended because its crawl was deleted.
+    /// Whether its crawl was deleted: it ended because of that, or it had ended before and none of its queues is left. `is_home`
+    /// says of a host whether this shard has it unless it lives with an alias.
     #[must_use]
-    pub fn is_of_deleted_crawl(&self) -> bool {
-        self.state == ChunkState::Skipped && self.last_error.as_deref() == Some(CRAWL_DELETED)
+    pub fn is_of_deleted_crawl(&self, frontier: &Frontier, is_home: impl Fn(&HostName) -> bool) -> bool {
+        // A host is forgotten with its last queue, so one that is not here may be deleted or live elsewhere.
+        let is_elsewhere =
+            |host: &HostName| !frontier.has_host(host) && (!is_home(host) || frontier.moved_to(host).is_some());
+        let is_deleted = |link: &super::row::LinkRow| !frontier.has_queue(link.url.0) && !is_elsewhere(&link.host);
+        let ended_by_it = self.state == ChunkState::Skipped && self.last_error.as_deref() == Some(CRAWL_DELETED);
+        ended_by_it || !self.links.is_empty() && self.links.iter().all(is_deleted)
     }
 
     /// The answer to the call that ended a lease: now, or before, if it is repeated. `rows` are those of its links, by

@@ -2,6 +2,9 @@
 //! Lifetime: until a checkpoint has written its hot rows individually.
 //! Key: owning shard · 10 · commit number. Value: version, then each row's key and its change: deleted, a whole value
 //! or, for hosts, the changed part.
+//!
+//! The row of number 0, which no commit has, says from which commit on there may be rows: reading begins there, not at the
+//! tombstones of those that are gone. Its value is the version, the key of that commit and a mark.
 
 use wayleave_core::codec::{Damaged, Reader, Writer};
 use wayleave_core::frontier::changes::ChangedHost;
@@ -16,6 +19,8 @@ const VERSION: u8 = 1;
 const GONE: u8 = 0;
 const WHOLE: u8 = 1;
 const PART: u8 = 2;
+/// Not a change: the log begins at this key.
+const BEGIN: u8 = 3;
 
 /// The key of a commit's log row.
 #[must_use]
@@ -33,6 +38,29 @@ pub fn parse_key(key: &[u8]) -> Result<u64, Damaged> {
     let mut parts = keys::Parts(key);
     parts.prefix()?;
     parts.number::<8>()
+}
+
+/// The row that says from which commit on there may be log rows.
+#[must_use]
+pub fn begin(shard: ShardId, seq: u64) -> Write {
+    let mut out = Writer::default();
+    out.byte(VERSION);
+    out.bytes(&key(shard, seq));
+    out.byte(BEGIN);
+    Write { key: key(shard, 0), value: Some(out.into()) }
+}
+
+/// The commit that such a row names.
+///
+/// # Errors
+/// If the bytes do not decode.
+pub fn decode_begin(bytes: &[u8]) -> Result<u64, Damaged> {
+    let mut input = Reader::new(bytes);
+    if input.byte()? != VERSION {
+        return Err(Damaged("a log row has an unknown version"));
+    }
+    let seq = parse_key(input.bytes()?)?;
+    if input.byte()? == BEGIN { Ok(seq) } else { Err(Damaged("the beginning of the log is unknown")) }
 }
 
 /// Encodes changes into a log row.
@@ -96,7 +124,7 @@ pub enum Change {
     Part(HostPart),
 }
 
-/// Decodes the changes of a log row.
+/// Decodes the changes of a log row. The row that says where the log begins has none.
 ///
 /// # Errors
 /// If the bytes do not decode.
@@ -111,6 +139,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, Damaged> {
         let change = match input.byte()? {
             GONE => Change::Row(hot::decode(key, None)?),
             WHOLE => Change::Row(hot::decode(key, Some(input.bytes()?))?),
+            BEGIN => continue,
             PART => Change::Part(host::decode_part(hot::parse_host_key(key)?, &mut Reader::new(input.bytes()?))?),
             _ => return Err(Damaged("a log row contains an unknown change")),
         };

@@ -278,7 +278,17 @@ proptest! {
     }
 
     #[test]
+    fn the_row_that_says_where_the_log_begins_reads_back_and_changes_nothing(seq: u64) {
+        let Write { key, value } = log::begin(ShardId(3), seq);
+        let value = value.unwrap();
+        prop_assert_eq!(log::parse_key(&key), Ok(0));
+        prop_assert_eq!(log::decode_begin(&value), Ok(seq));
+        prop_assert_eq!(log::decode(&value), Ok(Vec::new()));
+    }
+
+    #[test]
     fn damaged_rows_are_refused_without_a_panic(bytes: Vec<u8>) {
+        let _ = log::decode_begin(&bytes);
         let _ = url::decode(&bytes);
         let _ = due::decode(&bytes);
         let _ = lease::decode(&bytes);

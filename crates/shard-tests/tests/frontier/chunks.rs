@@ -489,9 +489,49 @@ async fn skipped_chunks_are_removed_after_a_month_and_those_of_a_deleted_crawl_w
     assert_eq!(pipeline.chunk(chunks[1].id).await, unknown(chunks[1].id));
     assert_eq!(pipeline.chunk(chunks[0].id).await.unwrap().state, ChunkState::Crawled, "it is in progress");
     world.frontier.delete_crawl("DEFAULT".into()).await.unwrap();
-    pass(6 * HOUR).await;
+    pass(HOUR / 2).await;
     assert_eq!(pipeline.chunk(chunks[0].id).await.unwrap().state, ChunkState::Skipped);
-    pass(18 * HOUR).await;
+    pass(4 * HOUR).await;
     assert_eq!(pipeline.chunk(chunks[0].id).await, unknown(chunks[0].id));
     assert_eq!(world.frontier.stats().await.unwrap().urls.total(), 0);
+}
+
+/// A regression: they named the URLs of the crawl for a month.
+#[tokio::test(start_paused = true)]
+async fn chunks_that_ended_before_their_crawl_was_deleted_are_removed_with_it() {
+    const HOUR: u64 = 3_600_000;
+    let (world, pipeline) = world(2, 3).await;
+    world.put(vec![of_crawl("other", disc("http://o.example/1"))]).await;
+    let chunks = pipeline.claim(claim(Stage::Crawl, 4, 1), NOW, NOW).await.unwrap();
+    for chunk in &chunks {
+        pipeline.decide(chunk.id, OperatorAction::Skip).await.unwrap();
+    }
+    pass(3 * HOUR).await;
+    for crawl in ["DEFAULT", "other"] {
+        let of_crawl = ChunkFilter { crawl: Some(crawl.into()), ..ChunkFilter::default() };
+        assert!(!pipeline.chunks(of_crawl, None, 9).await.unwrap().0.is_empty(), "{crawl}");
+    }
+    world.frontier.delete_crawl("DEFAULT".into()).await.unwrap();
+    // A crawl of the same name begins anew.
+    world.add(&["http://h0.example/new"]).await;
+    pass(4 * HOUR).await;
+    let left = pipeline.chunks(ChunkFilter::default(), None, 9).await.unwrap().0;
+    assert_eq!(left.iter().map(|chunk| chunk.crawl.to_string()).collect::<Vec<_>>(), ["other"], "{left:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_pass_over_old_chunks_begins_soon_after_a_start() {
+    const HOUR: u64 = 3_600_000;
+    let (mut world, pipeline) = world(1, 1).await;
+    let chunk = pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().remove(0);
+    world.frontier.delete_crawl("DEFAULT".into()).await.unwrap();
+    // A server that never runs for long.
+    for _ in 0..8 {
+        pass(HOUR / 4).await;
+        world.frontier.stop().await;
+        world.reopen().await;
+    }
+    pass(120_000).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    assert_eq!(pipeline.chunk(chunk.id).await, Err(Refusal::Chunk(ChunkRefusal::Unknown(chunk.id))));
 }

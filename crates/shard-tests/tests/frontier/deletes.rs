@@ -319,9 +319,34 @@ async fn what_is_deleted_leaves_the_store_though_nothing_else_happens() {
     assert!(rows_of(&engine, Kind::Host).await >= 1_000, "they were checkpointed");
     frontier.delete_crawl("DEFAULT".into()).await.unwrap();
     pass(120_000).await;
-    for kind in [Kind::Host, Kind::Log, Kind::Crawl, Kind::Url, Kind::Due, Kind::Job] {
+    for kind in [Kind::Host, Kind::Crawl, Kind::Url, Kind::Due, Kind::Job] {
         assert_eq!(rows_of(&engine, kind).await, 0, "{kind:?}");
     }
+    assert_eq!(rows_of(&engine, Kind::Log).await, 1, "that says where the log begins");
+}
+
+/// A regression: a start began to read the log at its first row ever, and passed over the tombstones of all that were truncated.
+#[tokio::test(start_paused = true)]
+async fn a_start_passes_over_no_truncated_row_of_the_log() {
+    let engine = Faulty::new();
+    let config = || wayleave_shard::Config { log_bytes_max: 2_000, ..wayleave_shard::Config::new(1) };
+    let runtime = tokio::runtime::Handle::current();
+    let frontier = wayleave_shard::Frontier::open(engine.clone(), config(), &runtime).await.unwrap();
+    for n in 0..500 {
+        frontier.put(vec![disc(&format!("http://h{}.example/{n}", n % 50))]).await;
+    }
+    pass(1_000).await;
+    let commits = engine.commits.lock().unwrap().len();
+    assert!(
+        commits > 500 && rows_of(&engine, Kind::Log).await < 100,
+        "{commits} commits, most of which are checkpointed"
+    );
+    frontier.stop().await;
+    let passed = engine.passed.load(Ordering::Acquire);
+    let frontier = wayleave_shard::Frontier::open(engine.clone(), config(), &runtime).await.unwrap();
+    assert_eq!(frontier.stats().await.unwrap().urls.total(), 500);
+    let passed = engine.passed.load(Ordering::Acquire) - passed;
+    assert!(passed < 20, "{passed}");
 }
 
 #[tokio::test(start_paused = true)]

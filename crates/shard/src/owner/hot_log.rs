@@ -118,9 +118,13 @@ impl HotLog {
         // A host that no longer exists is removed by a later commit.
         let hosts = writing.hosts.by_ref().take(SLICE_ROWS - slice.len());
         slice.extend(hosts.filter_map(|id| state.host_by_id(id)).map(|host| hot::encode_host(self.shard, host)));
+        let cut = writing.next;
         while slice.len() < SLICE_ROWS && writing.hosts.len() == 0 && writing.next <= writing.last {
             slice.push(Write { key: log::key(self.shard, writing.next), value: None });
             writing.next += 1;
+        }
+        if writing.next > cut {
+            slice.push(log::begin(self.shard, writing.next));
         }
         if writing.next > writing.last {
             self.writing = None;
@@ -177,7 +181,8 @@ mod tests {
         let kinds: Vec<(u8, bool)> = slice.iter().map(|w| (w.key[2], w.value.is_some())).collect();
         let (shard_row, host) = ((Kind::Shard as u8, true), (Kind::Host as u8, true));
         let cut = (Kind::Log as u8, false);
-        assert_eq!(kinds, [shard_row, host, host, cut, cut, cut]);
+        assert_eq!(kinds, [shard_row, host, host, cut, cut, cut, (Kind::Log as u8, true)]);
+        assert_eq!(log::decode_begin(slice[6].value.as_ref().unwrap()), Ok(10), "reading begins behind them");
         assert!(!log.is_writing() && log.next_slice(&state, Time(1)).is_empty());
     }
 

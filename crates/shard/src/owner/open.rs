@@ -57,7 +57,7 @@ pub(crate) async fn open(context: &OwnerContext, resume: Option<&Resume>) -> Res
             loader.take(hot::decode(&row.key, Some(&row.value)).map_err(damaged)?);
         }
     }
-    let logged = scan_all(engine, shard, Kind::Log, Kind::Log).await?;
+    let logged = read_log(engine, shard).await?;
     let log = replay(&mut loader, &logged, HotLog::new(shard, config.log_bytes_max)).map_err(damaged)?;
     let leases = scan_all(engine, shard, Kind::Lease, Kind::Lease).await?;
     let leases: Result<Vec<_>, _> = leases.iter().map(|row| lease::decode(&row.value)).collect();
@@ -76,6 +76,18 @@ pub(crate) async fn open(context: &OwnerContext, resume: Option<&Resume>) -> Res
     let pools = open_pools(engine, shard, config).await?;
     let deleted_queues = deleted_queues.map_err(damaged)?;
     Ok(Opened { state, pipeline, control, pools, epoch, seq, log, deleted_queues, bulk_jobs })
+}
+
+/// Reads the hot log from where it begins: before that are the tombstones of rows that were checkpointed.
+async fn read_log(engine: &dyn Engine, shard: ShardId) -> Result<Vec<Row>, Error> {
+    let begin = match engine.get_many(&[log::key(shard, 0)]).await {
+        Ok(mut found) => found.pop().flatten(),
+        Err(Error::Corrupt(_)) => None,
+        Err(error) => return Err(error),
+    };
+    let begin = begin.map(|row| log::decode_begin(&row)).transpose().map_err(damaged)?;
+    let (_, to) = key::range(shard, Kind::Log, Kind::Log);
+    Pages { from: Some(log::key(shard, begin.unwrap_or(1))), to }.all(engine).await
 }
 
 /// Reads the chunks that are in progress.
@@ -209,6 +221,15 @@ impl Pages {
         Self { from: Some(from), to }
     }
 
+    /// All rows of all pages.
+    async fn all(mut self, engine: &dyn Engine) -> Result<Vec<Row>, Error> {
+        let mut all = Vec::new();
+        while let Some(page) = self.next(engine).await? {
+            all.extend(page);
+        }
+        Ok(all)
+    }
+
     async fn next(&mut self, engine: &dyn Engine) -> Result<Option<Vec<Row>>, Error> {
         let Some(from) = self.from.take() else { return Ok(None) };
         let scan = Scan { from, to: self.to.clone(), limit: PAGE_ROWS };
@@ -221,11 +242,7 @@ impl Pages {
 }
 
 async fn scan_all(engine: &dyn Engine, shard: ShardId, first: Kind, last: Kind) -> Result<Vec<Row>, Error> {
-    let (mut pages, mut all) = (Pages::new(shard, first, last), Vec::new());
-    while let Some(page) = pages.next(engine).await? {
-        all.extend(page);
-    }
-    Ok(all)
+    Pages::new(shard, first, last).all(engine).await
 }
 
 /// Wraps an undecodable row as an engine error.

@@ -128,7 +128,7 @@ impl Owner {
             purge: Purge::new(deleted_queues, Arc::clone(&context.readiness.purging)),
             damaged_chunks: HashSet::new(),
             damage_published: true,
-            retention: Retention::new(context.engine.now()),
+            retention: Retention::new(context.shard, context.engine.now()),
             bulk_jobs,
             cycle: Cycle::default(),
             term: Arc::new(Term::new(epoch, seq)),
