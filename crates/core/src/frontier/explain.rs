@@ -20,7 +20,15 @@ impl State {
             .map(|standing| self.with_visit(group, standing))
             .or_else(|| self.busy(group))
             .or_else(|| self.set_aside_as_damaged(group, host, now))
-            .unwrap_or_else(|| self.with_switch(self.waiting(group, host, now)))
+            .unwrap_or_else(|| self.with_gap(group, host, self.with_switch(self.waiting(group, host, now))))
+    }
+
+    /// Mentions queued URLs that cannot be read, where others can.
+    fn with_gap(&self, group: Ix, host: Option<&Host>, mut standing: Standing) -> Standing {
+        if let Some(gap) = host.or_else(|| self.only_host(group)).and_then(|host| self.told_gap(host.id)) {
+            standing.reason = format!("{}; {gap}", standing.reason);
+        }
+        standing
     }
 
     /// The standing of a host whose queue could not be read.
