@@ -277,7 +277,8 @@ impl State {
         let room = self.room(&self.hosts[host], self.queue(host, at));
         let most = room.map_or(most, |room| most.min(room as usize));
         for (scan, rows) in visit.scans.iter().zip(found) {
-            let room = most - taken.len();
+            // Never all rows of a scan that reached its limit: the next one tells where the lane goes on.
+            let room = (most - taken.len()).min(scan.limit.saturating_sub(1));
             let due = rows.iter().take(room).take_while(|row| row.position.due <= now).count();
             let next = rows.get(due).map(|row| (row.position.due, row.key.0.clone()));
             let next = next.or_else(|| scan.gap.as_ref()?.ended.clone());

@@ -68,10 +68,12 @@ impl Owner {
         let holds: Result<Vec<_>, _> = rows.iter().map(|row| hold::parse_key(&row.key)).collect();
         let holds = holds.map_err(damaged)?;
         let over = holds.iter().take(SLICE_ROWS).take_while(|(until, _, _)| *until <= now).count();
-        let ended = next.and_then(|next| hold::parse_key(&next).ok()).map(|(until, _, _)| until);
+        // Where the scan met too many gaps.
+        let ended = next.filter(|_| over == holds.len()).and_then(|next| hold::parse_key(&next).ok());
+        let ended = ended.map(|(until, _, _)| until);
         let mut next = holds.get(over).map(|(until, _, _)| *until).or(ended).unwrap_or(Time::NEVER);
         let last = |holds: &[Hold]| holds.iter().map(|(until, _, _)| *until).max();
-        let swept = last(holds.get(..over).unwrap_or_default()).or(ended).unwrap_or(start);
+        let swept = last(holds.get(..over).unwrap_or_default()).max(ended).unwrap_or(start);
         let gap = gaps.filter(|gaps| gaps.first <= over);
         if let Some(gap) = &gap {
             self.log_damage(&gap.cause, "some holds cannot be found");
