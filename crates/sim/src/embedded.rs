@@ -143,9 +143,8 @@ pub async fn gremlin(world: Rc<World>, name: u64) {
             }
             8 => {
                 // Rows that are loaded at open would close their shard; these cost what they hold.
-                let stays_on_disk = |key: &[u8]| {
-                    [Kind::Url, Kind::Due, Kind::Hold].iter().any(|kind| key.get(2) == Some(&(*kind as u8)))
-                };
+                let stays_on_disk =
+                    |key: &[u8]| [Kind::Url, Kind::Due].iter().any(|kind| key.get(2) == Some(&(*kind as u8)));
                 if embedded.tables.damage(|bound| chance.below(bound), stays_on_disk).is_some() {
                     world.tell("fault", "a block that cannot be read");
                     damaged = true;
