@@ -183,7 +183,7 @@ pub struct Job {
     pub reserved: u64,
     /// URLs examined so far.
     pub looked_at: u64,
-    /// Queues and URLs that were passed over because the store is damaged there; absent if none.
+    /// URLs, and ranges of URLs, that were passed over because the store is damaged there; absent if none.
     #[serde(default, skip_serializing_if = "crate::urls::is_zero")]
     pub unreadable: u64,
     /// When it began: what was stored or visited since then is left alone.
@@ -224,7 +224,7 @@ impl From<view::JobView> for Job {
             }
             CoreState::Done if unreadable > 0 => {
                 let reason = format!(
-                    "{done} of {looked_at} URLs were {verb}; {unreadable} queues or URLs were passed over, because the store is damaged there"
+                    "{done} of {looked_at} URLs were {verb}; {unreadable} URLs or ranges of URLs were passed over, because the store is damaged there"
                 );
                 (JobState::Done, reason)
             }

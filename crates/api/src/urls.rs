@@ -424,6 +424,9 @@ pub struct ListUrlsResponse {
     pub urls: Vec<Url>,
     /// Pass it as `after` to get the next page; null at the end.
     pub next: Option<String>,
+    /// Hosts of which URLs may be missing on this page, because the store is damaged there; absent if none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<String>,
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! URLs: add a few, list a page, look one up.
 
-use futures::Stream;
+use std::sync::{Arc, OnceLock};
+
+use futures::{Stream, StreamExt};
 use reqwest::Method;
 use wayleave_api::urls::{AddUrlsRequest, AddUrlsResponse, ListUrlsQuery, ListUrlsResponse, LookupUrlQuery, Url};
+use wayleave_api::{Code, Problem};
 
 use crate::call::Call;
 use crate::pages::pages;
@@ -29,12 +32,26 @@ impl Client {
         self.call(Call::new(Method::GET, self.url(&["urls"])).query(&self.http, query)?).await
     }
 
-    /// All URLs of a query, page after page.
+    /// All URLs of a query, page after page. It ends with an error if URLs are missing, because the store is damaged.
     pub fn all_urls(&self, query: ListUrlsQuery) -> impl Stream<Item = Result<Url, Error>> + '_ {
-        pages(move |after| {
+        let damaged = Arc::new(OnceLock::new());
+        let left_out = Arc::clone(&damaged);
+        let all = pages(move |after| {
             let query = ListUrlsQuery { after: after.or_else(|| query.after.clone()), ..query.clone() };
-            async move { self.list_urls(&query).await.map(|page| (page.urls, page.next)) }
-        })
+            let damaged = Arc::clone(&damaged);
+            async move {
+                let page = self.list_urls(&query).await?;
+                if let Some(host) = page.damaged.into_iter().next() {
+                    _ = damaged.set(host);
+                }
+                Ok((page.urls, page.next))
+            }
+        });
+        let end = futures::stream::once(async move { left_out.get().cloned() });
+        all.chain(end.filter_map(|host| async move {
+            let cause = format!("rows of host '{}' cannot be read: all other URLs were listed", host.as_ref()?);
+            Some(Err(Error::Refused(Box::new(Problem::new(Code::Damaged, cause).with("host", host?)))))
+        }))
     }
 
     /// One URL.

@@ -364,7 +364,7 @@ async fn a_scan_that_ends_before_damage_does_not_meet_it() {
 }
 
 /// Flips a bit in every table whose content `finds` a place for, in its data blocks.
-fn flip(folder: &Path, finds: impl Fn(&[u8]) -> Option<usize>) -> usize {
+pub(super) fn flip(folder: &Path, finds: impl Fn(&[u8]) -> Option<usize>) -> usize {
     let tables = files(folder).into_iter().filter(|(path, _)| path.starts_with("db/tables"));
     let found = tables.filter_map(|(path, bytes)| finds(&bytes).map(|at| (path, bytes, at)));
     let flipped = found.map(|(path, mut bytes, at)| {
@@ -500,14 +500,14 @@ async fn saved(engine: &Fjall) -> Vec<usize> {
     let (mut from, mut found) = (Vec::new(), Vec::new());
     while from.as_slice() < [0xff; 8].as_slice() {
         let scan = Scan { from: from.clone(), to: vec![0xff; 8], limit: 1 };
-        let rows = match engine.scan_many(&[scan]).await {
+        let rows = match engine.scan_many(std::slice::from_ref(&scan)).await {
             Ok(mut rows) => {
                 let rows = rows.remove(0);
                 from = rows.last().map_or(vec![0xff; 8], |row| [&*row.key, &[0]].concat());
                 rows
             }
             Err(Error::Corrupt(_)) => {
-                let (end, rows) = engine.past_damage(&from, 64).unwrap();
+                let (end, rows) = engine.past_damage(&Scan { limit: 64, ..scan }).await.unwrap();
                 from = end;
                 rows
             }

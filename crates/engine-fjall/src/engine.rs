@@ -207,15 +207,6 @@ impl Fjall {
         self.rebuilt.as_ref().map_or(&[], |rebuilt| &rebuilt.tables)
     }
 
-    /// Where the damage ends that a scan from this key meets, and rows before its end that it does not concern, at most
-    /// `limit` of them from tables. All others of the interval may be older than what cannot be read.
-    ///
-    /// # Errors
-    /// If the disk fails.
-    pub fn past_damage(&self, from: &[u8], limit: usize) -> Result<(Key, Vec<Row>), Error> {
-        self.store.past_damage(from, limit)
-    }
-
     /// The data folder.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -241,6 +232,10 @@ impl Engine for Fjall {
 
     fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
         std::future::ready(self.store.scan(scans)).boxed()
+    }
+
+    fn past_damage<'a>(&'a self, scan: &'a Scan) -> Pending<'a, (Key, Vec<Row>)> {
+        std::future::ready(self.store.past_damage(scan)).boxed()
     }
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {

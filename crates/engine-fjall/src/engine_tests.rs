@@ -28,6 +28,16 @@ impl Harness for InFolder {
     fn engine(&self) -> &Fjall {
         &self.engine
     }
+    async fn damage(self, row: &[u8]) -> Self {
+        let value = self.engine.get_many(&[row.to_vec()]).await.unwrap().remove(0).unwrap();
+        drop(self.engine.snapshot().await.unwrap());
+        drop(self.engine);
+        let flipped = super::damage_tests::flip(self.folder.path(), |bytes| {
+            bytes.windows(value.len()).position(|window| window == value)
+        });
+        assert_eq!(flipped, 1);
+        Self { engine: open(self.folder.path()), folder: self.folder }
+    }
     async fn reopen(self) -> Self {
         drop(self.engine);
         Self { engine: open(self.folder.path()), folder: self.folder }

@@ -410,34 +410,6 @@ impl FjallSnapshot {
     fn careful(&self, from: &[u8], to: &[u8]) -> CarefulRows {
         CarefulRows::new(self.tables.iter(), (from, to), self.instant)
     }
-
-    /// Where the damage ends that a read from this key meets, and the rows before its end that it does not concern, at most
-    /// `limit`: the filters of damaged tables tell that these have none of their keys.
-    ///
-    /// # Errors
-    /// If the disk fails.
-    pub(crate) fn past_damage(&self, from: &[u8], limit: usize) -> Result<(Key, Vec<TableRow>), Error> {
-        if let Some((_, end)) = self.holes.iter().find(|hole| is_in(hole, from)) {
-            return Ok((end.clone(), Vec::new()));
-        }
-        let mut careful = self.careful(from, &AFTER_ALL).passing();
-        let mut rows = Vec::new();
-        let end = loop {
-            let next = careful.next().transpose()?;
-            let end = careful.damage_end().unwrap_or(&AFTER_ALL);
-            let Some((key, _)) = next.filter(|(key, _)| key.as_slice() < end) else { break end.to_vec() };
-            match self.get(&key) {
-                Ok(value) => rows.extend(value.map(|value| (key.clone(), value))),
-                Err(Error::Corrupt(_)) => {}
-                Err(error) => return Err(error),
-            }
-            if rows.len() >= limit {
-                break [key.as_slice(), &[0]].concat();
-            }
-        };
-        self.note(&careful);
-        Ok((end, rows))
-    }
 }
 
 impl Drop for FjallSnapshot {
@@ -551,6 +523,30 @@ impl Snapshot for FjallSnapshot {
             }
             found => Ok(found?.map(|value| value.to_vec())),
         }
+    }
+
+    /// The filters of damaged tables tell which rows of others are the newest.
+    fn past_damage(&self, (from, to): (&[u8], &[u8]), limit: usize) -> Result<(Key, Vec<TableRow>), Error> {
+        if let Some((_, end)) = self.holes.iter().find(|hole| is_in(hole, from)) {
+            return Ok((end.as_slice().min(to).to_vec(), Vec::new()));
+        }
+        let mut careful = self.careful(from, to).passing();
+        let mut rows = Vec::new();
+        let end = loop {
+            let next = careful.next().transpose()?;
+            let end = careful.damage_end().unwrap_or(to).min(to);
+            let Some((key, _)) = next.filter(|(key, _)| key.as_slice() < end) else { break end.to_vec() };
+            match self.get(&key) {
+                Ok(value) => rows.extend(value.map(|value| (key.clone(), value))),
+                Err(Error::Corrupt(_)) => {}
+                Err(error) => return Err(error),
+            }
+            if rows.len() >= limit {
+                break [key.as_slice(), &[0]].concat();
+            }
+        };
+        self.note(&careful);
+        Ok((end, rows))
     }
 
     fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>> {

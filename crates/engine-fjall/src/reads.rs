@@ -12,7 +12,6 @@ use wayleave_core::ids::ShardId;
 use wayleave_engine::{Error, Key, Row, Scan, Value};
 
 use crate::fence_row;
-use crate::lsm::FjallTables;
 use crate::memtable::Found;
 use crate::partitions::{Partition, lock, shard_of};
 use crate::store::{Store, in_memory, lock_all};
@@ -69,22 +68,29 @@ impl<T: Tables> Store<T> {
     }
 }
 
-impl Store<FjallTables> {
-    /// Where the damage ends that a scan from this key meets, and at most `limit` rows of tables before its end that it does
-    /// not concern, with those in memory.
-    pub(crate) fn past_damage(&self, from: &[u8], limit: usize) -> Result<(Key, Vec<Row>), Error> {
-        let places = self.partitions.between(shard_of(from), ShardId(u16::MAX));
+impl<T: Tables> Store<T> {
+    /// Where the damage ends that this scan meets, and about as many rows before its end as the scan's limit that it does not
+    /// concern. As in [`Store::scan`], the disk is read without the locks.
+    pub(crate) fn past_damage(&self, scan: &Scan) -> Result<(Key, Vec<Row>), Error> {
+        self.syncer.check()?;
+        let places = self.partitions.between(shard_of(&scan.from), shard_of(&scan.to));
         let guards: Vec<_> = places.iter().map(|place| lock(place)).collect();
-        let (end, rows) = self.tables.snapshot().past_damage(from, limit)?;
+        let Copied { rows: in_memory, more } = Copied::of(&guards, scan, 0);
+        let snapshot = self.tables.snapshot();
+        drop(guards);
+        let (mut end, rows) = snapshot.past_damage((&scan.from, &scan.to), scan.limit)?;
+        if let Some((last, _)) = in_memory.last().filter(|_| more) {
+            // Memory may hide what follows.
+            end = end.min([last.as_slice(), &[0]].concat());
+        }
         let mut found: BTreeMap<Key, Value> = rows.into_iter().collect();
-        let scan = Scan { from: from.into(), to: end.clone(), limit: usize::MAX };
-        for (key, value) in Copied::of(&guards, &scan, 0).rows {
+        for (key, value) in in_memory {
             match value {
                 Some(value) => found.insert(key, value),
                 None => found.remove(&key),
             };
         }
-        found.retain(|key, _| !fence_row::is_own_key(key));
+        found.retain(|key, _| *key < end && !fence_row::is_own_key(key));
         Ok((end, found.into_iter().map(|(key, value)| Row { key, value }).collect()))
     }
 }

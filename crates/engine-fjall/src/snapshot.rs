@@ -82,7 +82,7 @@ impl Snapshot {
     /// # Errors
     /// If the disk fails.
     pub fn past_damage(&self, from: &[u8], limit: usize) -> Result<(Key, Vec<Row>), Error> {
-        let (end, rows) = self.tables.past_damage(from, limit)?;
+        let (end, rows) = self.tables.past_damage((from, &AFTER_ALL), limit)?;
         let rows = rows.into_iter().filter(|(key, _)| !fence_row::is_own_key(key));
         Ok((end, rows.map(|(key, value)| Row { key, value }).collect()))
     }

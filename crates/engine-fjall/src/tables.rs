@@ -105,6 +105,13 @@ pub(crate) trait Snapshot: Send + 'static {
     /// If it cannot be read.
     fn get(&self, key: &[u8]) -> Result<Option<Value>, Error>;
 
+    /// How a read of a range goes on whose first row cannot be read: where the damage ends, and rows before its end that it does
+    /// not concern, at most `limit`.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn past_damage(&self, range: (&[u8], &[u8]), limit: usize) -> Result<(Key, Vec<TableRow>), Error>;
+
     /// The rows of a key range, end exclusive.
     fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>>;
 }

@@ -168,6 +168,10 @@ impl Engine for Postgres {
         reads::scan_many(&self.reads, &self.bench.overlay, scans).boxed()
     }
 
+    fn past_damage<'a>(&'a self, scan: &'a Scan) -> Pending<'a, (Key, Vec<Row>)> {
+        reads::past_damage(&self.reads, &self.bench.overlay, scan).boxed()
+    }
+
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
         look::look(&self.looks, &self.bench.database.clock, scans).boxed()
     }

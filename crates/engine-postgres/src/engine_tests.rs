@@ -19,6 +19,13 @@ impl Harness for InDatabase {
     fn engine(&self) -> &Postgres {
         &self.engine
     }
+    async fn damage(self, row: &[u8]) -> Self {
+        drop(self.engine);
+        let key: String = row.iter().map(|byte| format!("{byte:02x}")).collect();
+        let database = self.url.rsplit('/').next().unwrap();
+        let url = Cluster::shared().await.damaged_copy(database, "wayleave_rows", &format!("key = '\\x{key}'")).await;
+        Self { engine: Postgres::open(&url, Options::default()).await.unwrap(), url }
+    }
     async fn reopen(self) -> Self {
         drop(self.engine);
         Self { engine: Postgres::open(&self.url, Options::default()).await.unwrap(), url: self.url }

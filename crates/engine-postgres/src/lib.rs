@@ -18,6 +18,7 @@ mod look;
 mod open_error;
 mod overlay;
 mod own;
+mod past_damage;
 mod pipeline;
 mod pool;
 mod queue;

@@ -119,6 +119,12 @@ pub enum OpenError {
         /// Hosts and database.
         place: String,
     },
+    /// A later copy into the database has taken the place of this one.
+    #[error("another copy into the database at {place} was begun, and this one was given up: wait for the other one")]
+    Superseded {
+        /// Hosts and database.
+        place: String,
+    },
     /// The database has a store already.
     #[error("the database at {place} has a store already: name a database without one")]
     NotEmpty {

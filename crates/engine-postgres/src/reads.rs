@@ -10,6 +10,7 @@ use wayleave_engine::{Error, Key, Row, Scan, Value};
 
 use crate::link::{CALL, Link};
 use crate::overlay::{InFlight, Overlay};
+use crate::past_damage::Readable;
 use crate::pipeline::in_order;
 use crate::pool::Pool;
 use crate::trouble::{Class, Trouble, within};
@@ -114,6 +115,35 @@ async fn scan_stored(pool: &Pool, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error
         .boxed()
     })
     .await
+}
+
+/// Where a scan goes on behind damage, with the rows in flight before that.
+pub(crate) async fn past_damage(pool: &Pool, overlay: &Overlay, scan: &Scan) -> Result<(Key, Vec<Row>), Error> {
+    // As everywhere, the overlay is read first.
+    let (in_flight, _) = overlay.scan(std::slice::from_ref(scan));
+    let end = crate::past_damage::past_damage(pool, (&scan.from, &scan.to)).await?;
+    let rows = in_flight.into_iter().flatten().filter(|(key, _)| key[..] < end[..]);
+    let rows = rows.filter_map(|(key, value)| Some(Row { key: key.to_vec(), value: value?.to_vec() })).collect();
+    Ok((end, rows))
+}
+
+impl Readable for Pool {
+    async fn first_key(&self, from: &[u8], to: &[u8]) -> Result<Option<Key>, Error> {
+        ask(self, &(from, to), |link, (from, to)| {
+            async move {
+                let row = link.client.query_opt(&link.statements.first_key, &[from, to]).await?;
+                row.map(|row| row.try_get(0)).transpose()
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn first_row(&self, from: &[u8], to: &[u8]) -> Result<Option<Key>, Error> {
+        let scan = Scan { from: from.to_vec(), to: to.to_vec(), limit: 1 };
+        let rows = ask(self, &scan, |link, scan| scan_one(link, scan).boxed()).await?;
+        Ok(rows.into_iter().next().map(|row| row.key))
+    }
 }
 
 /// Whether a scan can return anything.

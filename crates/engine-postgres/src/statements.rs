@@ -84,6 +84,10 @@ const GET: &str = "SELECT key, value FROM wayleave_rows WHERE key = ANY ($1::byt
 const SCAN: &str =
     "SELECT key, value FROM wayleave_rows WHERE key >= $1::bytea AND key < $2::bytea ORDER BY key LIMIT $3::int8";
 
+/// The first key of a range. It reads no value.
+pub(crate) const FIRST_KEY: &str =
+    "SELECT key FROM wayleave_rows WHERE key >= $1::bytea AND key < $2::bytea ORDER BY key LIMIT 1";
+
 /// The statements of one connection.
 pub(crate) struct Statements {
     pub(crate) fence: Statement,
@@ -97,6 +101,7 @@ pub(crate) struct Statements {
     pub(crate) note: Statement,
     pub(crate) get: Statement,
     pub(crate) scan: Statement,
+    pub(crate) first_key: Statement,
     pub(crate) time: Statement,
 }
 
@@ -104,7 +109,7 @@ impl Statements {
     /// Prepares all of them in one round trip.
     pub(crate) async fn prepare(client: &Client, incarnation: &str) -> Result<Self, Error> {
         let (fence, own, time) = (format!("{FENCE}{MICROS}"), format!("{OWN}{MICROS}"), time(incarnation));
-        let (fence, expect, absent, put, delete, own, fence_states, settle, note, get, scan, time) = futures::try_join!(
+        let (fence, expect, absent, put, delete, own, fence_states, settle, note, get, scan, first_key, time) = futures::try_join!(
             client.prepare(&fence),
             client.prepare(EXPECT),
             client.prepare(ABSENT),
@@ -116,9 +121,10 @@ impl Statements {
             client.prepare(NOTE),
             client.prepare(GET),
             client.prepare(SCAN),
+            client.prepare(FIRST_KEY),
             client.prepare(&time),
         )?;
-        Ok(Self { fence, expect, absent, put, delete, own, fence_states, settle, note, get, scan, time })
+        Ok(Self { fence, expect, absent, put, delete, own, fence_states, settle, note, get, scan, first_key, time })
     }
 }
 

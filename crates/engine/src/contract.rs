@@ -30,6 +30,13 @@ pub trait Engine: Send + Sync + 'static {
     /// The rows of each scan, in the order of the scans.
     fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>>;
 
+    /// How a scan goes on whose first row cannot be read: the key at which rows can be read again, beyond `from` and at most
+    /// `to`, and those rows before it that the damage certainly does not concern, in order. All other rows of this gap may be
+    /// older than what cannot be read. An engine that cannot tell passes over the whole range.
+    fn past_damage<'a>(&'a self, scan: &'a Scan) -> Pending<'a, (Key, Vec<Row>)> {
+        Box::pin(std::future::ready(Ok((scan.to.clone(), Vec::new()))))
+    }
+
     /// The rows of each scan with the store's own time and incarnation, in one consistent read. Leases are judged by
     /// this where several nodes share a store. Rows that this node has just committed may be missing until they are
     /// durable.

@@ -212,6 +212,14 @@ impl Memory {
         Ok(found)
     }
 
+    fn try_past_damage(&self, scan: &Scan) -> Result<(Key, Vec<Row>), Error> {
+        let mut state = self.lock();
+        state.refuse()?;
+        let next = state.scan(&Scan { limit: usize::MAX, ..scan.clone() }).into_iter().map(|row| row.key);
+        let mut readable = next.filter(|key| state.check_readable(key).is_ok());
+        Ok((readable.next().unwrap_or_else(|| scan.to.clone()), Vec::new()))
+    }
+
     fn try_look(&self, scans: &[Scan]) -> Result<Look, Error> {
         let now = self.now();
         let mut state = self.lock();
@@ -319,6 +327,10 @@ impl Engine for Memory {
 
     fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>> {
         std::future::ready(self.try_scan(scans)).boxed()
+    }
+
+    fn past_damage<'a>(&'a self, scan: &'a Scan) -> Pending<'a, (Key, Vec<Row>)> {
+        std::future::ready(self.try_past_damage(scan)).boxed()
     }
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {

@@ -21,6 +21,10 @@ impl Harness for Durable {
     fn engine(&self) -> &Memory {
         &self.0
     }
+    async fn damage(self, row: &[u8]) -> Self {
+        assert_eq!(self.0.damage(|key| key == row), 1);
+        self
+    }
     async fn reopen(self) -> Self {
         Self(self.0.crash())
     }
@@ -34,6 +38,10 @@ impl Harness for Stepped {
     }
     fn engine(&self) -> &Memory {
         &self.0
+    }
+    async fn damage(self, row: &[u8]) -> Self {
+        assert_eq!(self.0.damage(|key| key == row), 1);
+        self
     }
     async fn settle(&self) {
         self.0.make_durable(usize::MAX);

@@ -103,6 +103,28 @@ impl Cluster {
         self.on_server(move |server| server.sql(&database, &text)).await
     }
 
+    /// Copies a database, whose clients are disconnected, and damages in the copy the pages of the rows of a table that meet a
+    /// condition. Returns the URL of the copy.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub async fn damaged_copy(&self, database: &str, table: &str, condition: &str) -> String {
+        let pages = format!("select distinct (ctid::text::point)[0]::int from {table} where {condition}");
+        let pages: Vec<u64> =
+            self.sql_in(database, &pages).await.lines().map(|page| page.parse().expect("a page's number")).collect();
+        assert!(!pages.is_empty(), "no row meets the condition");
+        self.sql(&format!(
+            "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = '{database}'"
+        ))
+        .await;
+        let copy = format!("{database}_damaged");
+        // By files: the server has none of its pages in memory.
+        self.sql(&format!("create database {copy} template {database} strategy file_copy")).await;
+        let file = self.sql_in(&copy, &format!("select pg_relation_filepath('{table}')")).await;
+        self.on_server(move |server| pages.iter().for_each(|page| server.damage(file.trim(), *page))).await;
+        self.url_of(&copy)
+    }
+
     /// Restarts the server with a fast shutdown, which disconnects its clients.
     pub async fn restart(&self) {
         self.stop().await;

@@ -1,6 +1,7 @@
 //! One server process and its folder; blocking, because a server outlives the runtime of the test that started it.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -112,6 +113,13 @@ impl Server {
     /// Runs SQL and returns the result, without headings.
     pub(crate) fn sql(&self, database: &str, text: &str) -> String {
         tools::run(self.client("psql").args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", text]))
+    }
+
+    /// Overwrites a page of a file with what is no page.
+    pub(crate) fn damage(&self, file: &str, page: u64) {
+        const PAGE: usize = 8192;
+        let file = File::options().write(true).open(self.data().join(file)).unwrap();
+        file.write_all_at(&[0x5a; PAGE], page * PAGE as u64).unwrap();
     }
 
     /// What the server wrote to its log.

@@ -130,7 +130,8 @@ impl Source for FolderSource {
     }
 
     fn past_damage(&mut self, from: &[u8], limit: usize) -> anyhow::Result<(Key, Vec<Row>)> {
-        Ok(self.engine.past_damage(from, limit)?)
+        let scan = Scan { from: from.to_vec(), to: END.into(), limit };
+        Ok(self.runtime.block_on(self.engine.past_damage(&scan))?)
     }
 }
 
@@ -205,6 +206,10 @@ impl Source for DatabaseSource {
 
     fn page(&mut self, from: &[u8], limit: usize) -> Result<Vec<Row>, ReadError> {
         Ok(self.runtime.block_on(self.reader.page(from, limit))?)
+    }
+
+    fn past_damage(&mut self, from: &[u8], _limit: usize) -> anyhow::Result<(Key, Vec<Row>)> {
+        Ok((self.runtime.block_on(self.reader.past_damage(from, &END))?, Vec::new()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Damage: rows of the store that cannot be read. It costs what they hold and nothing else.
 //!
-//! - A host whose queue cannot be read is set aside: it is not visited until a later try, others are.
+//! - Where rows of a lane cannot be read, its visits go on behind this *gap*. The lane's cursor stays in front of it, so that
+//!   the URLs in it are found once they can be read: they are looked for again after a pause, and after a restart.
 //! - A reservation or hold that ends while the rows of some of its URLs cannot be read ends for the others. The rest is
 //!   *stranded*: its row stays in the store, and it is tried again ever more rarely. To call these URLs gone would lose
 //!   them, to keep the visit open would block their group.
@@ -13,10 +14,11 @@ use std::collections::BTreeMap;
 use hashbrown::HashSet;
 
 use super::refusal::Refusal;
-use super::row::{LeaseRow, UrlRow, Write};
+use super::row::{LeaseRow, QueuePosition, QueueRow, UrlRow, Write};
+use super::slab::Ix;
 use super::state::State;
 use super::url_key::UrlKey;
-use super::visit::Visit;
+use super::visit::{LaneGap, LaneScan};
 use crate::ids::{HostId, QueueId, Token};
 use crate::limits::{DAMAGED_RETRY_MAX, DAMAGED_RETRY_MIN, STRANDED_HOLDS_MAX};
 use crate::names::HostName;
@@ -28,8 +30,8 @@ pub type Hold = (Time, QueueId, UrlKey);
 /// What is known to be damaged.
 #[derive(Default)]
 pub(super) struct Damage {
-    /// Hosts whose queues could not be read.
-    hosts: BTreeMap<HostId, SetAside>,
+    /// What could not be read of lanes.
+    gaps: BTreeMap<(QueueId, u8), Gap>,
     /// Reservations that ended with URLs whose rows cannot be read, by the time of the next try.
     leases: BTreeMap<(Time, Token), (LeaseRow, Millis)>,
     /// Expired holds of such URLs.
@@ -39,11 +41,16 @@ pub(super) struct Damage {
     unreadable: HashSet<(QueueId, UrlKey)>,
 }
 
-struct SetAside {
+struct Gap {
+    /// Until the next try, scans of the lane start here: all rows between the gap and this were taken.
+    resume: Position,
     until: Time,
     pause: Millis,
     cause: Box<str>,
 }
+
+/// The due time and key of a row in a lane.
+type Position = (Time, Box<[u8]>);
 
 /// The pause after one more failure.
 fn longer(pause: Millis) -> Millis {
@@ -51,9 +58,36 @@ fn longer(pause: Millis) -> Millis {
 }
 
 impl Damage {
-    /// Until when a host is set aside; in the past if it may be tried.
-    pub fn set_aside_until(&self, host: HostId) -> Time {
-        if self.hosts.is_empty() { Time::ZERO } else { self.hosts.get(&host).map_or(Time::ZERO, |aside| aside.until) }
+    /// Where a scan of a lane starts that leaves out what could not be read lately, and what that is.
+    pub fn behind_gap(&self, queue: QueueId, lane: u8, start: &Position, now: Time) -> Option<(Position, LaneGap)> {
+        if self.gaps.is_empty() {
+            return None;
+        }
+        let gap = self.gaps.get(&(queue, lane)).filter(|gap| gap.until > now)?;
+        Some((gap.resume.clone(), LaneGap { from: start.clone(), ended: None, cause: gap.cause.clone() }))
+    }
+
+    /// A row was written to a lane: scans behind a gap must find it.
+    pub fn note_queued(&mut self, queue: QueueId, position: QueuePosition, key: &[u8]) {
+        if self.gaps.is_empty() {
+            return;
+        }
+        if let Some(gap) = self.gaps.get_mut(&(queue, position.lane))
+            && (position.due, key) < (gap.resume.0, &*gap.resume.1)
+        {
+            gap.resume = (position.due, key.into());
+        }
+    }
+
+    /// Forgets what was known of a queue that is gone from here.
+    pub fn forget(&mut self, queue: QueueId) {
+        self.gaps.retain(|(of, _), _| *of != queue);
+    }
+
+    /// The gaps of a host.
+    fn gaps_of(&self, host: HostId) -> impl Iterator<Item = &Gap> {
+        let first = (QueueId { host, no: 0 }, 0);
+        self.gaps.range(first..).take_while(move |((queue, _), _)| queue.host == host).map(|(_, gap)| gap)
     }
 
     fn is_unreadable(&self, queue: QueueId, key: &UrlKey) -> bool {
@@ -90,26 +124,38 @@ impl State {
         self.damage.unreadable.extend(urls);
     }
 
-    /// The queue of a planned visit cannot be read: its host is set aside, and its group returns to the schedule.
-    pub fn set_aside(&mut self, visit: &Visit, cause: &str, now: Time) {
-        let id = self.hosts[visit.host].id;
-        let pause = longer(self.damage.hosts.get(&id).map_or(Millis(0), |aside| aside.pause));
-        self.damage.hosts.insert(id, SetAside { until: now.after(pause), pause, cause: cause.into() });
-        self.reschedule(visit.group, now);
-    }
-
-    /// The queue of a planned visit was read: its host is well again.
-    pub fn note_read(&mut self, visit: &Visit) {
-        if !self.damage.hosts.is_empty() {
-            self.damage.hosts.remove(&self.hosts[visit.host].id);
+    /// A scan of a lane is over that goes on at `resume`, if there are more rows. Keeps what it could not read.
+    pub(super) fn keep_gap(&mut self, (host, at): (Ix, usize), scan: &LaneScan, resume: Option<Position>, now: Time) {
+        let lane = (scan.queue, scan.lane);
+        let gap = scan.gap.as_ref().filter(|gap| resume.as_ref().is_none_or(|resume| *resume >= gap.from));
+        let known = self.damage.gaps.get(&lane).map(|gap| (gap.until, gap.pause));
+        let (until, pause) = known.filter(|(until, _)| *until > now).unwrap_or_else(|| {
+            let pause = longer(known.map_or(Millis(0), |(_, pause)| pause));
+            (now.after(pause), pause)
+        });
+        match gap {
+            Some(gap) if self.queue_mut(host, at).keep_gap(scan.lane, &gap.from, until) => {
+                // A row that is written later lowers it.
+                let resume = resume.unwrap_or_else(|| (Time::NEVER, [].into()));
+                self.damage.gaps.insert(lane, Gap { resume, until, pause, cause: gap.cause.clone() });
+            }
+            _ => _ = self.damage.gaps.remove(&lane),
         }
     }
 
-    /// Why a host is set aside, and until when, if its queue could not be read.
+    /// Why nothing of a host can be handed out until a time, if all that is due by then cannot be read.
     #[must_use]
     pub fn damage_of(&self, host: &str) -> Option<(&str, Time)> {
-        let aside = self.damage.hosts.get(&self.host_id(host)?)?;
-        Some((&*aside.cause, aside.until))
+        let host = &self.hosts[self.host_ix(host)?];
+        let gap = self.damage.gaps_of(host.id).min_by_key(|gap| gap.until)?;
+        let head = host.queues.iter().map(QueueRow::head).min()?;
+        (head >= gap.until).then_some((&*gap.cause, gap.until))
+    }
+
+    /// A sentence about the queued URLs of a host that cannot be read, if there are any.
+    pub(super) fn told_gap(&self, host: HostId) -> Option<String> {
+        let gap = self.damage.gaps_of(host).min_by_key(|gap| gap.until)?;
+        Some(format!("some of its queued URLs cannot be read, the store is damaged there: {}", gap.cause))
     }
 
     /// A sentence about the URLs of a host that cannot be returned, if there are any.
@@ -124,10 +170,10 @@ impl State {
     /// The hosts of which something cannot be read, as far as that is known, and the number of their stranded URLs.
     #[must_use]
     pub fn damaged_hosts(&self) -> (Vec<HostName>, u64) {
-        let Damage { hosts, leases, holds, .. } = &self.damage;
+        let Damage { gaps, leases, holds, .. } = &self.damage;
         let of_leases = leases.values().map(|(lease, _)| lease.host);
         let of_holds = holds.values().flatten().map(|((_, queue, _), _)| queue.host);
-        let mut ids: Vec<HostId> = hosts.keys().copied().chain(of_leases).chain(of_holds).collect();
+        let mut ids: Vec<HostId> = gaps.keys().map(|(queue, _)| queue.host).chain(of_leases).chain(of_holds).collect();
         ids.sort_unstable();
         ids.dedup();
         let names = ids.into_iter().filter_map(|id| self.hosts.by_id(id)).map(|ix| self.hosts[ix].name.clone());
@@ -138,7 +184,7 @@ impl State {
     /// Whether anything is known to be damaged.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
-        !(self.damage.hosts.is_empty() && self.damage.leases.is_empty() && self.damage.holds.is_empty())
+        !(self.damage.gaps.is_empty() && self.damage.leases.is_empty() && self.damage.holds.is_empty())
     }
 
     /// A host with stranded URLs stays where it is: the reservations and holds that keep them would not move along.

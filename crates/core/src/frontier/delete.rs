@@ -70,6 +70,7 @@ impl State {
         let queue = self.hosts[ix].queues.remove(at);
         let counts = queue.counts();
         let id = QueueId { host: self.hosts[ix].id, no: queue.no };
+        self.damage.forget(id);
         self.holds = self.holds.saturating_sub(counts.reserved.saturating_sub(self.reserved_of(id)));
         writes.push(Write::Job(id, true));
         self.discount(&queue);

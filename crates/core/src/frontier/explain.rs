@@ -19,16 +19,24 @@ impl State {
             .or_else(|| self.blocked(group, host, now))
             .map(|standing| self.with_visit(group, standing))
             .or_else(|| self.busy(group))
-            .or_else(|| self.set_aside_as_damaged(group, host, now))
-            .unwrap_or_else(|| self.with_switch(self.waiting(group, host, now)))
+            .or_else(|| self.blocked_by_damage(group, host, now))
+            .unwrap_or_else(|| self.with_gap(group, host, self.with_switch(self.waiting(group, host, now))))
     }
 
-    /// The standing of a host whose queue could not be read.
-    fn set_aside_as_damaged(&self, group: Ix, host: Option<&Host>, now: Time) -> Option<Standing> {
+    /// Mentions queued URLs that cannot be read, where others can.
+    fn with_gap(&self, group: Ix, host: Option<&Host>, mut standing: Standing) -> Standing {
+        if let Some(gap) = host.or_else(|| self.only_host(group)).and_then(|host| self.told_gap(host.id)) {
+            standing.reason = format!("{}; {gap}", standing.reason);
+        }
+        standing
+    }
+
+    /// The standing of a host of which nothing that is due can be read.
+    fn blocked_by_damage(&self, group: Ix, host: Option<&Host>, now: Time) -> Option<Standing> {
         let host = host.or_else(|| self.only_host(group))?;
         let (cause, until) = self.damage_of(&host.name).filter(|(_, until)| *until > now)?;
         let reason = format!(
-            "the queue of host '{}' cannot be read, the store is damaged there: {cause}; it is tried again then",
+            "what is due of host '{}' cannot be read, the store is damaged there: {cause}; it is tried again then",
             host.name
         );
         Some(Standing { state: Is::Blocked, reason, ready_at: Some(until) })

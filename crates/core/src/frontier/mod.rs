@@ -14,7 +14,7 @@ pub mod bulk_job;
 pub mod changes;
 mod crawl_order;
 mod crawl_view;
-mod damage;
+pub mod damage;
 mod delete;
 mod deleted;
 mod expire;

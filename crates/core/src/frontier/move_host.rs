@@ -163,6 +163,7 @@ impl State {
         let queues = std::mem::take(&mut self.hosts[ix].queues);
         for queue in &queues {
             self.discount(queue);
+            self.damage.forget(QueueId { host: self.hosts[ix].id, no: queue.no });
         }
         if let Some(host) = self.hosts.remove(ix) {
             self.changed.others.push(HotRow::HostGone(host.id));

@@ -121,7 +121,7 @@ impl State {
         if head == Time::NEVER || self.own_room(host, queue) == Some(0) {
             return None;
         }
-        Some((head.max(self.damage.set_aside_until(host.id)), queue.reserved))
+        Some((head, queue.reserved))
     }
 
     /// The page limit of a queue: the smallest of the limits of queue, host and crawl.

@@ -258,6 +258,7 @@ impl State {
         if self.queue_mut(host, at).enqueue(position, &key.0) {
             self.changed.begun.push((id, position.lane));
         }
+        self.damage.note_queued(id, position, &key.0);
         self.shift(host, at, None, Some(UrlState::Queued));
         self.recount_active(host, at, was_active);
         let url = UrlRow { created: row.created, whole: row.whole.clone(), status: UrlStatus::Queued(position) };

@@ -100,6 +100,17 @@ impl QueueRow {
         lane.advance(last, next);
     }
 
+    /// Rows of a lane cannot be read: its scans start there again, when their time has come. Returns whether there are any.
+    pub(super) fn keep_gap(&mut self, lane: u8, from: &(Time, Box<[u8]>), retry: Time) -> bool {
+        let lane = self.lane_mut(lane);
+        if lane.count == 0 {
+            return false;
+        }
+        lane.from.clone_from(from);
+        lane.head = lane.head.min(retry);
+        true
+    }
+
     /// The lanes with due URLs, in the order in which this visit serves them.
     pub(super) fn lanes_in_order(&self, now: Time) -> Vec<u8> {
         let due = |lane: &&Lane| lane.head <= now;

@@ -48,7 +48,7 @@ pub struct BulkOutcome {
     pub reserved: u64,
     /// Unknown URLs.
     pub unknown: u64,
-    /// Queues and URLs that a job passed over because the store is damaged there.
+    /// URLs, and ranges of URLs, that a job passed over because the store is damaged there.
     pub unreadable: u64,
 }
 

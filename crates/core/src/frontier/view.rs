@@ -402,6 +402,8 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Opaque cursor of the next page; `None` at the end.
     pub next: Option<String>,
+    /// Hosts of which rows are left out, because they cannot be read.
+    pub damaged: Vec<HostName>,
 }
 
 /// Totals, maintained incrementally so that reading them takes constant time.

@@ -61,6 +61,19 @@ pub struct LaneScan {
     pub from: (Time, Box<[u8]>),
     /// One row more than wanted, to learn what comes next.
     pub limit: usize,
+    /// What cannot be read of the lane: before `from`, if that is known, or as the scan has met it.
+    pub gap: Option<LaneGap>,
+}
+
+/// Rows of a lane that a scan has passed over, because they cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneGap {
+    /// A position before the first of them, behind all rows before it.
+    pub from: (Time, Box<[u8]>),
+    /// Where the scan ended, if it met too many gaps to reach its limit or the end of the lane.
+    pub ended: Option<(Time, Box<[u8]>)>,
+    /// Why they cannot be read.
+    pub cause: Box<str>,
 }
 
 /// A queued URL found by a scan.
@@ -245,7 +258,12 @@ impl State {
         let queue = self.queue(host, at);
         let id = QueueId { host: self.hosts[host].id, no: queue.no };
         let room = self.room(&self.hosts[host], queue).map_or(want.urls, |room| want.urls.min(room as usize));
-        let scan = |lane| LaneScan { queue: id, lane, from: queue.scan_from(lane), limit: room + 1 };
+        let scan = |lane| {
+            let start = queue.scan_from(lane);
+            let (from, gap) =
+                self.damage.behind_gap(id, lane, &start, now).map_or((start, None), |(at, gap)| (at, Some(gap)));
+            LaneScan { queue: id, lane, from, limit: room + 1, gap }
+        };
         let scans = if want.urls == 0 { Vec::new() } else { queue.lanes_in_order(now).into_iter().map(scan).collect() };
         let queue = self.queue_mut(host, at);
         queue.visits_mod_ten = (queue.visits_mod_ten + 1) % 10;
@@ -259,12 +277,14 @@ impl State {
         let room = self.room(&self.hosts[host], self.queue(host, at));
         let most = room.map_or(most, |room| most.min(room as usize));
         for (scan, rows) in visit.scans.iter().zip(found) {
-            // Fewer than planned where the rest cannot be read.
+            // Never all rows of a scan that reached its limit: the next one tells where the lane goes on.
             let room = (most - taken.len()).min(scan.limit.saturating_sub(1));
             let due = rows.iter().take(room).take_while(|row| row.position.due <= now).count();
             let next = rows.get(due).map(|row| (row.position.due, row.key.0.clone()));
+            let next = next.or_else(|| scan.gap.as_ref()?.ended.clone());
             let last = due.checked_sub(1).and_then(|i| rows.get(i)).map(|row| (row.position.due, row.key.0.clone()));
             let was_active = self.queue(host, at).counts().scheduled() > 0;
+            let resume = next.clone();
             let borrow = |place: &Option<(Time, Box<[u8]>)>| place.as_ref().map(|(t, k)| (*t, k.to_vec()));
             let (last, next) = (borrow(&last), borrow(&next));
             self.queue_mut(host, at).take_front(
@@ -273,6 +293,7 @@ impl State {
                 last.as_ref().map(|(t, k)| (*t, k.as_slice())),
                 next.as_ref().map(|(t, k)| (*t, k.as_slice())),
             );
+            self.keep_gap((host, at), scan, resume, now);
             // Even if nothing is taken: the scan cursor has advanced.
             self.touch_queue(host, at);
             for row in rows.into_iter().take(due) {

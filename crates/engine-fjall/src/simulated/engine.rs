@@ -187,6 +187,10 @@ impl Engine for Simulated {
         std::future::ready(self.store.scan(scans)).boxed()
     }
 
+    fn past_damage<'a>(&'a self, scan: &'a Scan) -> Pending<'a, (Key, Vec<Row>)> {
+        std::future::ready(self.store.past_damage(scan)).boxed()
+    }
+
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
         let (now, stepped_at) = (self.now(), Time::ZERO);
         std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation: 0, stepped_at, rows })).boxed()

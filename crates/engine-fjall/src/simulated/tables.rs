@@ -146,6 +146,13 @@ impl Snapshot for SimSnapshot {
         Ok(None)
     }
 
+    fn past_damage(&self, (from, to): (&[u8], &[u8]), _: usize) -> Result<(Key, Vec<TableRow>), Error> {
+        let bad = self.0.iter().flat_map(|table| table.unreadable.iter().find(|key| key.as_slice() >= from));
+        let Some(bad) = bad.min().filter(|key| key.as_slice() < to) else { return Ok((to.to_vec(), Vec::new())) };
+        let newer = self.get(bad).ok().flatten();
+        Ok(([bad, &[0][..]].concat(), newer.map(|value| (bad.clone(), value)).into_iter().collect()))
+    }
+
     fn range(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = Result<TableRow, Error>> {
         let mut rows: BTreeMap<&Key, Result<&Option<Value>, Error>> = BTreeMap::new();
         for table in self.0.iter().filter(|_| from < to) {

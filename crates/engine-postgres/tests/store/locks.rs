@@ -1,7 +1,5 @@
 //! Rows that another session has locked: batches that need them wait or are refused, and all others proceed.
 
-use std::time::{Duration, Instant};
-
 use tokio_postgres::{Client, NoTls};
 use wayleave_core::ids::ShardId;
 use wayleave_engine::rows::key::OUTSIDE;
@@ -52,7 +50,6 @@ async fn one_locked_role_stops_neither_other_roles_nor_nodes() {
         engine.commit(swap(key, None, "0")).await.unwrap();
     }
     let held = hold_row(&url, &roles[4]).await;
-    let begun = Instant::now();
     let stuck = tokio::spawn(engine.commit(swap(&roles[4], Some("0"), "1")));
     for round in 0..ROUNDS {
         let (old, new) = (round.to_string(), (round + 1).to_string());
@@ -63,7 +60,7 @@ async fn one_locked_role_stops_neither_other_roles_nor_nodes() {
             assert_eq!(answer.await.unwrap(), Ok(()), "round {round}");
         }
     }
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(!stuck.is_finished(), "no other commit waits until this one is given up");
     let answer = stuck.await.unwrap();
     assert!(matches!(&answer, Err(Error::Unavailable(why)) if why.contains("55P03")), "{answer:?}");
     drop(held);
@@ -81,29 +78,25 @@ async fn batches_that_were_sent_with_a_locked_one_get_through() {
         epochs.push(engine.own(ShardId(shard), &[]).await.unwrap().0);
     }
     let held = holding(&url, "SELECT 1 FROM wayleave_fences WHERE shard = 7 FOR UPDATE").await;
-    let begun = Instant::now();
-    let commits: Vec<_> = (1..=3)
+    let (stuck, free): (Vec<_>, Vec<_>) = (1..=3)
         .flat_map(|seq| epochs.iter().zip(1..=16).map(move |(epoch, shard)| (shard, *epoch, seq)))
         .map(|(shard, epoch, seq)| {
             let name = format!("{seq}");
             (shard, tokio::spawn(engine.commit(fenced([(shard, epoch, seq)], [put(shard, &name, "1")]))))
         })
-        .collect();
-    let mut refused = 0;
-    let mut slowest = Duration::ZERO;
-    for (shard, answer) in commits {
-        match (shard, answer.await.unwrap()) {
+        .partition(|(shard, _)| *shard == 7);
+    for (shard, answer) in free {
+        assert_eq!(answer.await.unwrap(), Ok(()), "shard {shard}");
+    }
+    assert!(stuck.iter().all(|(_, answer)| !answer.is_finished()), "no other batch waits until these are given up");
+    for (at, (_, answer)) in stuck.into_iter().enumerate() {
+        match answer.await.unwrap() {
             // A batch sent after the first was refused finds itself out of sequence: nothing was changed either way.
-            (7, Err(Error::Fenced { .. })) if refused > 0 => refused += 1,
-            (7, Err(Error::Unavailable(_))) => refused += 1,
-            (_, answer) => {
-                assert_eq!(answer, Ok(()), "shard {shard}");
-                slowest = if refused == 0 { begun.elapsed() } else { slowest };
-            }
+            Err(Error::Fenced { .. }) if at > 0 => {}
+            Err(Error::Unavailable(_)) => {}
+            answer => panic!("what is behind a batch that was refused is refused too: {answer:?}"),
         }
     }
-    assert_eq!(refused, 3, "what stands behind a batch that was refused is refused too");
-    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
     assert!(names(&engine, all(7)).await.is_empty());
     drop(held);
     engine.commit(fenced([(7, epochs[6], 1)], [put(7, "1", "1")])).await.unwrap();
@@ -124,10 +117,9 @@ async fn a_node_renews_its_lease_while_many_rows_are_locked() {
     let held = holding(&url, &of_roles).await;
     let stuck: Vec<_> = roles.iter().map(|key| tokio::spawn(engine.commit(swap(key, Some("0"), "1")))).collect();
     for round in 0..8 {
-        let begun = Instant::now();
         engine.commit(swap(&node, Some(&round.to_string()), &(round + 1).to_string())).await.unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(1), "round {round}: {:?}", begun.elapsed());
     }
+    assert!(stuck.iter().any(|answer| !answer.is_finished()), "no renewal waits until the others are given up");
     for answer in stuck {
         let answer = answer.await.unwrap();
         assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");

@@ -10,6 +10,7 @@
 
 mod against_memory;
 mod faults;
+mod loads;
 mod locks;
 mod many_nodes;
 mod opening;

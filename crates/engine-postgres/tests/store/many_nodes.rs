@@ -206,7 +206,7 @@ async fn a_commit_of_one_node_lies_in_the_past_of_all_others() {
     // It records its lead for the others.
     let begun = Instant::now();
     while two.look(&[]).await.unwrap().now.0 < ahead {
-        assert!(begun.elapsed() < Duration::from_secs(10), "the other node learns of it");
+        assert!(begun.elapsed() < Duration::from_secs(60), "the other node learns of it");
     }
     assert!(two.now().0 >= ahead);
     let late = open(&url).await;
@@ -252,7 +252,7 @@ async fn a_look_reads_one_fence_row_however_many_versions_there_are() {
     }
     let begun = Instant::now();
     while count("idx_scan").await < before.1 + 200 && count("seq_scan").await < before.0 + 200 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "the looks are counted");
+        assert!(begun.elapsed() < Duration::from_secs(60), "the looks are counted");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(count("seq_scan").await, before.0, "a look walks over the whole table");

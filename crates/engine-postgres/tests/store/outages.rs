@@ -63,7 +63,8 @@ async fn while_the_database_is_gone_callers_hear_so_soon_and_later_ones_at_once(
     cluster.stop().await;
     // The connections are known to be dead: nothing is in doubt.
     assert!(matches!(engine.look(&[]).await, Err(Error::Unavailable(_))));
-    for most in [Duration::from_secs(4), Duration::from_secs(1)] {
+    // Far less than a call may take, which is 10 s.
+    for most in [Duration::from_secs(8), Duration::from_secs(4)] {
         let begun = Instant::now();
         let told = engine.commit(batch([put(1, "b", "1")])).await;
         assert!(matches!(told, Err(Error::Unavailable(_))), "{told:?}");
@@ -148,7 +149,7 @@ async fn a_database_that_turns_read_only_is_unavailable_until_it_takes_writes_ag
     loop {
         match engine.commit(batch([put(1, "a", "2")])).await {
             // The sessions have not reloaded yet.
-            Ok(()) => assert!(start.elapsed() < Duration::from_secs(10)),
+            Ok(()) => assert!(start.elapsed() < Duration::from_secs(60)),
             Err(error) => {
                 assert!(matches!(&error, Error::Unavailable(why) if why.contains("writes")), "{error}");
                 break;
@@ -160,7 +161,7 @@ async fn a_database_that_turns_read_only_is_unavailable_until_it_takes_writes_ag
     set("off").await;
     let start = Instant::now();
     while engine.commit(batch([put(1, "a", "3")])).await.is_err() {
-        assert!(start.elapsed() < Duration::from_secs(10), "it takes writes again");
+        assert!(start.elapsed() < Duration::from_secs(60), "it takes writes again");
     }
     check(&engine, 1, [("a", Some("3"))]).await;
 }

@@ -22,6 +22,9 @@ pub trait Harness: Sized {
         std::future::ready(())
     }
 
+    /// Makes the block that holds a durable row unreadable, in the store and in every cache of it.
+    fn damage(self, row: &[u8]) -> impl Future<Output = Self>;
+
     /// Closes the store and opens it again. In-memory engines crash instead.
     fn reopen(self) -> impl Future<Output = Self>;
 }

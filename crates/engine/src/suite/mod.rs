@@ -32,6 +32,7 @@ macro_rules! conformance {
             reads::keys_of_any_bytes_keep_their_order,
             reads::a_whole_shard_holds_only_what_was_written,
             reads::a_look_gives_durable_rows_and_the_time,
+            reads::a_damaged_block_costs_what_it_holds,
             batches::a_deleted_row_is_gone,
             batches::deleting_an_absent_row_is_no_error,
             batches::the_later_write_of_a_key_counts,

@@ -1,7 +1,7 @@
 //! What reads return, and in which order.
 
 use super::harness::{Harness, all, batch, check, commit, key, names, put, scan};
-use crate::{Engine, Scan, Write};
+use crate::{Engine, Error, Key, Row, Scan, Write};
 
 /// Pipelining depends on this: the next batch is decided before this one is durable.
 pub async fn a_batch_is_seen_as_soon_as_commit_returns<H: Harness>() {
@@ -106,4 +106,68 @@ pub async fn a_look_gives_durable_rows_and_the_time<H: Harness>() {
     assert!(second.rows.is_empty());
     assert!(before <= first.now && first.now <= second.now, "{before:?} {first:?} {second:?}");
     assert_eq!(first.incarnation, second.incarnation);
+}
+
+/// With rows on both sides of it, at the end of a range, and with a row written since.
+pub async fn a_damaged_block_costs_what_it_holds<H: Harness>() {
+    // Large rows that cannot be compressed, so that a block holds few of them.
+    let mut state = 1_u64;
+    let mut value = || -> Vec<u8> {
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u8
+        };
+        (0..1_500).map(|_| next()).collect()
+    };
+    let rows: Vec<Row> = (0..60).map(|n| Row { key: key(1, format!("host/{n:02}")), value: value() }).collect();
+    let store = H::create().await;
+    let writes = rows.iter().map(|row| Write { key: row.key.clone(), value: Some(row.value.clone()) });
+    commit(&store, batch(writes)).await.unwrap();
+    let store = store.damage(&rows[30].key).await;
+    let mut readable = Vec::new();
+    for row in &rows {
+        match store.engine().get_many(std::slice::from_ref(&row.key)).await {
+            Ok(found) => {
+                assert_eq!(found, [Some(row.value.clone())]);
+                readable.push(row.clone());
+            }
+            Err(Error::Corrupt(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let damaged: Vec<&Row> = rows.iter().filter(|row| !readable.contains(row)).collect();
+    assert!(damaged.contains(&&rows[30]) && readable.len() > 30, "{} of 60 can be read", readable.len());
+    assert_eq!(walk(store.engine(), all(1)).await, readable);
+    let in_damage = Scan { from: rows[30].key.clone(), to: [rows[30].key.as_slice(), &[0]].concat(), limit: 9 };
+    assert_eq!(walk(store.engine(), in_damage).await, []);
+    // What was written since is not concerned.
+    let new = put(1, "host/29~new", "new");
+    commit(&store, batch([new.clone()])).await.unwrap();
+    readable.push(Row { key: new.key, value: b"new".to_vec() });
+    readable.sort_by(|a, b| a.key.cmp(&b.key));
+    assert_eq!(walk(store.engine(), all(1)).await, readable);
+}
+
+/// All rows of a range that can be read.
+async fn walk(engine: &impl Engine, range: Scan) -> Vec<Row> {
+    let (mut rows, mut from): (Vec<Row>, Key) = (Vec::new(), range.from.clone());
+    while from < range.to {
+        let scan = Scan { from: from.clone(), limit: 1, ..range.clone() };
+        match engine.scan_many(std::slice::from_ref(&scan)).await {
+            Ok(found) => {
+                let Some(row) = found.into_iter().flatten().next() else { break };
+                from = [row.key.as_slice(), &[0]].concat();
+                rows.push(row);
+            }
+            Err(Error::Corrupt(_)) => {
+                let (end, certain) = engine.past_damage(&Scan { limit: 7, ..scan.clone() }).await.unwrap();
+                assert!(from < end && end <= range.to, "{from:?} {end:?}");
+                assert!(certain.iter().all(|row| from <= row.key && row.key < end), "{certain:?}");
+                rows.extend(certain);
+                from = end;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    rows
 }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tonic::Status;
 use wayleave_api::urlfrontier::{CountUrlParams, ListUrlParams, UrlItem};
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::view::{UrlFilter, UrlView};
 use wayleave_core::limits;
+use wayleave_core::names::HostName;
 use wayleave_shard::Frontier;
 
 use super::put_stream::URL_EXTRA_BYTES;
@@ -61,15 +63,27 @@ fn filter(crawl: &str, key: &str, contains: Option<&str>, ignore_case: bool) -> 
     Some(UrlFilter { crawl, host, state: None, contains, ignore_case })
 }
 
-/// All pages of a listing.
+/// All pages of a listing. It ends with an error if rows are missing, because the store is damaged.
 fn pages(frontier: Frontier, filter: Option<UrlFilter>) -> impl Stream<Item = Result<Vec<UrlView>, Status>> + Send {
-    let first = filter.map(|filter| (Arc::new(filter), None::<String>));
+    let first = filter.map(|filter| (Some(Arc::new(filter)), None::<String>, None::<HostName>));
     stream::try_unfold(first, move |place| {
         let frontier = frontier.clone();
         async move {
-            let Some((filter, after)) = place else { return Ok(None) };
+            let Some((filter, after, damaged)) = place else { return Ok(None) };
+            let Some(filter) = filter else {
+                return damaged.map_or(Ok(None), |host| {
+                    Err(refused::status(&Refusal::Damaged {
+                        host: host.to_string(),
+                        cause: "all other rows were listed".to_owned(),
+                    }))
+                });
+            };
             match frontier.urls(&filter, after.as_deref(), limits::PAGE_MAX).await {
-                Ok(page) => Ok(Some((page.items, page.next.map(|next| (filter, Some(next)))))),
+                Ok(page) => {
+                    let damaged = damaged.or_else(|| page.damaged.into_iter().next());
+                    let filter = page.next.is_some().then_some(filter);
+                    Ok(Some((page.items, Some((filter, page.next, damaged)))))
+                }
                 Err(refusal) if refused::is_unknown(&refusal) => Ok(None),
                 Err(refusal) => Err(refused::status(&refusal)),
             }

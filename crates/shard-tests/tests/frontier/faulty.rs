@@ -60,6 +60,8 @@ pub struct Faulty {
     pub passed: AtomicUsize,
     /// Keys whose rows cannot be read, as in a damaged block.
     damaged: Mutex<BTreeSet<Key>>,
+    /// A damaged block without rows: scans over it fail.
+    empty_damaged: Mutex<Option<Key>>,
     /// Why the store wants no new URLs.
     pub no_growth: Mutex<Option<String>>,
     /// The writes of every commit requested.
@@ -89,6 +91,7 @@ impl Faulty {
             tombstones: Mutex::default(),
             passed: AtomicUsize::new(0),
             damaged: Mutex::default(),
+            empty_damaged: Mutex::default(),
             no_growth: Mutex::default(),
             written: Mutex::default(),
             commits: Mutex::default(),
@@ -103,6 +106,14 @@ impl Faulty {
         let count = bad.len();
         self.damaged.lock().unwrap().extend(bad);
         count
+    }
+
+    /// Damages a block without rows at a key that `change` makes of that of the row for which `is_it` holds.
+    pub async fn damage_key(&self, is_it: impl Fn(&Row) -> bool, change: impl Fn(&mut Key)) {
+        let all = Scan { from: Vec::new(), to: vec![0xff; 40], limit: usize::MAX };
+        let mut key = self.memory.scan_many(&[all]).await.unwrap().remove(0).into_iter().find(is_it).unwrap().key;
+        change(&mut key);
+        *self.empty_damaged.lock().unwrap() = Some(key);
     }
 
     /// All rows can be read again.
@@ -198,6 +209,15 @@ impl Engine for Faulty {
             self.check_read()?;
             let found = self.memory.scan_many(scans).await?;
             found.iter().flatten().try_for_each(|row| self.check_damage(&row.key))?;
+            if let Some(bad) = &*self.empty_damaged.lock().unwrap() {
+                let reads = |(scan, rows): (&Scan, &Vec<Row>)| {
+                    let end = rows.last().filter(|_| rows.len() == scan.limit).map_or(&scan.to, |last| &last.key);
+                    scan.from <= *bad && bad < end
+                };
+                if scans.iter().zip(&found).any(reads) {
+                    return Err(Error::Corrupt(DAMAGE.to_owned()));
+                }
+            }
             for (scan, rows) in scans.iter().zip(&found) {
                 let end = rows.last().filter(|_| rows.len() == scan.limit).map_or(&scan.to, |last| &last.key);
                 let passed = self.tombstones.lock().unwrap().range(scan.from.clone()..end.clone()).count();
@@ -205,6 +225,19 @@ impl Engine for Faulty {
             }
             self.rows.fetch_add(found.iter().map(Vec::len).sum(), Ordering::AcqRel);
             Ok(found)
+        }
+        .boxed()
+    }
+
+    fn past_damage<'a>(&'a self, scan: &'a Scan) -> Pending<'a, (Key, Vec<Row>)> {
+        async move {
+            let mut rest = Scan { limit: usize::MAX, ..scan.clone() };
+            if let Some(bad) = self.empty_damaged.lock().unwrap().clone() {
+                rest.from = rest.from.max([bad.as_slice(), &[0]].concat());
+            }
+            let keys = self.memory.scan_many(&[rest]).await?.remove(0).into_iter().map(|row| row.key);
+            let next = keys.into_iter().find(|key| self.check_damage(key).is_ok());
+            Ok((next.unwrap_or_else(|| scan.to.clone()), Vec::new()))
         }
         .boxed()
     }

@@ -20,7 +20,7 @@ use wayleave_core::names::HostName;
 pub use change::Revoke;
 pub(crate) use change::{AdminChange, HostMove, JobChange, UrlChange};
 pub(crate) use query::{RowQuery, StateQuery, UrlCursor, UrlPage};
-pub(crate) use response::{Response, Slice};
+pub(crate) use response::{Purged, Response, Slice, Sliced};
 pub(crate) use visit::{Take, VisitCall};
 
 /// Defines [`Ask`], and the way from each kind of call to it.

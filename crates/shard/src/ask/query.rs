@@ -17,8 +17,8 @@ pub(crate) struct UrlCursor {
     pub key: Key,
 }
 
-/// A page of URLs and the resume point of the next page.
-pub(crate) type UrlPage = (Vec<UrlView>, Option<UrlCursor>);
+/// A page of URLs, the resume point of the next page, and the hosts of which rows are left out, because they cannot be read.
+pub(crate) type UrlPage = (Vec<UrlView>, Option<UrlCursor>, Vec<HostName>);
 
 /// Read-only calls that are answered from memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -47,6 +47,26 @@ macro_rules! told {
 /// A slice of a listing and the key after which the next slice starts.
 pub(crate) type Slice<T, P> = (Vec<T>, Option<P>);
 
+/// A slice with the hosts of which rows are left out.
+pub(crate) trait Sliced<T, P> {
+    fn parts(self) -> (Vec<T>, Option<P>, Vec<HostName>);
+}
+
+impl<T, P> Sliced<T, P> for Slice<T, P> {
+    fn parts(self) -> (Vec<T>, Option<P>, Vec<HostName>) {
+        (self.0, self.1, Vec::new())
+    }
+}
+
+impl<T, P> Sliced<T, P> for (Vec<T>, Option<P>, Vec<HostName>) {
+    fn parts(self) -> Self {
+        self
+    }
+}
+
+/// The number of URLs that a slice has removed, where the next one starts, and what could not be read.
+pub(crate) type Purged = (u64, Option<Key>, Option<Refusal>);
+
 told! {
     Done(()),
     Flag(bool),
@@ -72,7 +92,8 @@ told! {
     Released(Released),
     Url(Option<UrlView>),
     Urls(UrlPage),
-    Purged((u64, Option<Key>)),
+    Purged(Purged),
+    HoldsEnded((u64, Option<Key>)),
     Jobs(Vec<JobRow>),
     BulkOutcome(BulkOutcome),
     InHand(Vec<UrlView>),

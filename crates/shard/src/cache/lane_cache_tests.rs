@@ -34,7 +34,7 @@ fn remove(due: u64) -> Write {
 }
 
 fn scan(limit: usize) -> LaneScan {
-    LaneScan { queue: QUEUE, lane: 4, from: (Time(0), [].into()), limit }
+    LaneScan { queue: QUEUE, lane: 4, from: (Time(0), [].into()), limit, gap: None }
 }
 
 fn encode(writes: &[Write]) -> Vec<Encoded> {

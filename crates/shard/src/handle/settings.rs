@@ -12,9 +12,8 @@ use wayleave_core::limits;
 use wayleave_core::names::{Alias, CrawlName, HostName};
 use wayleave_core::settings::{CrawlChanges, CrawlSettings, PaceChanges};
 use wayleave_core::time::{Millis, Time};
-use wayleave_engine::Key;
 
-use crate::ask::{AdminChange, HostMove, Response, StateQuery, UrlChange};
+use crate::ask::{AdminChange, HostMove, Purged, Response, StateQuery, UrlChange};
 use crate::handle::frontier::Frontier;
 use crate::pipeline::Pipeline;
 use crate::routing::links::{GroupChange, NodeCall};
@@ -300,7 +299,7 @@ impl Frontier {
     /// If the store cannot be reached; what was removed by then stays removed.
     pub async fn purge(&self, crawl: CrawlName, host: Option<HostName>, before: Time) -> CallResult<u64> {
         self.refresh_hints(Duration::ZERO).await;
-        let mut count = 0;
+        let (mut count, mut unread) = (0, None);
         let shards: Vec<ShardId> = match &host {
             Some(host) => vec![self.router.shard_of(host)],
             None => self.all(),
@@ -309,18 +308,32 @@ impl Frontier {
             let ask = StateQuery::QueuesOf { crawl: crawl.clone(), host: host.clone() };
             let queues: CallResult<Vec<QueueId>> = self.router.ask(shard, ask).await;
             for queue in queues.map_err(|refusal| purged_in_part(refusal, count))? {
-                self.purge_queue(shard, queue, before, &mut count).await?;
+                self.purge_queue(shard, queue, before, (&mut count, &mut unread)).await?;
             }
         }
-        Ok(count)
+        match unread {
+            Some(Refusal::Damaged { host, cause }) => {
+                let cause = format!("{cause}; the other URLs, {count}, have been removed");
+                Err(Refusal::Damaged { host, cause })
+            }
+            Some(refusal) => Err(purged_in_part(refusal, count)),
+            None => Ok(count),
+        }
     }
 
-    async fn purge_queue(&self, shard: ShardId, queue: QueueId, before: Time, count: &mut u64) -> CallResult<()> {
+    async fn purge_queue(
+        &self,
+        shard: ShardId,
+        queue: QueueId,
+        before: Time,
+        (count, unread): (&mut u64, &mut Option<Refusal>),
+    ) -> CallResult<()> {
         let mut after = None;
         loop {
             let purged = self.router.ask(shard, UrlChange::Purge { queue, before, after }).await;
-            let (purged, next): (u64, Option<Key>) = purged.map_err(|refusal| purged_in_part(refusal, *count))?;
+            let (purged, next, damage): Purged = purged.map_err(|refusal| purged_in_part(refusal, *count))?;
             *count += purged;
+            *unread = unread.take().or(damage);
             match next {
                 Some(next) => after = Some(next),
                 None => return Ok(()),

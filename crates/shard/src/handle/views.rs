@@ -12,7 +12,7 @@ use wayleave_core::ids::{HostId, ShardId};
 use wayleave_core::limits;
 use wayleave_core::names::{CrawlName, HostName};
 
-use crate::ask::{Ask, Response, RowQuery, Slice, StateQuery, UrlPage};
+use crate::ask::{Ask, Response, RowQuery, Slice, Sliced, StateQuery, UrlPage};
 use crate::handle::cursor;
 use crate::handle::frontier::Frontier;
 use crate::owner::jobs::tell_of_requeue;
@@ -35,20 +35,20 @@ impl Frontier {
     pub async fn urls(&self, filter: &UrlFilter, after: Option<&str>, limit: usize) -> CallResult<Page<UrlView>> {
         let from = cursor::read(after)?;
         let slice = |after, room| RowQuery::Urls { filter: filter.clone(), after, room };
-        let Some(host) = &filter.host else { return self.page(from, limit, slice, cursor::write).await };
+        let Some(host) = &filter.host else {
+            return self.page::<_, _, _, UrlPage>(from, limit, slice, cursor::write).await;
+        };
         let _permit = self.listings.acquire().await?;
         let mut page = Paged::new(limit);
         let (_, mut at) = from;
         loop {
-            let (urls, next): UrlPage = self.at_host(host, slice(at.take(), page.room)).await?;
-            page.add(urls);
-            match next {
+            let slice: UrlPage = self.at_host(host, slice(at.take(), page.room)).await?;
+            match page.add(slice) {
                 Some(place) if page.is_done() => {
-                    let next = cursor::write(self.router.shard_of(host), Some(&place));
-                    return Ok(Page { items: page.items, next: Some(next) });
+                    return Ok(page.end(Some(cursor::write(self.router.shard_of(host), Some(&place)))));
                 }
                 Some(place) => at = Some(place),
-                None => return Ok(Page { items: page.items, next: None }),
+                None => return Ok(page.end(None)),
             }
         }
     }
@@ -67,7 +67,7 @@ impl Frontier {
     /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
     pub async fn hosts(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> CallResult<Page<HostView>> {
         let slice = |after, room| StateQuery::Hosts { filter: filter.clone(), after, room };
-        self.page(cursor::read(after)?, limit, slice, cursor::write).await
+        self.page::<_, _, _, Slice<_, _>>(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
     /// A page of groups: aliases, and hosts that are groups of their own.
@@ -76,7 +76,7 @@ impl Frontier {
     /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
     pub async fn groups(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> CallResult<Page<GroupView>> {
         let slice = |after, room| StateQuery::Groups { filter: filter.clone(), after, room };
-        self.page(cursor::read(after)?, limit, slice, cursor::write).await
+        self.page::<_, _, _, Slice<_, _>>(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
     /// A group, by alias or by the name of the host that is a group of its own.
@@ -101,12 +101,12 @@ impl Frontier {
     /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
     pub async fn reservations(&self, after: Option<&str>, limit: usize) -> CallResult<Page<ReservationView>> {
         let slice = |after, room| StateQuery::Reservations { after, room };
-        self.page(cursor::read(after)?, limit, slice, cursor::write).await
+        self.page::<_, _, _, Slice<_, _>>(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
     /// Fills one page over all shards, resuming at a key of one of them. `slice` fetches what follows a key; its answer
     /// names the next key if there may be more. Between two slices the owner serves everything else that is queued.
-    async fn page<T: Weigh, P, A: Into<Ask>>(
+    async fn page<T: Weigh, P, A: Into<Ask>, S: Sliced<T, P>>(
         &self,
         (shard, mut after): (ShardId, Option<P>),
         limit: usize,
@@ -114,7 +114,7 @@ impl Frontier {
         cursor: impl Fn(ShardId, Option<&P>) -> String,
     ) -> CallResult<Page<T>>
     where
-        Slice<T, P>: TryFrom<Response, Error = Refusal>,
+        S: TryFrom<Response, Error = Refusal>,
     {
         let _permit = self.listings.acquire().await?;
         let scope: Vec<ShardId> = self.scope().into_iter().filter(|one| *one >= shard).collect();
@@ -123,12 +123,9 @@ impl Frontier {
             // A resume key is only valid for the shard that the cursor names; later shards start at their beginning.
             let mut at = after.take().filter(|_| *one == shard);
             loop {
-                let (items, next): Slice<T, P> = self.router.ask(*one, slice(at.take(), page.room)).await?;
-                page.add(items);
-                match next {
-                    Some(place) if page.is_done() => {
-                        return Ok(Page { items: page.items, next: Some(cursor(*one, Some(&place))) });
-                    }
+                let slice: S = self.router.ask(*one, slice(at.take(), page.room)).await?;
+                match page.add(slice) {
+                    Some(place) if page.is_done() => return Ok(page.end(Some(cursor(*one, Some(&place))))),
                     Some(place) => at = Some(place),
                     None => break,
                 }
@@ -136,10 +133,10 @@ impl Frontier {
             if let Some(next) = scope.get(i + 1)
                 && page.is_done()
             {
-                return Ok(Page { items: page.items, next: Some(cursor(*next, None)) });
+                return Ok(page.end(Some(cursor(*next, None))));
             }
         }
-        Ok(Page { items: page.items, next: None })
+        Ok(page.end(None))
     }
 
     /// A page of crawls, by name. The cursor is the last name, so that creating or deleting a crawl shifts nothing.
@@ -175,7 +172,7 @@ impl Frontier {
             if !more || items.len() >= limit {
                 let next = items.last().filter(|_| more).map(|view| view.crawl.to_string());
                 items.iter_mut().for_each(|view| tell_of_requeue(view, unheard.iter()));
-                return Ok(Page { items, next });
+                return Ok(Page { items, next, damaged: Vec::new() });
             }
         }
     }
@@ -271,18 +268,31 @@ struct Paged<T> {
     items: Vec<T>,
     room: Room,
     slices_left: usize,
+    damaged: Vec<HostName>,
 }
 
 impl<T: Weigh> Paged<T> {
     fn new(limit: usize) -> Self {
         let room = Room { items: limit.clamp(1, limits::PAGE_MAX), bytes: limits::PAGE_BYTES_MAX };
-        Self { items: Vec::new(), room, slices_left: limits::PAGE_SLICES_MAX }
+        Self { items: Vec::new(), room, slices_left: limits::PAGE_SLICES_MAX, damaged: Vec::new() }
     }
 
-    fn add(&mut self, items: Vec<T>) {
+    /// Adds a slice; returns where the next one starts.
+    fn add<P>(&mut self, slice: impl Sliced<T, P>) -> Option<P> {
+        let (items, next, damaged) = slice.parts();
         items.iter().for_each(|item| self.room.take(item.weight()));
         self.items.extend(items);
         self.slices_left = self.slices_left.saturating_sub(1);
+        for host in damaged {
+            if !self.damaged.contains(&host) {
+                self.damaged.push(host);
+            }
+        }
+        next
+    }
+
+    fn end(self, next: Option<String>) -> Page<T> {
+        Page { items: self.items, next, damaged: self.damaged }
     }
 
     /// Whether the page is full, or has taken so many slices that a short page is better.

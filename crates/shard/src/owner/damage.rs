@@ -16,7 +16,7 @@ use wayleave_engine::Error;
 
 use crate::owner::chunks::Decided;
 use crate::owner::owner_loop::Owner;
-use crate::owner::read_facts::{self, Fact, Found};
+use crate::owner::read_facts::{self, Fact};
 
 /// Hosts that are named in health reports.
 const NAMED_HOSTS: usize = 3;
@@ -64,11 +64,6 @@ impl Owner {
         Refusal::Damaged { host, cause: cause.to_owned() }
     }
 
-    /// The rows of a scan, or the refusal for the queue that it has reached when it meets one that cannot be read.
-    pub fn whole(&self, (rows, damage): Found, queue: QueueId) -> Result<Vec<wayleave_engine::Row>, Refusal> {
-        damage.map_or(Ok(rows), |cause| Err(self.damaged(Some(queue), &cause)))
-    }
-
     /// Logs that rows cannot be read.
     pub fn log_damage(&self, cause: &str, what: &str) {
         if let Some(left_out) = self.readiness.log.damage.line() {
@@ -77,8 +72,7 @@ impl Owner {
         }
     }
 
-    /// Reads the queues of planned visits. Hosts of whose queues nothing due can be read are set aside; the other visits are
-    /// returned.
+    /// Reads the queues of planned visits. What cannot be read of them is passed over, and looked for again later.
     pub async fn read_fronts(
         &mut self,
         mut visits: Vec<Visit>,
@@ -86,23 +80,15 @@ impl Owner {
         now: Time,
     ) -> Result<Vec<PlannedVisit>, Error> {
         let fronts = read_facts::fronts(&*self.engine, &mut self.lane_cache, &mut visits, (most, now)).await?;
-        let mut planned = Vec::with_capacity(visits.len());
-        for (visit, found) in visits.into_iter().zip(fronts) {
-            match found {
-                Ok(found) => {
-                    self.state.note_read(&visit);
-                    planned.push((visit, found));
-                }
-                Err(cause) => {
-                    self.damaged(visit.queue, &cause);
-                    self.state.set_aside(&visit, &cause, now);
-                }
+        for visit in &visits {
+            if let Some(gap) = visit.scans.iter().find_map(|scan| scan.gap.as_ref()) {
+                self.damaged(visit.queue, &gap.cause);
             }
         }
-        Ok(planned)
+        Ok(visits.into_iter().zip(fronts).collect())
     }
 
-    /// The refusal of a call for one host that was set aside.
+    /// The refusal of a call for one host of which nothing due can be read.
     pub fn refuse_damaged(&self, host: Option<&str>) -> Option<Refusal> {
         let (cause, until) = self.state.damage_of(host?)?;
         let cause = cause.to_owned();

@@ -121,7 +121,7 @@ impl Owner {
         match change {
             UrlChange::Purge { queue, before, after } => {
                 let purged = self.purge(queue, before, after).await;
-                self.answer(call, purged)
+                self.answer(call, purged.map(Ok::<_, Refusal>))
             }
             UrlChange::ChangeUrls { crawl, host, urls, what } => {
                 let told = self.change_listed_urls((&crawl, &host), &urls, what).await;

@@ -46,7 +46,7 @@ use crate::ask::{JobChange, Response, StateQuery};
 use crate::owner::chunks::Decided;
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
-use crate::owner::read_facts;
+use crate::owner::read_facts::{self, Found};
 use crate::routing::router::{CallResult, Router};
 
 /// Queues that one slice may start; most are short.
@@ -183,26 +183,26 @@ impl Owner {
         let pages = read_facts::scan_each(&*self.engine, &scans).await?;
         let mut found = Vec::new();
         let mut told = BulkOutcome::default();
-        for ((queue, scan), (rows, mut damage)) in slice.into_iter().zip(pages) {
-            let more = rows.len() == scan.limit;
+        for ((queue, _), Found { rows, gaps, next }) in slice.into_iter().zip(pages) {
             job.looked_at += rows.len() as u64;
-            let mut last = None;
+            // What cannot be read is passed over: a row, or all rows of a gap.
+            let passed_over = |told: &mut BulkOutcome, gaps: usize, cause: &str| {
+                self.damaged(Some(queue), cause);
+                told.unreadable += gaps as u64;
+            };
+            if let Some(gaps) = gaps {
+                passed_over(&mut told, gaps.count, &gaps.cause);
+            }
             for row in rows {
                 let (id, key) = url::parse_key(&row.key).map_err(damaged)?;
-                last = Some(row.key);
                 match url::decode(&row.value) {
                     Ok(row) if self.matches(&job.filter, id, &key, &row) => found.push((id, key, row)),
                     Ok(_) => {}
-                    Err(unread) => damage = Some(unread.to_string()),
+                    Err(unread) => passed_over(&mut told, 1, &unread.to_string()),
                 }
             }
-            if let Some(cause) = damage {
-                // What cannot be read is passed over: a row, or the rest of the queue.
-                self.damaged(Some(queue), &cause);
-                told.unreadable += 1;
-            }
-            let from = last.filter(|_| more).map(key_after);
-            job.cursor = JobCursor { queue: Some(queue), from, again: job.cursor.again };
+            let more = next.is_some();
+            job.cursor = JobCursor { queue: Some(queue), from: next, again: job.cursor.again };
             if more {
                 // Rows already read from later queues are read again when their turn comes.
                 break;
@@ -363,11 +363,6 @@ pub(crate) fn tell_of_requeue<'a>(view: &mut CrawlView, mut jobs: impl Iterator<
         let job = jobs.find(|job| job.may_requeue(&view.crawl));
         view.waits_for = job.map(|job| format!("job {} is requeuing URLs", job.id));
     }
-}
-
-fn key_after(mut key: Key) -> Key {
-    key.push(0);
-    key
 }
 
 /// Announces a job to all shards until they have heard; ends with the process.

@@ -9,13 +9,13 @@ use wayleave_core::limits::{LISTING_LOOKS, SLICE_ROWS};
 use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::time::Time;
 use wayleave_engine::rows::{Kind, due, key, url};
-use wayleave_engine::{Key, Scan};
+use wayleave_engine::{Error, Key, Scan};
 
-use crate::ask::{UrlCursor, UrlPage};
+use crate::ask::{Purged, UrlCursor, UrlPage};
 use crate::owner::chunks::Decided;
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
-use crate::owner::read_facts;
+use crate::owner::read_facts::{self, Fact, Found};
 
 /// Cost of a scan in addition to its rows, in units of the slice budget.
 const SCAN_LOOKS: usize = 2;
@@ -56,59 +56,77 @@ impl Owner {
     }
 
     /// Reads one slice of rows after a resume key, ordered by host, queue and URL. It may return fewer items than there
-    /// is room for, even none, and still have a next key.
+    /// is room for, even none, and still have a next key. Rows that cannot be read are left out, and their hosts named.
     pub async fn url_page(
         &mut self,
         filter: &UrlFilter,
         mut after: Option<UrlCursor>,
         mut room: Room,
     ) -> Decided<UrlPage> {
-        let (mut urls, mut looks) = (Vec::new(), LISTING_LOOKS);
+        let (mut urls, mut looks, mut damaged_hosts) = (Vec::new(), LISTING_LOOKS, Vec::new());
         loop {
             let range = match self.range_after(filter, after.as_ref(), &mut looks) {
                 Next::Found(range) => range,
-                Next::Later(host) => return Ok(Ok((urls, Some(UrlCursor::after_host(host))))),
-                Next::End => return Ok(Ok((urls, None))),
+                Next::Later(host) => return Ok(Ok((urls, Some(UrlCursor::after_host(host)), damaged_hosts))),
+                Next::End => return Ok(Ok((urls, None, damaged_hosts))),
             };
             let scan = Scan { from: range.from, to: range.to, limit: looks.max(1) };
-            let (rows, damage) = read_facts::scan_to_damage(&*self.engine, &scan).await?;
-            if let Some(cause) = damage.as_ref().filter(|_| rows.is_empty()) {
-                // The rows before it were listed by the slice before; they tell where it is.
-                let reached = after.as_ref().map_or(range.queue, |place| place.queue);
-                return Ok(Err(self.damaged(Some(reached), cause)));
-            }
+            let Found { rows, gaps, next } = read_facts::scan_past_damage(&*self.engine, &scan).await?;
             looks = looks.saturating_sub(rows.len() + SCAN_LOOKS);
-            // One that stopped before an unreadable row goes on there, and finds it.
-            let full = rows.len() == scan.limit || damage.is_some();
-            let (mut last, mut found, mut places) = (None, Vec::new(), Vec::new());
-            for row in rows {
+            let mut next =
+                next.map(|key| UrlCursor { queue: url::parse_key(&key).map_or(range.queue, |(queue, _)| queue), key });
+            let mut reached = after.as_ref().map_or(range.queue, |place| place.queue);
+            let (mut found, mut places) = (Vec::new(), Vec::new());
+            for (at, row) in rows.into_iter().enumerate() {
+                if found.len() >= room.items {
+                    next = places.last().cloned();
+                    break;
+                }
                 let (queue, key) = url::parse_key(&row.key).map_err(damaged)?;
-                let value = match url::decode(&row.value) {
-                    Ok(value) => value,
-                    Err(damage) => return Ok(Err(self.damaged(Some(queue), &damage.to_string()))),
-                };
-                last = Some(UrlCursor::after_key(queue, row.key));
-                if found.len() < room.items && self.matches(filter, queue, &key, &value) {
-                    found.push((queue, key, value));
-                    places.extend(last.clone());
+                if let Some(gaps) = gaps.as_ref().filter(|gaps| gaps.first == at) {
+                    // Of the hosts on both sides: which of them it concerns cannot be told.
+                    self.leave_out(reached, &gaps.cause, &mut damaged_hosts);
+                    self.leave_out(queue, &gaps.cause, &mut damaged_hosts);
+                }
+                reached = queue;
+                match url::decode(&row.value) {
+                    Ok(value) if self.matches(filter, queue, &key, &value) => {
+                        found.push((queue, key, value));
+                        places.push(UrlCursor::after_key(queue, row.key));
+                    }
+                    Ok(_) => {}
+                    Err(damage) => self.leave_out(queue, &damage.to_string(), &mut damaged_hosts),
                 }
             }
-            let views = match self.views(found).await? {
-                Ok(views) => views,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
-            for (view, place) in views.into_iter().zip(places) {
-                room.take(view.weight());
-                urls.push(view);
+            if let Some(gaps) = &gaps {
+                self.leave_out(reached, &gaps.cause, &mut damaged_hosts);
+            }
+            for (view, place) in self.readable_views(found).await?.into_iter().zip(places) {
+                match view {
+                    Ok(Some(view)) => {
+                        room.take(view.weight());
+                        urls.push(view);
+                    }
+                    Ok(None) => {}
+                    Err(cause) => self.leave_out(place.queue, &cause, &mut damaged_hosts),
+                }
                 if room.is_full() {
-                    return Ok(Ok((urls, Some(place))));
+                    return Ok(Ok((urls, Some(place), damaged_hosts)));
                 }
             }
-            let next = last.filter(|_| full).unwrap_or_else(|| UrlCursor { queue: range.queue, key: Vec::new() });
+            let next = next.unwrap_or_else(|| UrlCursor { queue: range.queue, key: Vec::new() });
             if looks == 0 {
-                return Ok(Ok((urls, Some(next))));
+                return Ok(Ok((urls, Some(next), damaged_hosts)));
             }
             after = Some(next);
+        }
+    }
+
+    /// Notes the host of rows that a listing leaves out, because they cannot be read.
+    fn leave_out(&self, queue: QueueId, cause: &str, hosts: &mut Vec<HostName>) {
+        if let Some((host, _)) = self.state.queue_names(queue).filter(|(host, _)| !hosts.contains(host)) {
+            self.damaged(Some(queue), cause);
+            hosts.push(host);
         }
     }
 
@@ -160,53 +178,47 @@ impl Owner {
     }
 
     pub async fn views(&mut self, rows: Vec<(QueueId, UrlKey, UrlRow)>) -> Decided<Vec<UrlView>> {
+        let queues: Vec<QueueId> = rows.iter().map(|(queue, ..)| *queue).collect();
+        let views = self.readable_views(rows).await?;
+        let views = self.all_read(views, |at| queues.get(at).copied());
+        Ok(views.map(|views| views.into_iter().flatten().collect()))
+    }
+
+    /// The URLs of some rows, as far as what is kept elsewhere of those that are queued can be read.
+    async fn readable_views(&mut self, rows: Vec<(QueueId, UrlKey, UrlRow)>) -> Result<Vec<Fact<UrlView>>, Error> {
         let queued = |(queue, key, row): &(QueueId, UrlKey, UrlRow)| match &row.status {
             UrlStatus::Queued(position) => Some(due::key(*queue, *position, &key.0)),
             _ => None,
         };
-        let (queues, keys): (Vec<QueueId>, Vec<Key>) =
-            rows.iter().filter_map(|row| Some((row.0, queued(row)?))).unzip();
-        let details = read_facts::due_rows(&*self.engine, &keys).await?;
-        let mut details = match self.all_read(details, |at| queues.get(at).copied()) {
-            Ok(details) => details.into_iter(),
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+        let keys: Vec<Key> = rows.iter().filter_map(queued).collect();
+        let mut details = read_facts::due_rows(&*self.engine, &keys).await?.into_iter();
         let view = |(queue, key, row): (QueueId, UrlKey, UrlRow)| {
-            let queued = matches!(row.status, UrlStatus::Queued(_)).then(|| details.next().flatten()).flatten();
-            self.state.url_view(queue, &key, row, queued.map_or_else(Details::default, |row| row.details))
+            let is_queued = matches!(row.status, UrlStatus::Queued(_));
+            let queued = if is_queued { details.next().unwrap_or(Ok(None))? } else { None };
+            Ok(self.state.url_view(queue, &key, row, queued.map_or_else(Details::default, |row| row.details)))
         };
-        Ok(Ok(rows.into_iter().filter_map(view).collect()))
+        Ok(rows.into_iter().map(view).collect())
     }
 
-    /// Removes the URLs in one slice of a queue that were stored before a time.
-    pub async fn purge(&mut self, queue: QueueId, before: Time, after: Option<Key>) -> Decided<(u64, Option<Key>)> {
+    /// Removes the URLs in one slice of a queue that were stored before a time. Those that cannot be read stay.
+    pub async fn purge(&mut self, queue: QueueId, before: Time, after: Option<Key>) -> Result<Purged, Error> {
         let prefix = url::prefix(queue);
         let to = key::after_prefix(&prefix);
         let scan = Scan { from: after.unwrap_or(prefix), to, limit: SLICE_ROWS };
-        let found = read_facts::scan_to_damage(&*self.engine, &scan).await?;
-        let rows = match self.whole(found, queue) {
-            Ok(rows) => rows,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        let full = rows.len() == SLICE_ROWS;
-        let mut next = None;
+        let Found { rows, gaps, next } = read_facts::scan_past_damage(&*self.engine, &scan).await?;
+        let mut damage = gaps.map(|gaps| gaps.cause);
         let mut urls = Vec::with_capacity(rows.len());
         for row in rows {
             let (_, key) = url::parse_key(&row.key).map_err(damaged)?;
             match url::decode(&row.value) {
                 Ok(value) => urls.push((key, value)),
-                Err(damage) => return Ok(Err(self.damaged(Some(queue), &damage.to_string()))),
+                Err(unread) => damage = Some(unread.to_string()),
             }
-            next = Some(row.key);
         }
         let now = self.now();
         let mut writes = Vec::new();
         let count = self.state.purge(queue, urls, before, now, &mut writes);
         self.commit(writes);
-        let next = next.filter(|_| full).map(|mut key| {
-            key.push(0);
-            key
-        });
-        Ok(Ok((count, next)))
+        Ok((count, next, damage.map(|cause| self.damaged(Some(queue), &cause))))
     }
 }

@@ -79,6 +79,8 @@ pub(crate) struct Owner {
     pub damaged_chunks: HashSet<ChunkId>,
     /// The removal of old chunks.
     pub retention: Retention,
+    /// Holds that cannot be read were passed over: where the sweep goes on, and when it looks into the gap again.
+    pub holds_behind: Option<(Time, Time)>,
     /// Whether health reports mention damage of this shard.
     pub damage_published: bool,
     /// Bulk jobs, including those that have ended.
@@ -127,6 +129,7 @@ impl Owner {
             give_back_task: None,
             purge: Purge::new(deleted_queues, Arc::clone(&context.readiness.purging)),
             damaged_chunks: HashSet::new(),
+            holds_behind: None,
             damage_published: true,
             retention: Retention::new(context.shard, context.engine.now()),
             bulk_jobs,

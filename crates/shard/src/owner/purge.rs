@@ -23,7 +23,7 @@ use wayleave_engine::{Error, Key, Scan};
 
 use crate::cache::filter::Filter;
 use crate::owner::owner_loop::Owner;
-use crate::owner::read_facts;
+use crate::owner::read_facts::{self, Found};
 use crate::owner::slice_turn::SliceTurn;
 
 /// Queues that one slice takes rows of; most are short.
@@ -110,12 +110,9 @@ impl Owner {
         for mut deleted in queues {
             let ranges = deleted.left.len();
             deleted.left.clear();
-            for ((removed, damage), scan) in found.by_ref().take(ranges) {
-                if damage.is_some() {
-                    deleted.damage = damage;
-                } else if let Some(last) = removed.last().filter(|_| removed.len() == scan.limit) {
-                    deleted.left.push((read_facts::key_after(&last.key), scan.to.clone()));
-                }
+            for (Found { rows: removed, gaps, next }, scan) in found.by_ref().take(ranges) {
+                deleted.damage = deleted.damage.or(gaps.map(|gaps| gaps.cause));
+                deleted.left.extend(next.map(|next| (next, scan.to.clone())));
                 rows.extend(removed.into_iter().map(|row| wayleave_engine::Write { key: row.key, value: None }));
             }
             if !deleted.left.is_empty() {
@@ -126,7 +123,9 @@ impl Owner {
             match deleted.damage {
                 None => rows.push(wayleave_engine::Write { key: job::key(self.shard, deleted.queue), value: None }),
                 // Its job stays: the next owner of the shard tries again.
-                Some(cause) => self.log_damage(&cause, "rows of a deleted queue cannot be removed"),
+                Some(cause) => {
+                    self.log_damage(&cause, "some rows of a deleted queue cannot be read, and so not be removed")
+                }
             }
         }
         if !rows.is_empty() {

@@ -1,11 +1,11 @@
 //! Facts: the rows a decision needs, read from the store and decoded into core types.
 //!
 //! A row that cannot be read costs itself: it comes back as a [`Fact`] that says why. The engine fails a read as a whole, so
-//! after a `Corrupt` the read is bisected.
+//! after a `Corrupt` the read is bisected. A scan goes on behind what it cannot read, and says that there is a gap.
 
 use wayleave_core::frontier::row::{DueRow, UrlRow};
 use wayleave_core::frontier::url_key::UrlKey;
-use wayleave_core::frontier::visit::{LaneScan, ScannedUrl, Visit};
+use wayleave_core::frontier::visit::{LaneGap, LaneScan, ScannedUrl, Visit};
 use wayleave_core::ids::QueueId;
 use wayleave_core::limits::READ_AHEAD;
 use wayleave_core::time::Time;
@@ -17,11 +17,34 @@ use crate::cache::lane_cache::LaneCache;
 /// A row, if there is one, or why it cannot be read.
 pub(crate) type Fact<T> = Result<Option<T>, String>;
 
-/// The rows of a scan up to the first that cannot be read, and why that one cannot.
-pub(crate) type Found = (Vec<Row>, Option<String>);
+/// The lanes of a visit, as far as they were needed.
+pub(crate) type Fronts = Vec<Vec<ScannedUrl>>;
 
-/// The lanes of a visit, as far as they were needed, or why one of them cannot be read.
-pub(crate) type Fronts = Result<Vec<Vec<ScannedUrl>>, String>;
+/// The rows of a scan up to the first that cannot be read, and why that one cannot.
+pub(crate) type ToDamage = (Vec<Row>, Option<String>);
+
+/// The most gaps that one scan passes over: an engine may have to search for the end of each.
+const GAPS_MAX: usize = 64;
+
+/// The rows of a scan that can be read.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub rows: Vec<Row>,
+    /// What cannot be read between them.
+    pub gaps: Option<Gaps>,
+    /// Where to go on, unless the end of the range was reached.
+    pub next: Option<Key>,
+}
+
+/// What a scan could not read.
+pub(crate) struct Gaps {
+    /// How many gaps there are. Each may hold any number of rows.
+    pub count: usize,
+    /// The number of rows that were read before the first.
+    pub first: usize,
+    /// Why rows cannot be read there.
+    pub cause: String,
+}
 
 /// The rows of some URLs, in the order given. Keys are sorted for the read: the store reads neighbours cheaply.
 pub(crate) async fn url_rows(engine: &dyn Engine, urls: &[(QueueId, UrlKey)]) -> Result<Vec<Fact<UrlRow>>, Error> {
@@ -74,19 +97,58 @@ pub(crate) async fn get_each(engine: &dyn Engine, keys: &[Key]) -> Result<Vec<Fa
 /// The rows of some scans.
 pub(crate) async fn scan_each(engine: &dyn Engine, scans: &[Scan]) -> Result<Vec<Found>, Error> {
     match engine.scan_many(scans).await {
-        Ok(found) => return Ok(found.into_iter().map(|rows| (rows, None)).collect()),
+        Ok(found) => {
+            let whole = |(rows, scan): (Vec<Row>, &Scan)| {
+                let next = rows.last().filter(|_| rows.len() >= scan.limit).map(|last| key_after(&last.key));
+                Found { rows, gaps: None, next }
+            };
+            return Ok(found.into_iter().zip(scans).map(whole).collect());
+        }
         Err(Error::Corrupt(_)) => {}
         Err(error) => return Err(error),
     }
     let mut found = Vec::with_capacity(scans.len());
     for scan in scans {
-        found.push(scan_to_damage(engine, scan).await?);
+        found.push(scan_past_damage(engine, scan).await?);
     }
     Ok(found)
 }
 
+/// The rows of a scan that can be read, before and behind what cannot.
+pub(crate) async fn scan_past_damage(engine: &dyn Engine, scan: &Scan) -> Result<Found, Error> {
+    let mut found = Found::default();
+    let mut rest = scan.clone();
+    loop {
+        let (rows, damage) = scan_to_damage(engine, &rest).await?;
+        let (full, before) = (rows.len() >= rest.limit, found.rows.len() + rows.len());
+        rest.from = rows.last().map_or(rest.from, |last| key_after(&last.key));
+        found.rows.extend(rows);
+        let Some(cause) = damage.filter(|_| !full) else {
+            found.next = full.then_some(rest.from);
+            return Ok(found);
+        };
+        let gaps = found.gaps.get_or_insert(Gaps { count: 0, first: before, cause });
+        gaps.count += 1;
+        let count = gaps.count;
+        rest.limit = scan.limit - before;
+        let (end, mut certain) = engine.past_damage(&rest).await?;
+        let cut = certain.len() > rest.limit;
+        certain.truncate(rest.limit);
+        rest.from = certain.last().filter(|_| cut).map_or(end, |last| key_after(&last.key));
+        rest.limit -= certain.len();
+        found.rows.extend(certain);
+        if rest.from >= rest.to {
+            return Ok(found);
+        }
+        if rest.limit == 0 || count >= GAPS_MAX {
+            found.next = Some(rest.from);
+            return Ok(found);
+        }
+    }
+}
+
 /// The rows of a scan. After a failure it goes on in ever smaller steps, up to the row that cannot be read.
-pub(crate) async fn scan_to_damage(engine: &dyn Engine, scan: &Scan) -> Result<Found, Error> {
+pub(crate) async fn scan_to_damage(engine: &dyn Engine, scan: &Scan) -> Result<ToDamage, Error> {
     let (mut rows, mut step) = (Vec::new(), scan.limit);
     let mut from = scan.from.clone();
     loop {
@@ -113,8 +175,8 @@ pub(crate) fn key_after(key: &[u8]) -> Key {
     [key, &[0]].concat()
 }
 
-/// The results of the scans of several visits: for each visit, the rows of each scan that was needed. Where one of them ends at a
-/// row that cannot be read, the visit takes what comes before it.
+/// The results of the scans of several visits: for each visit, the rows of each scan that was needed. A scan that passes over
+/// rows which cannot be read is given the gap.
 pub(crate) async fn fronts(
     engine: &dyn Engine,
     lane_cache: &mut LaneCache,
@@ -127,70 +189,84 @@ pub(crate) async fn fronts(
     let mut fronts = Vec::with_capacity(visits.len());
     for visit in visits {
         let mut found = Vec::new();
-        let (mut due, mut damage) = (0, None);
+        let mut due = 0;
         for (i, scan) in visit.scans.iter_mut().enumerate() {
             if i > 0 && due >= most {
                 break;
             }
             let lane = if i == 0 { first.next() } else { scan_lanes(engine, lane_cache, &[&*scan]).await?.pop() };
-            let Lane { rows, damage: met } = lane.unwrap_or_default();
+            let Lane { rows, gap } = lane.unwrap_or_default();
             due += rows.iter().filter(|found| found.position.due <= now).count();
-            damage = met;
-            if damage.is_none() {
-                found.push(rows);
-                continue;
-            }
-            let Some(last) = rows.last() else { break };
-            // The next visit begins behind the last row, and meets the damage.
-            let behind = ScannedUrl { key: UrlKey(key_after(&last.key.0).into()), ..last.clone() };
-            scan.limit = rows.len() + 1;
-            found.push(rows.into_iter().chain([behind]).collect());
-            break;
+            found.push(rows);
+            scan.gap = gap;
         }
-        fronts.push(match damage {
-            Some(cause) if found.is_empty() => Err(cause),
-            _ => Ok(found),
-        });
+        fronts.push(found);
     }
     Ok(fronts)
 }
 
-/// The first rows of a lane, up to the first that cannot be read; and why that one cannot, if it is among those that are wanted.
+/// The first rows of a lane that can be read, and what cannot be before them or between them.
 #[derive(Default)]
 struct Lane {
     rows: Vec<ScannedUrl>,
-    damage: Option<String>,
+    gap: Option<LaneGap>,
 }
 
 async fn scan_lanes(engine: &dyn Engine, lane_cache: &mut LaneCache, lanes: &[&LaneScan]) -> Result<Vec<Lane>, Error> {
-    let cached = |lane: &&LaneScan| lane_cache.get(lane).map(|rows| Lane { rows, damage: None });
-    let mut found: Vec<Option<Lane>> = lanes.iter().map(cached).collect();
+    // A cached prefix begins with the first row of its lane, so none is made of what is behind a gap.
+    let mut cached = |lane: &&LaneScan| {
+        let rows = if lane.gap.is_none() { lane_cache.get(lane) } else { None };
+        rows.map(|rows| Lane { rows, gap: None })
+    };
+    let mut found: Vec<Option<Lane>> = lanes.iter().map(&mut cached).collect();
     let missing: Vec<&LaneScan> =
         lanes.iter().zip(&found).filter(|(_, found)| found.is_none()).map(|(lane, _)| *lane).collect();
     if !missing.is_empty() {
         let scans: Vec<Scan> = missing.iter().map(|lane| scan(lane)).collect();
         let mut pages = scan_each(engine, &scans).await?.into_iter();
         for (lane, place) in lanes.iter().zip(&mut found).filter(|(_, place)| place.is_none()) {
-            let (page, mut damage) = pages.next().unwrap_or_default();
-            if damage.is_none() {
-                lane_cache.fill(lane, &page, limit(lane));
+            let page = pages.next().unwrap_or_default();
+            if lane.gap.is_none() && page.gaps.is_none() {
+                lane_cache.fill(lane, &page.rows, limit(lane));
             }
-            let mut rows = Vec::new();
-            for row in page.iter().take(lane.limit) {
-                match read_found(&row.key, &row.value) {
-                    Ok(read) => rows.push(read),
-                    Err(cause) => {
-                        damage = Some(cause);
-                        break;
-                    }
-                }
-            }
-            // A row further on may be due before this visit is over, so its queue counts as unreadable only when it is next.
-            let damage = damage.filter(|_| rows.len() < lane.limit);
-            *place = Some(Lane { rows, damage });
+            *place = Some(read_lane(lane, page));
         }
     }
     Ok(found.into_iter().map(Option::unwrap_or_default).collect())
+}
+
+/// A row further on may be due before this visit is over, so a gap counts only if it is next.
+fn read_lane(lane: &LaneScan, page: Found) -> Lane {
+    let mut rows: Vec<ScannedUrl> = Vec::new();
+    let mut gap = lane.gap.clone();
+    let met = |rows: &[ScannedUrl], cause: &str| LaneGap {
+        from: rows.last().map_or_else(|| lane.from.clone(), |row| (row.position.due, key_after(&row.key.0).into())),
+        ended: None,
+        cause: cause.into(),
+    };
+    for (at, row) in page.rows.iter().enumerate() {
+        if rows.len() >= lane.limit {
+            return Lane { rows, gap };
+        }
+        if let Some(gaps) = page.gaps.as_ref().filter(|gaps| gaps.first == at) {
+            gap.get_or_insert_with(|| met(&rows, &gaps.cause));
+        }
+        match read_found(&row.key, &row.value) {
+            Ok(read) => rows.push(read),
+            Err(cause) => _ = gap.get_or_insert_with(|| met(&rows, &cause)),
+        }
+    }
+    if rows.len() < lane.limit {
+        if let Some(gaps) = &page.gaps {
+            gap.get_or_insert_with(|| met(&rows, &gaps.cause));
+        }
+        let ended =
+            page.next.and_then(|next| due::parse_key(&next).ok()).map(|(_, position, key)| (position.due, key.0));
+        if let Some(gap) = &mut gap {
+            gap.ended = ended;
+        }
+    }
+    Lane { rows, gap }
 }
 
 fn limit(lane: &LaneScan) -> usize {

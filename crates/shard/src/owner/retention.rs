@@ -67,13 +67,12 @@ impl Owner {
         let (first, to) = key::range(self.shard, Kind::RestingChunk, Kind::RestingChunk);
         let (begun, from) = self.retention.pass.take().unwrap_or((now, first));
         let scan = Scan { from, to, limit: step_rows(now.since(begun)) };
-        let (rows, damage) = read_facts::scan_to_damage(&*self.engine, &scan).await?;
-        if let Some(cause) = &damage {
-            self.log_damage(cause, "chunks at rest cannot be read, so old ones are not removed");
+        let read_facts::Found { rows, gaps, next } = read_facts::scan_past_damage(&*self.engine, &scan).await?;
+        if let Some(gaps) = &gaps {
+            self.log_damage(&gaps.cause, "some chunks at rest cannot be read, so old ones among them are not removed");
         }
-        let more = rows.last().filter(|_| rows.len() == scan.limit && damage.is_none());
-        self.retention.pass = more.map(|last| (begun, read_facts::key_after(&last.key)));
-        self.retention.next_at = now.after(if more.is_some() { STEP_EVERY } else { PASS_EVERY });
+        self.retention.next_at = now.after(if next.is_some() { STEP_EVERY } else { PASS_EVERY });
+        self.retention.pass = next.map(|next| (begun, next));
         let old = rows.into_iter().filter(|row| self.is_old(&row.value, now));
         let old: Vec<_> = old.map(|row| wayleave_engine::Write { key: row.key, value: None }).collect();
         if !old.is_empty() {

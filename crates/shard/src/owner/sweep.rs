@@ -1,15 +1,16 @@
 //! Background work, in slices: expired reservations and holds, and the filter rebuild.
 
+use wayleave_core::frontier::damage::Hold;
 use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::QueueId;
 use wayleave_core::limits::{DAMAGED_RETRY_MIN, SLICE_ROWS};
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::time::Time;
 use wayleave_engine::rows::{Kind, hold, key, url};
 use wayleave_engine::{Error, Scan};
 
 use crate::owner::open::damaged;
 use crate::owner::owner_loop::Owner;
-use crate::owner::read_facts;
+use crate::owner::read_facts::{self, Found};
 
 impl Owner {
     /// Returns what has expired. Only entries that are due are read; there is no polling.
@@ -54,67 +55,46 @@ impl Owner {
         Ok(())
     }
 
+    /// Ends holds that have expired. Holds that cannot be read are passed over: later sweeps go on behind this gap, and look
+    /// into it again after a pause. The position that the state knows stays before it, because others read all holds from
+    /// there on.
     async fn sweep_holds(&mut self, now: Time) -> Result<(), Error> {
         let (_, to) = key::range(self.shard, Kind::Hold, Kind::Hold);
+        let behind = self.holds_behind.take().filter(|(_, retry)| *retry > now);
+        let start = behind.map_or(self.state.holds_swept(), |(resume, _)| resume);
         // One row more than a slice, to learn when the next hold expires.
-        let scan = Scan { from: hold::from(self.shard, self.state.holds_swept()), to, limit: SLICE_ROWS + 1 };
-        let (rows, damage) = read_facts::scan_to_damage(&*self.engine, &scan).await?;
+        let scan = Scan { from: hold::from(self.shard, start), to, limit: SLICE_ROWS + 1 };
+        let Found { rows, gaps, next } = read_facts::scan_past_damage(&*self.engine, &scan).await?;
         let holds: Result<Vec<_>, _> = rows.iter().map(|row| hold::parse_key(&row.key)).collect();
         let holds = holds.map_err(damaged)?;
         let over = holds.iter().take(SLICE_ROWS).take_while(|(until, _, _)| *until <= now).count();
-        let mut behind = None;
-        let next = match (holds.get(over), damage) {
-            (Some((until, _, _)), _) => *until,
-            (None, None) => Time::NEVER,
-            (None, Some(cause)) => {
-                self.log_damage(&cause, "expired holds cannot be found");
-                let from = holds.last().map_or(self.state.holds_swept(), |(until, _, _)| *until);
-                behind = self.behind_damaged_holds(from, now).await?;
-                behind.unwrap_or_else(|| now.after(DAMAGED_RETRY_MIN))
-            }
-        };
+        // Where the scan met too many gaps.
+        let ended = next.filter(|_| over == holds.len()).and_then(|next| hold::parse_key(&next).ok());
+        let ended = ended.map(|(until, _, _)| until);
+        let mut next = holds.get(over).map(|(until, _, _)| *until).or(ended).unwrap_or(Time::NEVER);
+        let last = |holds: &[Hold]| holds.iter().map(|(until, _, _)| *until).max();
+        let swept = last(holds.get(..over).unwrap_or_default()).max(ended).unwrap_or(start);
+        let gap = gaps.filter(|gaps| gaps.first <= over);
+        if let Some(gap) = &gap {
+            self.log_damage(&gap.cause, "some holds cannot be found");
+        }
+        let gap = gap.map(|gap| last(holds.get(..gap.first).unwrap_or_default()).unwrap_or(start));
+        let retry = behind.map_or_else(|| now.after(DAMAGED_RETRY_MIN), |(_, retry)| retry);
+        let known = if behind.is_some() { Some(self.state.holds_swept()) } else { gap };
+        if known.is_some() {
+            self.holds_behind = Some((swept, retry));
+            next = next.min(retry);
+        }
         let urls: Vec<(QueueId, UrlKey)> =
             holds.iter().take(over).map(|(_, queue, key)| (*queue, key.clone())).collect();
         let rows = self.readable_rows(&urls).await?;
         let mut writes = Vec::new();
-        let swept = holds.iter().take(over).map(|(until, _, _)| *until).max();
         for (hold, row) in holds.into_iter().zip(rows) {
             self.state.expire_hold(hold, row, (DAMAGED_RETRY_MIN, now), &mut writes);
         }
-        let swept = behind.or(swept).unwrap_or_else(|| self.state.holds_swept());
-        self.state.set_holds_swept(swept, next);
+        self.state.set_holds_swept(known.unwrap_or(swept), next);
         self.commit(writes);
         Ok(())
-    }
-
-    /// The first deadline behind unreadable holds from which on holds can be read again; `None` if there is none until now. Holds in
-    /// between are looked for again when the shard is next opened.
-    async fn behind_damaged_holds(&mut self, from: Time, now: Time) -> Result<Option<Time>, Error> {
-        let (mut bad, mut step) = (from, 1);
-        let good = loop {
-            let at = bad.after(Millis(step));
-            if at > now {
-                return Ok(None);
-            }
-            if self.can_read_holds(at).await? {
-                break at;
-            }
-            (bad, step) = (at, step * 2);
-        };
-        // Between the last that cannot be read and the first that can.
-        let (mut bad, mut good) = (bad.0, good.0);
-        while good - bad > 1 {
-            let middle = bad + (good - bad) / 2;
-            if self.can_read_holds(Time(middle)).await? { good = middle } else { bad = middle }
-        }
-        Ok(Some(Time(good)))
-    }
-
-    async fn can_read_holds(&mut self, from: Time) -> Result<bool, Error> {
-        let (_, to) = key::range(self.shard, Kind::Hold, Kind::Hold);
-        let scan = Scan { from: hold::from(self.shard, from), to, limit: 1 };
-        let (rows, damage) = read_facts::scan_to_damage(&*self.engine, &scan).await?;
-        Ok(damage.is_none() || !rows.is_empty())
     }
 
     /// Reads one slice of the URL rows of hosts born in this shard into the filter.

@@ -10,8 +10,10 @@ use futures::Stream;
 use wayleave_api::listing::page_rows;
 use wayleave_api::urls::{ListUrlsQuery, ListUrlsResponse, Url};
 use wayleave_api::{BadValue, Problem};
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::view::{UrlFilter, UrlView};
 use wayleave_core::limits;
+use wayleave_core::names::HostName;
 
 use super::result_buffer::write_line;
 use crate::http::accepts::{NDJSON, wants_lines};
@@ -23,7 +25,8 @@ use crate::http::refused::Refused;
 /// Lists URLs with everything known about them.
 ///
 /// With `Accept: application/x-ndjson` all matches are streamed as lines. If the listing fails half-way the connection
-/// is closed, so that a truncated response never looks complete.
+/// is closed, so that a truncated response never looks complete; and so it is at its end if URLs are missing, because the store is
+/// damaged.
 #[utoipa::path(
     get, path = "/v1/urls", tag = "urls", params(ListUrlsQuery),
     responses((
@@ -48,7 +51,8 @@ pub async fn list_urls(
     let page = app.frontier.urls(&filter, query.after.as_deref(), page_rows(query.limit)?).await?;
     let credentials = query.credentials == Some(true);
     let urls = page.items.into_iter().map(|view| shown(view, credentials)).collect();
-    Ok(Json(ListUrlsResponse { urls, next: page.next }).into_response())
+    let damaged = page.damaged.iter().map(ToString::to_string).collect();
+    Ok(Json(ListUrlsResponse { urls, next: page.next, damaged }).into_response())
 }
 
 fn shown(view: UrlView, credentials: bool) -> Url {
@@ -64,13 +68,15 @@ struct Listing {
     /// The number of lines that may still follow.
     left: u64,
     ended: bool,
+    /// A host of which URLs are missing.
+    damaged: Option<HostName>,
     credentials: bool,
 }
 
 async fn stream_urls(app: App, filter: UrlFilter, query: ListUrlsQuery) -> Result<Response, Refused> {
     let left = query.limit.unwrap_or(u64::MAX);
     let credentials = query.credentials == Some(true);
-    let mut listing = Listing { app, filter, after: query.after, left, ended: left == 0, credentials };
+    let mut listing = Listing { app, filter, after: query.after, left, ended: left == 0, damaged: None, credentials };
     // The first page comes before the response header, so that an immediate refusal gets a proper status.
     let first = listing.next_page().await?;
     let first = futures::stream::iter(first.map(Ok::<_, Problem>));
@@ -93,6 +99,7 @@ impl Listing {
             self.left = self.left.saturating_sub(page.items.len() as u64);
             self.ended = page.next.is_none() || self.left == 0;
             self.after = page.next;
+            self.damaged = self.damaged.take().or_else(|| page.damaged.into_iter().next());
             if page.items.is_empty() {
                 continue;
             }
@@ -102,6 +109,11 @@ impl Listing {
             }
             return Ok(Some(lines.into()));
         }
-        Ok(None)
+        match self.damaged.take().filter(|_| self.left > 0) {
+            Some(host) => {
+                Err(Refusal::Damaged { host: host.to_string(), cause: "all other rows were listed".to_owned() }.into())
+            }
+            None => Ok(None),
+        }
     }
 }
