@@ -37,8 +37,12 @@ words! {
         Fetching,
         /// It has it and serves it.
         Ready,
-        /// It does not have it, or no longer.
+        /// It does not have it, or no longer. Of an index that is not ready yet this counts as an attempt to fetch it that
+        /// failed; after three of them, if no server has it, the index is built anew.
         Gone,
+        /// It does not have it, or no longer, by a fault of its own: it cannot keep or open files, for lack of space, memory maps
+        /// or descriptors. The server rests, and nothing is concluded about the index. The copy is then gone.
+        Unable,
     }
 }
 

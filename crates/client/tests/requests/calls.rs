@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use wayleave_api::placements::SaidOfCopy;
 use wayleave_api::reservations::{ReleaseReservationRequest, ReserveGroupsRequest};
 use wayleave_api::roles::HeartbeatRequest;
 use wayleave_api::urls::{AddResult, AddStatus, AddUrlsRequest, UrlToAdd};
@@ -269,7 +270,7 @@ async fn a_result_of_a_line_that_was_not_sent_is_no_result() {
 async fn what_is_not_idempotent_is_not_sent_again_and_the_remedy_is_told() {
     type Made<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
     type Make = for<'a> fn(&'a Client) -> Made<'a>;
-    let calls: [(&str, Make); 10] = [
+    let calls: [(&str, Make); 12] = [
         ("requeue", |client| Box::pin(async { client.add_urls(&requeue()).await.map(drop) })),
         ("step down", |client| Box::pin(async { client.step_down_role("r").await.map(drop) })),
         ("revoke", |client| Box::pin(async { client.revoke(&Default::default()).await.map(drop) })),
@@ -280,6 +281,8 @@ async fn what_is_not_idempotent_is_not_sent_again_and_the_remedy_is_told() {
         ("purge", |client| Box::pin(async { client.purge_crawl("c", &Default::default()).await.map(drop) })),
         ("delete URLs", |client| Box::pin(async { client.delete_urls(&Default::default()).await.map(drop) })),
         ("retry a chunk", |client| Box::pin(async { client.retry_chunk("1").await.map(drop) })),
+        ("a copy is gone", |client| Box::pin(copy_is(client, SaidOfCopy::Gone))),
+        ("a copy cannot be kept", |client| Box::pin(copy_is(client, SaidOfCopy::Unable))),
     ];
     for (name, call) in calls {
         for act in [Act::Hang, refusal(Code::OutcomeUnknown)] {
@@ -294,6 +297,10 @@ async fn what_is_not_idempotent_is_not_sent_again_and_the_remedy_is_told() {
         assert_eq!(call(&client).await.expect_err(name).code(), Some(Code::BadValue), "{name}");
         assert_eq!(seen.await.unwrap(), 2, "{name}");
     }
+}
+
+async fn copy_is(client: &Client, state: SaidOfCopy) -> Result<(), Error> {
+    client.report_placement("1", "s", (state, None), None).await.map(drop)
 }
 
 fn again(n: u32) -> (u32, UrlToAdd) {

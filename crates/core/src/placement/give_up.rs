@@ -1,7 +1,8 @@
 //! An index that is given up: the chunk leaves placement, and the pipeline has it built anew, or skips it.
 //!
 //! That happens when servers report copies gone that were never ready, and no server of any row has one: the artifact is
-//! lost, and asking the next server does not help. Or an operator asks for it.
+//! lost, and asking the next server does not help. Or an operator asks for it. A report that a server is unable to keep or open
+//! files says nothing of the index, and is not counted.
 //!
 //! The pipeline of the chunk is in another shard, which must be told exactly once, whatever ends in between. So the fact
 //! is a row until the pipeline has acknowledged it, and every message names the number of the index: the pipeline's

@@ -237,7 +237,7 @@ async fn connect(machine: &str, rule: &Rule) -> Result<TcpStream, Unresolved> {
 /// Whose fault it is that an input could not be fetched to a file.
 fn cause(error: &store::Error, into: &Path) -> Cause {
     match error {
-        store::Error::File { path, .. } if path != into => Cause::Input,
+        store::Error::File { path, .. } if path != into && *path != std::env::temp_dir() => Cause::Input,
         store::Error::Location(_) | store::Error::Refused { .. } => Cause::Input,
         _ => Cause::Own,
     }
@@ -268,5 +268,6 @@ mod tests {
         assert_eq!(cause(&file("/shared/chunk-1.warc.gz"), into), Cause::Input);
         assert_eq!(cause(&store::Error::Location("file:///a".parse().unwrap()), into), Cause::Input);
         assert_eq!(cause(&file("/tmp/scratch/input.warc.gz"), into), Cause::Own);
+        assert_eq!(cause(&file(std::env::temp_dir().to_str().unwrap()), into), Cause::Own);
     }
 }

@@ -7,6 +7,7 @@
 mod bounds;
 pub(crate) mod chunk;
 mod outcome;
+mod patience;
 pub(crate) mod recorder;
 mod single;
 mod tally;
@@ -135,6 +136,7 @@ pub struct Crawler {
     tally: Arc<Tally>,
     stop: CancellationToken,
     pause: crate::pause::Pause,
+    full_pause: Duration,
 }
 
 impl Crawler {
@@ -171,6 +173,7 @@ impl Crawler {
             tally: Arc::default(),
             stop,
             pause,
+            full_pause: patience::FULL_PAUSE,
         }))
     }
 
@@ -229,7 +232,9 @@ impl Crawler {
                         self.rest().await;
                     }
                     Ended::Done => not_stored = 0,
-                    Ended::Lost => {}
+                    Ended::Lost if self.config.until == Until::Once => {}
+                    // The next one might be lost for the same reason, each time with the pages that were fetched.
+                    Ended::Lost => self.rest().await,
                 }
             }
             if worked.finished || self.config.until == Until::Once {
@@ -309,3 +314,6 @@ struct Step {
     ended: Vec<Ended>,
     finished: bool,
 }
+
+#[cfg(test)]
+mod tests;

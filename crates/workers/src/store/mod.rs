@@ -121,6 +121,11 @@ impl Error {
         let path = path.to_owned();
         move |cause| Self::File { path, cause }
     }
+
+    /// A temporary file of this worker.
+    fn temporary(cause: io::Error) -> Self {
+        Self::File { path: std::env::temp_dir(), cause }
+    }
 }
 
 /// A place for artifacts.
@@ -169,7 +174,7 @@ impl Store {
     /// # Errors
     /// If the store cannot be written.
     pub async fn check(&self) -> Result<(), Error> {
-        let file = tempfile::NamedTempFile::new().map_err(Error::file(Path::new("a temporary file")))?;
+        let file = tempfile::NamedTempFile::new().map_err(Error::temporary)?;
         let name = Name(format!("check-{}", std::process::id()));
         let artifact = self.put(&name, file.path()).await?;
         self.remove(&artifact.location).await
