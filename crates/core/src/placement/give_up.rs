@@ -112,7 +112,7 @@ impl State {
     fn told_attempt(&self, id: u64, server: Ix) -> String {
         let name = self.names.iter().find(|(_, ix)| **ix == server).map(|(name, _)| name);
         let Some((name, chunk)) = name.zip(self.chunks.get(&id)) else { return String::new() };
-        format!(" (the last by '{name}' from {})", redact::in_reason(&chunk.artifact().location))
+        format!(" (the last by '{name}' from {})", redact::location_in_reason(&chunk.artifact().location))
     }
 
     /// A copy is ready: the artifact can be fetched.

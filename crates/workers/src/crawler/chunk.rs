@@ -28,8 +28,8 @@ use wayleave_api::chunks::{
 use wayleave_api::reservations::Outcome;
 use wayleave_client::Error;
 
-use super::recorder::{self, Recorder};
 use super::patience::is_full;
+use super::recorder::{self, Recorder};
 use super::visit::Trouble;
 use super::{Crawler, Ended};
 use crate::lease::Lease;
@@ -216,6 +216,6 @@ pub(crate) async fn discard(store: &Store, artifact: Option<&store::Artifact>, e
     let garbage = error.problem().is_some_and(|problem| problem.fields.contains_key("garbage"));
     let Some(artifact) = artifact.filter(|_| garbage) else { return };
     if let Err(error) = store.remove(&artifact.location).await {
-        tracing::warn!(artifact.location = %artifact.location, error = %error, "garbage cannot be removed");
+        tracing::warn!(artifact.location = store::shown(&artifact.location), error = %error, "garbage cannot be removed");
     }
 }

@@ -342,7 +342,8 @@ impl Copies {
             Ok(view) => view,
         };
         let built = view.artifacts.build.filter(|_| view.state == ChunkState::Built);
-        let mut others = view.placements.into_iter().flatten().filter(|copy| copy.row == self.row && copy.server != self.id);
+        let mut others =
+            view.placements.into_iter().flatten().filter(|copy| copy.row == self.row && copy.server != self.id);
         built.is_none_or(|built| built.checksum != held) || others.any(|copy| copy.state == CopyState::Ready)
     }
 }
@@ -350,6 +351,7 @@ impl Copies {
 /// What an operator does about chunks in a store that this server cannot read. The same for all of them.
 fn needs_store(error: &store::Error) -> Option<String> {
     let store::Error::Location(location) = error else { return None };
+    let location = store::shown(location);
     Some(format!(
         "its location is {location}, which this server can read only with the --store of the builders: it serves no chunk \
          from there until it is started with that"
