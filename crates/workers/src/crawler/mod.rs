@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 use wayleave_api::chunks::{ClaimChunksRequest, Stage};
+use wayleave_api::crawls::Crawl;
 use wayleave_api::reservations::ReserveGroupsRequest;
 use wayleave_client::Client;
 
@@ -260,7 +261,9 @@ impl Crawler {
                 let answer = self.client.claim_chunks(&self.claim(wait)).await?;
                 let nothing = answer.chunks.is_empty();
                 for chunk in answer.chunks {
+                    self.tally.begin();
                     ended.push(self.chunk(chunk, asked, store).await);
+                    self.tally.end();
                 }
                 (nothing, answer.finished)
             }
@@ -268,7 +271,9 @@ impl Crawler {
                 let answer = self.client.reserve(&self.reserve(wait)).await?;
                 let nothing = answer.reservations.is_empty();
                 for held in answer.reservations {
+                    self.tally.begin();
                     ended.push(self.reservation(held, asked, store.as_ref()).await);
+                    self.tally.end();
                 }
                 (nothing, answer.finished)
             }
@@ -299,13 +304,29 @@ impl Crawler {
         }
     }
 
+    /// Whether there will be nothing more to claim; notes what is waited for if not.
+    async fn all_finished(&self) -> Result<bool, wayleave_client::Error> {
+        let waits_for = self.waits_for().await?;
+        let finished = waits_for.is_none();
+        if let Some(why) = waits_for {
+            self.tally.wait_for(why, Instant::now().into_std());
+        }
+        Ok(finished)
+    }
+
     /// A claim without a crawl does not tell whether all of them are finished. One with a crawl that is not known, or was
     /// deleted, is answered by an empty list: then this is an error, because it would never be finished.
-    async fn all_finished(&self) -> Result<bool, wayleave_client::Error> {
+    async fn waits_for(&self) -> Result<Option<String>, wayleave_client::Error> {
+        let why = |crawl: Crawl| match crawl.finished {
+            true => None,
+            false => Some(format!("crawl {}: {}", crawl.crawl, crawl.waits_for.unwrap_or_default())),
+        };
         if let Some(crawl) = &self.config.crawl {
-            return Ok(self.client.crawl(crawl).await?.finished);
+            return Ok(why(self.client.crawl(crawl).await?));
         }
-        self.client.all_crawls().try_fold(true, |all, crawl| async move { Ok(all && crawl.finished) }).await
+        let mut unfinished =
+            std::pin::pin!(self.client.all_crawls().try_filter_map(|crawl| std::future::ready(Ok(why(crawl)))));
+        unfinished.try_next().await
     }
 }
 
