@@ -346,3 +346,33 @@ async fn a_listing_that_is_cut_never_looks_whole() {
     assert_eq!(urls[0].as_ref().unwrap().host, "a");
     assert!(matches!(urls[1], Err(Error::Lost { .. })), "{:?}", urls[1]);
 }
+
+/// A regression: a copy, or the first call of an export, waited without end for a server that had stopped.
+#[tokio::test]
+async fn a_server_that_stops_sending_is_given_up() {
+    use futures::StreamExt;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let server = tokio::spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        read_request(&mut first).await;
+        first.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n").await.unwrap();
+        // The second one is accepted, and never answered.
+        let second = listener.accept().await.unwrap();
+        std::future::pending::<()>().await;
+        drop((first, second));
+    });
+    let mut pieces = std::pin::pin!(client.snapshot(false).await.unwrap());
+    assert_eq!(pieces.next().await.unwrap().unwrap(), "abc");
+    let mut door = client.urlfrontier().await.unwrap();
+    // From here on time passes as soon as nothing else happens.
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let error = pieces.next().await.unwrap().expect_err("silent");
+    assert!(error.to_string().contains("it has sent nothing for 60 s"), "{error}");
+    assert!(pieces.next().await.is_none());
+    let active = door.get_active(wayleave_api::urlfrontier::Local { local: false });
+    tokio::time::timeout(Duration::from_secs(600), active).await.expect("it hangs").expect_err("no answer");
+    println!("seen: given up {:?} after the last answer", begun.elapsed());
+    server.abort();
+}
