@@ -107,7 +107,8 @@ pub struct ListChunksQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(default = 100, minimum = 1, maximum = 1000)]
     pub limit: Option<u64>,
-    /// Whether to show the user names and passwords in the locations of artifacts, such as `http://user:password@host/`.
+    /// Whether to show the user names, passwords and query values in the locations of artifacts, such as
+    /// `http://user:password@host/?token=…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<bool>,
 }
@@ -269,14 +270,15 @@ impl From<view::ChunkView> for Chunk {
 }
 
 impl Chunk {
-    /// The same without user names and passwords in its URLs and in the locations of its artifacts.
+    /// The same without user names and passwords in its URLs and in the locations of its artifacts, and without the values of
+    /// queries in the latter.
     #[must_use]
     pub fn redacted(mut self) -> Self {
         for link in self.link_list.iter_mut().flatten() {
             link.url = redact::owned_url(std::mem::take(&mut link.url));
         }
         for artifact in [&mut self.artifacts.crawl, &mut self.artifacts.build].into_iter().flatten() {
-            artifact.location = redact::owned_url(std::mem::take(&mut artifact.location));
+            artifact.location = redact::location(&artifact.location);
         }
         self.placements = self.placements.map(|copies| copies.into_iter().map(Placement::redacted).collect());
         self

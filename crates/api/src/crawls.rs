@@ -260,7 +260,7 @@ pub struct Crawl {
     /// Hosts that have URLs of it which will be handed out.
     pub active_hosts: u64,
     /// Whether nothing of it is handed out, and nothing queued can become due; URLs over a limit do not count (in
-    /// listings of crawls they do).
+    /// listings of crawls they do). A crawl that has received no URL yet is not finished.
     #[serde(default)]
     pub finished: bool,
     /// If it is finished: the end of the last visit to a group with URLs of it; null if there was none.

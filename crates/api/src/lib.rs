@@ -45,4 +45,4 @@ pub use bad_value::BadValue;
 pub use patch::Patch;
 pub use problem::{Code, Problem};
 pub use time::Timestamp;
-pub use wayleave_core::limits;
+pub use wayleave_core::{limits, redact};

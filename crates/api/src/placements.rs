@@ -37,8 +37,12 @@ words! {
         Fetching,
         /// It has it and serves it.
         Ready,
-        /// It does not have it, or no longer.
+        /// It does not have it, or no longer. Of an index that is not ready yet this counts as an attempt to fetch it that
+        /// failed; after three of them, if no server has it, the index is built anew.
         Gone,
+        /// It does not have it, or no longer, by a fault of its own: it cannot keep or open files, for lack of space, memory maps
+        /// or descriptors. The server rests, and nothing is concluded about the index. The copy is then gone.
+        Unable,
     }
 }
 
@@ -84,11 +88,11 @@ impl From<core::PlacementView> for Placement {
 }
 
 impl Placement {
-    /// The same without user names and passwords in the location of its artifact.
+    /// The same without user names, passwords and the values of queries in the location of its artifact.
     #[must_use]
     pub fn redacted(mut self) -> Self {
         if let Some(artifact) = &mut self.artifact {
-            artifact.location = redact::owned_url(std::mem::take(&mut artifact.location));
+            artifact.location = redact::location(&artifact.location);
         }
         self
     }
@@ -116,7 +120,8 @@ pub struct ListPlacementsQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(default = 100, minimum = 1, maximum = 1000)]
     pub limit: Option<u64>,
-    /// Whether to show the user names and passwords in the locations of artifacts, such as `http://user:password@host/`.
+    /// Whether to show the user names, passwords and query values in the locations of artifacts, such as
+    /// `http://user:password@host/?token=…`.
     /// An index server that fetches from there needs them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<bool>,

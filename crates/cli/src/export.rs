@@ -14,6 +14,7 @@ use wayleave_api::roles::Role;
 use wayleave_api::urlfrontier::Local;
 use wayleave_api::urls::ListUrlsQuery;
 use wayleave_client::Client;
+use wayleave_core::plain;
 
 use crate::exit::{Ended, REFUSED, Usage};
 use crate::input::progress_of;
@@ -268,7 +269,9 @@ impl Writer {
             Out::Plain(out) => out,
             Out::Packed(out) => out,
         };
-        serde_json::to_writer(&mut *out, record).map_err(std::io::Error::from)?;
+        // Text of others may steer a terminal. Escaped, it is the same value.
+        let line = serde_json::to_string(record)?;
+        out.write_all(plain::json(&line).as_bytes())?;
         Ok(out.write_all(b"\n")?)
     }
 

@@ -11,6 +11,12 @@ use crate::servers::{Here, Servers};
 use crate::waiting::{Observer, Waiting};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may be silent before its other end is probed, and between two probes. After a few without an answer it
+/// is broken: a machine that lost its power closes no connection, and a stream may rightly be silent for long, such as a listing of
+/// a few URLs among very many.
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How many probes may stay without an answer.
+const PROBES: u32 = 3;
 /// The connect timeout if there is another server to try: long enough for one lost packet to be resent.
 const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(2);
 
@@ -34,7 +40,9 @@ impl Client {
         let servers = Arc::new(Servers::parse(addresses)?);
         // Never use a web proxy, above all not for long polls.
         let timeout = if servers.count() > 1 { CONNECT_TIMEOUT_OF_SEVERAL } else { CONNECT_TIMEOUT };
-        let http = reqwest::Client::builder().no_proxy().connect_timeout(timeout).tcp_nodelay(true).build();
+        let http = reqwest::Client::builder().no_proxy().connect_timeout(timeout).tcp_nodelay(true);
+        let http =
+            http.tcp_keepalive(KEEP_ALIVE).tcp_keepalive_interval(KEEP_ALIVE).tcp_keepalive_retries(PROBES).build();
         let http =
             http.map_err(|error| Error::BadAddress { address: addresses.to_owned(), cause: root_cause(&error) })?;
         let retry = Retry::default().at_least(servers.count());

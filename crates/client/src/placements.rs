@@ -35,7 +35,7 @@ impl Client {
     }
 
     /// Says what an index server does with its copy of a chunk, and with which index. The server's token is required once it has presented it.
-    /// Idempotent.
+    /// Idempotent, but for a copy that is gone: that is never said twice.
     ///
     /// # Errors
     /// If chunk or server are not known, the chunk is not placed there, the state does not follow, or no answer comes.
@@ -47,6 +47,11 @@ impl Client {
         token: Option<&str>,
     ) -> Result<ReportPlacementResponse, Error> {
         let call = Call::new(Method::POST, self.url(&["placements", chunk, server]));
+        let call = match state {
+            SaidOfCopy::Fetching | SaidOfCopy::Ready => call,
+            // The chunk may be placed here again meanwhile: a second report would count as another failed attempt at it.
+            SaidOfCopy::Gone | SaidOfCopy::Unable => call.once("read the placements, which show whether it was"),
+        };
         let (checksum, token) = (checksum.map(str::to_owned), token.map(str::to_owned));
         self.call(call.body(&ReportPlacementRequest { state, checksum, token })?).await
     }

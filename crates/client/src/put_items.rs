@@ -9,6 +9,7 @@ use wayleave_api::urlfrontier::ack_message::Status as Ack;
 use wayleave_api::urlfrontier::url_frontier_client::UrlFrontierClient;
 use wayleave_api::urlfrontier::{KEEP_KNOWN, UrlItem};
 
+use crate::client::KEEP_ALIVE;
 use crate::error::root_cause;
 use crate::servers::Here;
 use crate::window::{Payload, Window, drive};
@@ -107,10 +108,14 @@ impl Client {
     }
 }
 
+/// How long a server may take to answer a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(45);
+
 async fn door(here: &Here) -> Result<UrlFrontierClient<Channel>, Error> {
     let server = here.name();
     let endpoint = Endpoint::from_shared(server.clone())
         .map_err(|error| Error::BadAddress { address: server.clone(), cause: error.to_string() })?;
+    let endpoint = endpoint.http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(PING_TIMEOUT);
     let channel = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).connect().await;
     let channel = channel.map_err(|error| Error::Unreachable { server, cause: root_cause(&error) })?;
     Ok(UrlFrontierClient::new(channel))

@@ -148,6 +148,11 @@ impl Here {
         if error.is_connect() { Error::Unreachable { server, cause } } else { Error::Lost { server, cause } }
     }
 
+    /// A server that has begun an answer and does not go on with it.
+    pub fn silent(&self, time: Duration) -> Error {
+        Error::Lost { server: self.name(), cause: format!("it has sent nothing for {} s", time.as_secs()) }
+    }
+
     pub fn bad_answer(&self, cause: &dyn std::fmt::Display) -> Error {
         Error::BadAnswer { server: self.name(), cause: cause.to_string() }
     }

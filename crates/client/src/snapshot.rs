@@ -1,14 +1,20 @@
 //! The store as one file.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use wayleave_api::store::GetSnapshotQuery;
 
 use crate::{Client, Error};
 
+/// How long a server that sends a copy may send nothing. It reads rows one after the other, and sends them as it reads.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
 impl Client {
-    /// Streams a consistent copy of the server's whole store; if it is `partial`, without what cannot be read. It has no timeout and is not resumed: a truncated copy
-    /// ends with an error, and has no end mark.
+    /// Streams a consistent copy of the server's whole store; if it is `partial`, without what cannot be read. It may take long, but a
+    /// server that sends nothing for a minute is given up. It is not resumed: a truncated copy ends with an error, and has no end
+    /// mark.
     ///
     /// # Errors
     /// If the store does not support it, or the server cannot answer.
@@ -18,6 +24,16 @@ impl Client {
         let request = self.http.get(here.place(&self.url(&["snapshot"]))).query(&query);
         let response = request.send().await.map_err(|error| here.failed(here.not_answered(&error)))?;
         let response = here.accepted(response).await.map_err(|(error, _)| here.failed(error))?;
-        Ok(response.bytes_stream().map(move |piece| piece.map_err(|error| here.failed(here.not_answered(&error)))))
+        let pieces = response.bytes_stream().boxed();
+        Ok(futures::stream::unfold(Some((pieces, here)), |reading| async {
+            let (mut pieces, here) = reading?;
+            // Only the time in which a piece is asked for counts: the caller may be slow.
+            match tokio::time::timeout(SILENCE_MAX, pieces.next()).await {
+                Ok(Some(Ok(piece))) => Some((Ok(piece), Some((pieces, here)))),
+                Ok(Some(Err(error))) => Some((Err(here.failed(here.not_answered(&error))), None)),
+                Ok(None) => None,
+                Err(_) => Some((Err(here.failed(here.silent(SILENCE_MAX))), None)),
+            }
+        }))
     }
 }

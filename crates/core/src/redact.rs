@@ -21,10 +21,31 @@ pub fn owned_url(text: String) -> String {
     hidden(&text).unwrap_or(text)
 }
 
+/// The location of an artifact as it is displayed: also the values of its query and its fragment are hidden, because signatures and
+/// tokens are passed there. The query of a crawled URL is shown: it says which page it is.
+#[must_use]
+pub fn location(text: &str) -> String {
+    let shown = url(text);
+    let (rest, fragment) = shown.split_once('#').map_or((&*shown, ""), |(rest, _)| (rest, "#***"));
+    let Some((path, query)) = rest.split_once('?') else { return format!("{rest}{fragment}") };
+    let names =
+        query.split('&').map(|part| part.split_once('=').map_or("***".to_owned(), |(name, _)| format!("{name}=***")));
+    format!("{path}?{}{fragment}", names.collect::<Vec<_>>().join("&"))
+}
+
 /// A URL as a reason names it: without credentials, and cut where it is long.
 #[must_use]
 pub fn in_reason(text: &str) -> String {
-    let mut shown = url(text);
+    cut(url(text))
+}
+
+/// The location of an artifact as a reason names it.
+#[must_use]
+pub fn location_in_reason(text: &str) -> String {
+    cut(location(text))
+}
+
+fn cut(mut shown: String) -> String {
     if let Some((end, _)) = shown.char_indices().nth(REASON_URL_CHARS) {
         shown.truncate(end);
         shown.push('…');
@@ -134,6 +155,27 @@ mod tests {
             assert_eq!(url(text), want, "{text}");
             assert_eq!(owned_url(text.to_owned()), want, "{text}");
         }
+    }
+
+    #[test]
+    fn what_the_query_of_a_location_holds_is_hidden_and_its_names_stay() {
+        for (text, want) in [
+            (
+                "https://b.s3.example/x.tar?X-Amz-Signature=abc&X-Amz-Date=1",
+                "https://b.s3.example/x.tar?X-Amz-Signature=***&X-Amz-Date=***",
+            ),
+            ("https://h/x?sig=a%2Fb=&se=2026", "https://h/x?sig=***&se=***"),
+            ("https://u:p@h/x?token=t#u", "https://***@h/x?token=***#***"),
+            ("https://h/x?secret", "https://h/x?***"),
+            ("https://h/x#secret?a=b", "https://h/x#***"),
+            ("https://h/x?", "https://h/x?***"),
+            ("file:///a/b.tar", "file:///a/b.tar"),
+            ("s3://key:secret@bucket/x", "s3://***@bucket/x"),
+        ] {
+            assert_eq!(location(text), want, "{text}");
+        }
+        assert_eq!(in_reason("https://h/x?page=1"), "https://h/x?page=1", "of a crawled URL");
+        assert_eq!(location_in_reason("https://h/x?page=1"), "https://h/x?page=***");
     }
 
     #[test]

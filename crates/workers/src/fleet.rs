@@ -75,7 +75,7 @@ pub struct Registration {
 
 /// The token of a machine's registration, as it is now: a machine that was deleted gets another one.
 #[derive(Debug, Clone)]
-pub struct MachineToken(watch::Receiver<Option<String>>);
+pub struct MachineToken(pub(crate) watch::Receiver<Option<String>>);
 
 impl MachineToken {
     /// The token; none before the first report was answered.

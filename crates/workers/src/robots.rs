@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use robotxt::Robots as Rules;
 use url::{Origin, Url};
+use wayleave_api::redact;
 
 use crate::fetch::{self, Fetched, Fetcher, Loopback, PRODUCT};
 use crate::limits;
@@ -164,7 +165,7 @@ impl Robots {
                 Ok(fetched) => fetched,
                 Err(fetch::Error::Refused(_)) if hop == 0 => return None,
                 Err(error) => {
-                    tracing::info!(robots.url = %from, error = %error, "robots.txt is out of reach");
+                    tracing::info!(robots.url = redact::url(from.as_str()), error = %error, "robots.txt is out of reach");
                     return Some(self.closed(now, None));
                 }
             };

@@ -3,6 +3,7 @@
 use wayleave_api::chunks::{
     Artifact, ClaimChunksRequest, ClaimedChunk, CompleteChunkRequest, FailChunkRequest, ReportLinksRequest,
 };
+use wayleave_core::redact;
 
 use super::chunks::{StageArg, moved};
 use super::outcomes::OutcomeArgs;
@@ -94,7 +95,7 @@ fn print(chunk: &ClaimedChunk) -> anyhow::Result<()> {
     let again = if *attempts > 0 { format!("  after {}", counted(*attempts, "attempt")) } else { String::new() };
     output::line(format_args!("chunk {id}  token {token}  ends {end}{again}"))?;
     for input in inputs {
-        output::line(format_args!("  {}", output::shown(&input.artifact.location)))?;
+        output::line(format_args!("  {}", output::shown(&redact::location(&input.artifact.location))))?;
     }
     let mut table = Table::new(["  url", "crawl", "depth", "delay"]);
     for link in links {

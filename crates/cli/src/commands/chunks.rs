@@ -3,6 +3,7 @@
 use wayleave_api::chunks::{
     Artifact, Chunk, ChunkLink, ChunkLinkState, ChunkMoved, ChunkState, ListChunksQuery, Stage,
 };
+use wayleave_core::redact;
 
 use super::chunk_work::{self, ClaimArgs, CompleteArgs, FailArgs, ReportArgs};
 use super::{ListArgs, or_list};
@@ -252,7 +253,12 @@ fn told_link(link: &ChunkLink) -> String {
 }
 
 fn artifact(artifact: &Artifact) -> String {
-    format!("{} ({}, {})", output::shown(&artifact.location), size(artifact.bytes), artifact.checksum)
+    format!(
+        "{} ({}, {})",
+        output::shown(&redact::location(&artifact.location)),
+        size(artifact.bytes),
+        artifact.checksum
+    )
 }
 
 fn word(state: ChunkState) -> String {

@@ -6,6 +6,7 @@ use serde_json::json;
 use url::Url;
 use wayleave_api::fleet::MachineType;
 use wayleave_api::urls::{AddUrlsRequest, UrlToAdd};
+use wayleave_core::plain;
 use wayleave_workers::crawler::{Config, Counts, Crawler, Error, Until};
 use wayleave_workers::fetch::{self, Contact, is_loopback};
 use wayleave_workers::robots;
@@ -86,10 +87,18 @@ pub struct Args {
 pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     start_logging(LogForm::Text, &args.worker.log_level)?;
     if let Some(seed) = args.seed.iter().find(|seed| !matches!(seed.scheme(), "http" | "https")) {
-        return Err(Usage(format!("{seed} cannot be fetched: a seed begins with http:// or https://")).into());
+        return Err(Usage(format!(
+            "{} cannot be fetched: a seed begins with http:// or https://",
+            output::shown(seed.as_str())
+        ))
+        .into());
     }
     if let Some(seed) = args.seed.iter().find(|seed| args.contact.is_none() && !is_loopback(seed)) {
-        return Err(Usage(format!("{seed} is off loopback: give a --contact, a URL or a mail address of yours")).into());
+        return Err(Usage(format!(
+            "{} is off loopback: give a --contact, a URL or a mail address of yours",
+            output::shown(seed.as_str())
+        ))
+        .into());
     }
     let stop = stopped("finishing what is being fetched")?;
     let client = remote.patient().await?;
@@ -110,7 +119,10 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let crawler = Crawler::new(client, args.config(&remote), store, stop, pause)?;
     let (tally, begun) = (crawler.tally(), Instant::now());
     let shown = tally.clone();
-    let progress = Progress::start(move || line(&shown.counts(), begun));
+    let progress = Progress::start(move || {
+        let waits = shown.waits_for().map(|why| format!("; waiting: {}", plain::line(&why))).unwrap_or_default();
+        line(&shown.counts(), begun) + &waits
+    });
     let ended = crawler.run().await;
     drop(progress);
     let counts = tally.counts();

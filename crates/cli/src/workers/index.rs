@@ -42,8 +42,8 @@ pub struct Args {
     #[arg(long, default_value = "wayleave-index", value_name = "FOLDER")]
     data: PathBuf,
     /// Row of this server
-    #[arg(long, default_value_t = 0, value_name = "0-63", value_parser = values::between::<u64>(0, 63))]
-    row: u64,
+    #[arg(long, default_value_t = 0, value_name = "0-63", value_parser = values::between::<u8>(0, 63))]
+    row: u8,
     /// Share of the chunks of its row, relative to other servers
     #[arg(long, default_value_t = 1, value_name = "NUMBER", value_parser = values::between::<u64>(1, 1_000_000))]
     capacity: u64,
@@ -86,7 +86,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
         kind: MachineType::Server,
         address: address.clone(),
         capacity: args.capacity,
-        row: Some(args.row),
+        row: Some(args.row.into()),
         token_file: Some(token_file(&args.data, &id)),
     };
     let registration = Registration::start(client.clone(), registered, orders).await?;
@@ -95,6 +95,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let progress = Progress::start(move || line(&shown));
     let config = Config {
         id,
+        row: args.row,
         poll: Duration::from_millis(args.poll.max(1)),
         grace: Duration::from_millis(args.grace),
         policy: args.worker.allow.policy(&remote),

@@ -9,6 +9,7 @@ use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 use wayleave_api::fleet::MachineType;
 use wayleave_client::Client;
+use wayleave_core::redact;
 use wayleave_outgoing::{Network, Policy};
 use wayleave_workers::digest::sha256;
 use wayleave_workers::fleet::{self, Orders, Registration};
@@ -135,7 +136,7 @@ impl WorkerArgs {
             Some(lock) => Some(lock),
             None => store.folder().map(lock_of).transpose()?,
         };
-        store.check().await.with_context(|| format!("cannot write to the store {setting}"))?;
+        store.check().await.with_context(|| format!("cannot write to the store {}", redact::location(setting)))?;
         let address = listening.address();
         let mut router = health();
         if let Some(folder) = folder {

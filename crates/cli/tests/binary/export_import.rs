@@ -97,6 +97,21 @@ fn an_export_restores_urls_and_settings_in_another_store() {
 }
 
 #[test]
+fn an_export_to_a_terminal_is_harmless_and_is_imported_as_it_was() {
+    let ((_keep, data), (_keep_other, other)) = (folder(), folder());
+    let from = Server::start(&data);
+    let steering = "title=\u{9b}31m \u{202e}txt \u{7f}\u{2066}é";
+    from.run(&["put", "--metadata", steering, "http://a.example/"]).ok();
+    let export = from.run(&["export", "-"]).ok();
+    let steers = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{2066}'));
+    assert!(!export.contains(steers) && export.contains("\\u009b31m \\u202etxt \\u007f\\u2066é"), "{export:?}");
+    let to = Server::start(&other);
+    to.run_with(&["import", "-"], &export).ok();
+    assert_eq!(essence(&to), essence(&from));
+    assert_eq!(essence(&to)[0]["metadata"]["title"][0], steering.split_once('=').unwrap().1);
+}
+
+#[test]
 fn a_dump_of_urlfrontier_is_read_and_completed_urls_stay_completed() {
     let (keep, data) = folder();
     let server = Server::start(&data);

@@ -115,3 +115,92 @@ fn an_import_whose_server_goes_away_says_so_soon_and_how_far_it_came() {
     assert_eq!(child.wait().unwrap().code(), Some(5));
     writing.join().unwrap();
 }
+
+/// A host that answers every request with a status 500, but has no robots.txt.
+fn broken_host() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        use std::io::Write;
+        for mut stream in listener.incoming().flatten() {
+            let mut line = String::new();
+            _ = BufReader::new(&stream).read_line(&mut line);
+            let status = if line.contains("/robots.txt") { "404 Not Found" } else { "500 Broken" };
+            _ = write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        }
+    });
+    address
+}
+
+/// It said nothing at all for as long as the page was not to be tried again.
+#[test]
+fn a_crawler_that_waits_says_for_which_host_and_until_when() {
+    let (keep, data) = folder();
+    let server = Server::start(&data);
+    let host = broken_host();
+    let pages = keep.path().join("pages");
+    let mut command =
+        wayleave(&["crawl", "--seed", &format!("http://{host}/"), "--store", pages.to_str().unwrap(), "--until-idle"]);
+    let mut child = command.env("WAYLEAVE_SERVER", &server.url).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let begun = std::time::Instant::now();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let said = lines
+        .inspect(|line| println!("{line}"))
+        .find(|line| line.contains("; waiting: ") && line.contains(" is due in "));
+    let took = begun.elapsed();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let said = said.expect("it says what it waits for");
+    assert!(said.contains(&format!("at host '{host}', where the first one is due in ")), "{said}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+#[test]
+fn what_a_worker_prints_names_no_password() {
+    let (keep, data) = folder();
+    let server = Server::start(&data);
+    let secret = "http://u:hunter2@127.0.0.1:1/x?token=hunter2";
+    let refused = server.run(&["crawl", "--seed", "http://u:hunter2@h.example/", "--until-idle"]);
+    assert!(refused.code == 2 && refused.err.contains("http://***@h.example/"), "{}", refused.err);
+    // A crawler without a contact that is handed such a URL.
+    server.run(&["put", "http://u:hunter2@h.example/"]).ok();
+    let crawl = ["crawl", "--once", "--store", keep.path().join("pages").to_str().unwrap(), "--log-level", "info"]
+        .map(str::to_owned);
+    let ended = server.run(&crawl.each_ref().map(String::as_str));
+    assert!(ended.code != 0 && ended.err.contains("***@h.example"), "{}", ended.err);
+    assert!(!(ended.out + &ended.err).contains("hunter2"), "{}", ended.err);
+    server.run(&["put", "http://i.example/"]).ok();
+    let checksum = format!("sha256:{}", "0".repeat(64));
+    let claim = |stage: &str| {
+        let mut claim = vec!["chunks", "claim", "--stage", stage, "--wait", "20s", "--json"];
+        claim.extend(if stage == "crawl" { &["--host", "i.example"][..] } else { &[] });
+        let chunk = server.run(&claim).json().remove(0);
+        ["id", "token"].map(|name| chunk[name].as_str().unwrap().to_owned())
+    };
+    let complete = |[id, token]: [String; 2]| {
+        let artifact = ["--location", secret, "--bytes", "1", "--checksum", &checksum];
+        server.run(&[&["chunks", "complete", &id, "--token", &token][..], &artifact].concat()).ok();
+    };
+    let [id, token] = claim("crawl");
+    server.run(&["chunks", "report", &id, "--token", &token, "--fetched", "http://i.example/"]).ok();
+    complete([id, token]);
+    let store = keep.path().join("indexes");
+    let build = ["build", "--once", "--patience", "100ms", "--store", store.to_str().unwrap(), "--log-level", "info"];
+    let ended = server.run(&build);
+    assert!(ended.err.contains("***@127.0.0.1:1/x?token=***"), "{}", ended.err);
+    assert!(!(ended.out + &ended.err).contains("hunter2"), "{}", ended.err);
+    complete(claim("build"));
+    let data = keep.path().join("index");
+    let mut index = wayleave(&["index", "--data", data.to_str().unwrap(), "--poll", "100ms", "--log-level", "info"]);
+    let mut index = index.env("WAYLEAVE_SERVER", &server.url).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    for line in BufReader::new(index.stderr.take().unwrap()).lines().map_while(Result::ok) {
+        said += &line;
+        if said.matches("cannot be fetched or served").count() > 1 {
+            break;
+        }
+    }
+    index.kill().unwrap();
+    index.wait().unwrap();
+    assert!(said.contains("***@127.0.0.1:1/x?token=***") && !said.contains("hunter2"), "{said}");
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+use wayleave_api::placements::SaidOfCopy;
 use wayleave_api::reservations::{ReleaseReservationRequest, ReserveGroupsRequest};
 use wayleave_api::roles::HeartbeatRequest;
 use wayleave_api::urls::{AddResult, AddStatus, AddUrlsRequest, UrlToAdd};
@@ -269,7 +270,7 @@ async fn a_result_of_a_line_that_was_not_sent_is_no_result() {
 async fn what_is_not_idempotent_is_not_sent_again_and_the_remedy_is_told() {
     type Made<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
     type Make = for<'a> fn(&'a Client) -> Made<'a>;
-    let calls: [(&str, Make); 10] = [
+    let calls: [(&str, Make); 12] = [
         ("requeue", |client| Box::pin(async { client.add_urls(&requeue()).await.map(drop) })),
         ("step down", |client| Box::pin(async { client.step_down_role("r").await.map(drop) })),
         ("revoke", |client| Box::pin(async { client.revoke(&Default::default()).await.map(drop) })),
@@ -280,6 +281,8 @@ async fn what_is_not_idempotent_is_not_sent_again_and_the_remedy_is_told() {
         ("purge", |client| Box::pin(async { client.purge_crawl("c", &Default::default()).await.map(drop) })),
         ("delete URLs", |client| Box::pin(async { client.delete_urls(&Default::default()).await.map(drop) })),
         ("retry a chunk", |client| Box::pin(async { client.retry_chunk("1").await.map(drop) })),
+        ("a copy is gone", |client| Box::pin(copy_is(client, SaidOfCopy::Gone))),
+        ("a copy cannot be kept", |client| Box::pin(copy_is(client, SaidOfCopy::Unable))),
     ];
     for (name, call) in calls {
         for act in [Act::Hang, refusal(Code::OutcomeUnknown)] {
@@ -294,6 +297,10 @@ async fn what_is_not_idempotent_is_not_sent_again_and_the_remedy_is_told() {
         assert_eq!(call(&client).await.expect_err(name).code(), Some(Code::BadValue), "{name}");
         assert_eq!(seen.await.unwrap(), 2, "{name}");
     }
+}
+
+async fn copy_is(client: &Client, state: SaidOfCopy) -> Result<(), Error> {
+    client.report_placement("1", "s", (state, None), None).await.map(drop)
 }
 
 fn again(n: u32) -> (u32, UrlToAdd) {
@@ -338,4 +345,34 @@ async fn a_listing_that_is_cut_never_looks_whole() {
     let urls: Vec<_> = client.stream_urls(&Default::default()).await.unwrap().collect().await;
     assert_eq!(urls[0].as_ref().unwrap().host, "a");
     assert!(matches!(urls[1], Err(Error::Lost { .. })), "{:?}", urls[1]);
+}
+
+/// A regression: a copy, or the first call of an export, waited without end for a server that had stopped.
+#[tokio::test]
+async fn a_server_that_stops_sending_is_given_up() {
+    use futures::StreamExt;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let server = tokio::spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        read_request(&mut first).await;
+        first.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n").await.unwrap();
+        // The second one is accepted, and never answered.
+        let second = listener.accept().await.unwrap();
+        std::future::pending::<()>().await;
+        drop((first, second));
+    });
+    let mut pieces = std::pin::pin!(client.snapshot(false).await.unwrap());
+    assert_eq!(pieces.next().await.unwrap().unwrap(), "abc");
+    let mut door = client.urlfrontier().await.unwrap();
+    // From here on time passes as soon as nothing else happens.
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let error = pieces.next().await.unwrap().expect_err("silent");
+    assert!(error.to_string().contains("it has sent nothing for 60 s"), "{error}");
+    assert!(pieces.next().await.is_none());
+    let active = door.get_active(wayleave_api::urlfrontier::Local { local: false });
+    tokio::time::timeout(Duration::from_secs(600), active).await.expect("it hangs").expect_err("no answer");
+    println!("seen: given up {:?} after the last answer", begun.elapsed());
+    server.abort();
 }

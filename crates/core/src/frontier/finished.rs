@@ -1,4 +1,5 @@
-//! Whether a crawl is finished: nothing of it is handed out, and no queue of it can hand anything out.
+//! Whether a crawl is finished: nothing of it is handed out, and no queue of it can hand anything out. That it has received no URL at
+//! all is for the sum of all shards to say.
 //!
 //! Usually the counters or the schedule tell. Where they do not (URLs are queued and none is about to become ready,
 //! because limits or pauses hold them back), all hosts are scanned, a slice at a time.
@@ -15,7 +16,7 @@ use crate::time::Time;
 impl State {
     /// A crawl as this shard knows it from counters and schedule.
     #[must_use]
-    pub fn crawl_part(&self, name: &str) -> Option<CrawlPart> {
+    pub fn crawl_part(&self, name: &str, now: Time) -> Option<CrawlPart> {
         let no = self.crawl_no(name)?;
         let crawl = self.crawl_of(no)?;
         let mut view = self.view_crawl(no)?;
@@ -28,7 +29,7 @@ impl State {
             let entry = self.schedule.some_of(no).map(|entry| self.schedule.entries[entry].group);
             let group = entry.filter(|group| self.group_room(*group, no) != Some(0));
             group.and_then(|group| {
-                self.groups[group].hosts().iter().find_map(|ix| self.open(&self.hosts[*ix], no, crawl))
+                self.groups[group].hosts().iter().find_map(|ix| self.open(&self.hosts[*ix], no, crawl, now))
             })
         };
         let unsure = view.waits_for.is_none() && queued > 0 && !self.is_spent(no);
@@ -39,7 +40,7 @@ impl State {
     /// Scans hosts after a key for a queue of the crawl that can still hand something out, and for the end of the last
     /// visit to a group that has URLs of it.
     #[must_use]
-    pub fn scan_crawl(&self, name: &CrawlName, after: Option<HostId>) -> (CrawlScan, Option<HostId>) {
+    pub fn scan_crawl(&self, name: &CrawlName, after: Option<HostId>, now: Time) -> (CrawlScan, Option<HostId>) {
         let mut scan = CrawlScan::default();
         let known = self.crawl_no(name).and_then(|no| Some((no, self.crawl_of(no)?)));
         let Some((no, crawl)) = known else { return (scan, None) };
@@ -56,7 +57,7 @@ impl State {
                 let known = last.filter(|(group, _)| *group == host.group);
                 let (_, full) =
                     *last.insert(known.unwrap_or_else(|| (host.group, self.group_room(host.group, no) == Some(0))));
-                scan.waits_for = if full { None } else { self.open(host, no, crawl) };
+                scan.waits_for = if full { None } else { self.open(host, no, crawl, now) };
             }
             if scan.held_back.is_none() && scan.waits_for.is_none() {
                 let waiting = host.queues.iter().find(|queue| queue.crawl == no && queue.head() != Time::NEVER);
@@ -69,10 +70,16 @@ impl State {
 
     /// Why a crawl is not finished at a host whose group is not at its limit. A pause does not finish a crawl, because
     /// it will end; a limit does.
-    fn open(&self, host: &Host, no: CrawlNo, crawl: &Crawl) -> Option<String> {
-        self.host_opportunity(host, no)?;
+    fn open(&self, host: &Host, no: CrawlNo, crawl: &Crawl, now: Time) -> Option<String> {
+        let (due_at, _) = self.host_opportunity(host, no)?;
         let paused = host.is_paused() || self.groups[host.group].is_paused() || crawl.settings.paused;
-        let state = if paused { "and paused" } else { "and not done" };
-        Some(format!("URLs are queued {state}, among others at host '{}'", host.name))
+        let (state, when) = match paused {
+            true => ("and paused", String::new()),
+            false if due_at > now => {
+                ("and not done", format!(", where the first one is due in {}", due_at.since(now).told()))
+            }
+            false => ("and not done", ", where the first one is due".to_owned()),
+        };
+        Some(format!("URLs are queued {state}, among others at host '{}'{when}", host.name))
     }
 }

@@ -1,7 +1,8 @@
 //! An index that is given up: the chunk leaves placement, and the pipeline has it built anew, or skips it.
 //!
 //! That happens when servers report copies gone that were never ready, and no server of any row has one: the artifact is
-//! lost, and asking the next server does not help. Or an operator asks for it.
+//! lost, and asking the next server does not help. Or an operator asks for it. A report that a server is unable to keep or open
+//! files says nothing of the index, and is not counted.
 //!
 //! The pipeline of the chunk is in another shard, which must be told exactly once, whatever ends in between. So the fact
 //! is a row until the pipeline has acknowledged it, and every message names the number of the index: the pipeline's
@@ -111,7 +112,7 @@ impl State {
     fn told_attempt(&self, id: u64, server: Ix) -> String {
         let name = self.names.iter().find(|(_, ix)| **ix == server).map(|(name, _)| name);
         let Some((name, chunk)) = name.zip(self.chunks.get(&id)) else { return String::new() };
-        format!(" (the last by '{name}' from {})", redact::in_reason(&chunk.artifact().location))
+        format!(" (the last by '{name}' from {})", redact::location_in_reason(&chunk.artifact().location))
     }
 
     /// A copy is ready: the artifact can be fetched.

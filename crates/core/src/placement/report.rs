@@ -3,6 +3,8 @@
 //! Allowed: assigned → fetching or ready, fetching → ready, every state → gone. Repeating the present state changes
 //! nothing; so does `gone` for a chunk that is known and not placed there. Repeated `fetching` is news of the fetch, and
 //! is written from time to time.
+//!
+//! `unable` is `gone` for a reason that is the server's own: the server rests, and nothing is concluded about the index.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,8 @@ pub enum CopyReport {
     Ready,
     /// It does not have it (any longer).
     Gone,
+    /// The same, but the fault is the server's own: it cannot keep or open files.
+    Unable,
 }
 
 impl CopyReport {
@@ -34,6 +38,7 @@ impl CopyReport {
             Self::Fetching => "fetching",
             Self::Ready => "ready",
             Self::Gone => "gone",
+            Self::Unable => "unable",
         }
     }
 }
@@ -79,9 +84,9 @@ impl State {
         }
         match (copy, said) {
             (None, _) if !self.chunks.contains_key(&id) => return Err(Refusal::UnknownChunk(id)),
-            (None, CopyReport::Gone) => return Ok(None),
+            (None, CopyReport::Gone | CopyReport::Unable) => return Ok(None),
             (None, _) => return Err(Refusal::NotPlaced { chunk: id, server: name() }),
-            (Some(PlacementState::Draining), CopyReport::Gone) => {
+            (Some(PlacementState::Draining), CopyReport::Gone | CopyReport::Unable) => {
                 self.erase(id, ix, out);
                 // The chunk may have waited for this server to delete its old copy.
                 self.reconcile(id, row, None, now, out);
@@ -111,13 +116,15 @@ impl State {
                 self.lay(id, row, next, None, now, out);
                 self.reconcile(id, row, None, now, out);
             }
-            (Some(_), CopyReport::Gone) => {
+            (Some(_), CopyReport::Gone | CopyReport::Unable) => {
                 let before = self.copies_in(id, row);
                 let kept = before.chosen.filter(|(chosen, _)| *chosen != ix);
                 let former = before.former.filter(|former| *former != ix).map(|former| (former, PlacementState::Ready));
                 let next = Copies { chosen: kept.or(former), ..Copies::default() };
                 self.lay(id, row, next, Some(ix), now, out);
-                if copy.is_some_and(is_unready) && self.count_unfetched((id, ix), now, out) {
+                if said == CopyReport::Unable {
+                    self.begin_rest(ix, now);
+                } else if copy.is_some_and(is_unready) && self.count_unfetched((id, ix), now, out) {
                     self.finish(out);
                     return Ok(None);
                 }

@@ -1,6 +1,6 @@
 //! Servers that cannot keep what they fetch rest.
 //!
-//! A server with a full or read-only disk reports every copy gone before it is ready. It stays the emptiest of its row, so
+//! A server with a full or read-only disk reports that it is unable to keep copies, or reports every copy gone before it is ready. It stays the emptiest of its row, so
 //! moves towards balance, and copies of a drained server, would go to it without end. So after such a report a server gets no
 //! chunk that another one serves, for a time that doubles with each further one; then one chunk on trial, until a copy of it
 //! is ready. A chunk that no server has is still offered to it, if no other server takes it. A trial may also end without a verdict:
@@ -22,7 +22,8 @@ impl Server {
 }
 
 impl State {
-    /// A server has reported a copy gone that was never ready. Further ones while it rests were under way before.
+    /// A server has reported a copy gone that was never ready, or that it is unable to keep one. Further ones while it rests were
+    /// under way before.
     pub(super) fn begin_rest(&mut self, ix: Ix, now: Time) {
         let Some(server) = self.servers.get_mut(&ix).filter(|server| server.rest.is_none()) else { return };
         let span = REST_MIN.0.saturating_mul(1 << server.refusals.min(16)).min(REST_MAX.0);
@@ -75,7 +76,7 @@ impl State {
         };
         let times = server.refusals;
         Some(format!(
-            "it gave up chunks before it had them, {times} times in a row: of chunks that others serve it {next}; its log says why"
+            "it could not fetch, keep or open chunks, {times} times in a row: of chunks that others serve it {next}; its log says why"
         ))
     }
 }

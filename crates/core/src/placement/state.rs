@@ -113,7 +113,7 @@ pub(super) struct Server {
     pub draining: usize,
     /// Copies that are not ready yet.
     pub unready: usize,
-    /// How many times in a row it gave up a copy that was not ready, each time after a rest.
+    /// How many times in a row it gave up a copy that was not ready, or could not keep one, each time after a rest.
     pub refusals: u32,
     /// Until when it rests for that.
     pub rest: Option<Time>,

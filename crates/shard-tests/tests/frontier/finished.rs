@@ -126,3 +126,25 @@ async fn a_crawl_is_not_finished_beside_a_requeue_that_was_just_accepted() {
     assert_eq!(frontier.job(job.id).await.unwrap().unwrap().told.done, 1);
     assert_eq!(finished().await, (false, false, false), "the URL is queued");
 }
+
+/// It was called finished, and who waited for its end went away before its first URL came.
+#[tokio::test(start_paused = true)]
+async fn a_crawl_that_never_received_a_url_is_not_finished_and_one_that_was_emptied_is() {
+    let world = World::new(2).await;
+    world.set_crawl("DEFAULT", CrawlChanges { pages_per_host: Change::Set(9), ..CrawlChanges::default() }).await;
+    let shown = async || world.frontier.crawl("DEFAULT".into()).await.unwrap().waits_for;
+    let listed = async || world.frontier.crawls().await.unwrap().remove(0).waits_for;
+    for why in [shown().await, listed().await] {
+        assert!(why.as_ref().unwrap().starts_with("it has received no URLs yet"), "{why:?}");
+    }
+    assert_eq!(world.frontier.is_finished(&"DEFAULT".into()).await, Ok(false));
+    let waiter = wait(&world, "DEFAULT", 60_000);
+    pass(100).await;
+    world.add(&["http://a.example/1"]).await;
+    let why = shown().await.unwrap();
+    assert!(why.ends_with("among others at host 'a.example', where the first one is due"), "{why}");
+    let visit = world.next().await.unwrap();
+    world.fetched(&visit).await;
+    assert_eq!(waiter.await.unwrap().0.unwrap().waits_for, None);
+    assert_eq!((shown().await, listed().await), (None, None));
+}

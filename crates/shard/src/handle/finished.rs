@@ -19,7 +19,7 @@ use wayleave_core::time::Millis;
 
 use crate::ask::StateQuery;
 use crate::handle::frontier::Frontier;
-use crate::handle::views::merge;
+use crate::handle::views::{merge, tell_of_no_urls};
 use crate::owner::jobs::tell_of_requeue;
 use crate::routing::router::CallResult;
 use crate::shared::broadcast::Broadcast;
@@ -152,6 +152,7 @@ impl Frontier {
             second.waits_for = Some("its URLs are changing just now".to_owned());
         }
         tell_of_requeue(&mut second, unheard.iter());
+        tell_of_no_urls(&mut second);
         second.last_visit_at = scanned.last_visit_at;
         if second.waits_for.is_none() {
             // Nothing can become due any more, so what is still queued is held back by a limit.

@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use wayleave_core::frontier::listing::{QueueNames, Room, Weigh};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::view::{
-    CrawlView, GroupView, HostFilter, HostView, Page, ReservationView, Stats, UrlFilter, UrlView,
+    Counts, CrawlView, GroupView, HostFilter, HostView, Page, ReservationView, Stats, UrlFilter, UrlView,
 };
 use wayleave_core::ids::{HostId, ShardId};
 use wayleave_core::limits;
@@ -171,7 +171,10 @@ impl Frontier {
             after = end;
             if !more || items.len() >= limit {
                 let next = items.last().filter(|_| more).map(|view| view.crawl.to_string());
-                items.iter_mut().for_each(|view| tell_of_requeue(view, unheard.iter()));
+                for view in &mut items {
+                    tell_of_requeue(view, unheard.iter());
+                    tell_of_no_urls(view);
+                }
                 return Ok(Page { items, next, damaged: Vec::new() });
             }
         }
@@ -245,6 +248,13 @@ impl Frontier {
         }
         sum.crawls = crawls.len() as u64;
         Ok(sum)
+    }
+}
+
+/// A crawl that never received a URL is not finished: its first one may still come. One whose URLs were deleted has queues left.
+pub(crate) fn tell_of_no_urls(view: &mut CrawlView) {
+    if view.waits_for.is_none() && view.queues == 0 && view.counts == Counts::default() {
+        view.waits_for = Some("it has received no URLs yet, or its queues were deleted".to_owned());
     }
 }
 

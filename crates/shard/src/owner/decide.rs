@@ -33,8 +33,8 @@ impl Owner {
                 state.group_view(name, now).map(explained).into()
             }
             StateQuery::Reservations { after, room } => state.list_reservations(*after, *room).into(),
-            StateQuery::Crawl(crawl) => state.crawl_part(crawl).into(),
-            StateQuery::ScanCrawl { crawl, after } => state.scan_crawl(crawl, *after).into(),
+            StateQuery::Crawl(crawl) => state.crawl_part(crawl, now).into(),
+            StateQuery::ScanCrawl { crawl, after } => state.scan_crawl(crawl, *after, now).into(),
             StateQuery::Crawls { after, most } => state.list_crawls(after.as_ref(), *most).into(),
             StateQuery::Queues { crawl, inactive, after, skip, most } => {
                 state.list_queues((crawl, *inactive), *after, (*skip, *most), now).into()

@@ -25,6 +25,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 use wayleave_api::chunks::{ClaimedChunk, CompleteChunkRequest, FailChunkRequest, RenewChunkRequest};
+use wayleave_api::redact;
 use wayleave_client::Error;
 use wayleave_outgoing::{Rule, Target, Unresolved};
 
@@ -145,8 +146,10 @@ impl Builder {
         let input = chunk.inputs.first().ok_or_else(|| failed("the chunk has no input".to_owned(), true))?;
         let rule = self.config.policy.named(vouched([&input.from]));
         let input = &input.artifact;
-        let location: Url =
-            input.location.parse().map_err(|_| failed(format!("{} is no URL", input.location), true))?;
+        let location: Url = input
+            .location
+            .parse()
+            .map_err(|_| failed(format!("{} is no URL", redact::location(&input.location)), true))?;
         let artifact = Artifact { location, bytes: input.bytes, checksum: input.checksum.clone() };
         let machine = away::machine(&artifact.location);
         let mut pause = Duration::from_millis(200);
@@ -189,19 +192,19 @@ impl Builder {
     /// One try. Of a machine that was out of reach a moment ago nothing is asked before it takes a connection: a try that gets
     /// no answer at all takes long, and there may be many chunks of it.
     async fn try_fetch(&self, machine: &str, artifact: &Artifact, rule: &Rule, into: &Path) -> Result<(), Unfetched> {
-        let location = &artifact.location;
+        let (location, shown) = (&artifact.location, store::shown(&artifact.location));
         let http = matches!(location.scheme(), "http" | "https");
         if http && self.away.is_away(machine, Instant::now()) {
             let connected = timeout(MACHINE_PROBE_MAX, connect(machine, rule)).await;
             if !matches!(connected, Ok(Ok(_))) {
-                return Err(Unfetched::Away(format!("{location}: {machine} is out of reach")));
+                return Err(Unfetched::Away(format!("{shown}: {machine} is out of reach")));
             }
         }
         match timeout(self.config.patience.max(MACHINE_PROBE_MAX), self.store.get(artifact, rule, into)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error @ store::Error::Transfer { .. })) => Err(Unfetched::Away(error.to_string())),
             Ok(Err(error)) => Err(Unfetched::Store(error)),
-            Err(_) => Err(Unfetched::Away(format!("{location} took too long"))),
+            Err(_) => Err(Unfetched::Away(format!("{shown} took too long"))),
         }
     }
 
@@ -237,7 +240,7 @@ async fn connect(machine: &str, rule: &Rule) -> Result<TcpStream, Unresolved> {
 /// Whose fault it is that an input could not be fetched to a file.
 fn cause(error: &store::Error, into: &Path) -> Cause {
     match error {
-        store::Error::File { path, .. } if path != into => Cause::Input,
+        store::Error::File { path, .. } if path != into && *path != std::env::temp_dir() => Cause::Input,
         store::Error::Location(_) | store::Error::Refused { .. } => Cause::Input,
         _ => Cause::Own,
     }
@@ -268,5 +271,6 @@ mod tests {
         assert_eq!(cause(&file("/shared/chunk-1.warc.gz"), into), Cause::Input);
         assert_eq!(cause(&store::Error::Location("file:///a".parse().unwrap()), into), Cause::Input);
         assert_eq!(cause(&file("/tmp/scratch/input.warc.gz"), into), Cause::Own);
+        assert_eq!(cause(&file(std::env::temp_dir().to_str().unwrap()), into), Cause::Own);
     }
 }

@@ -160,7 +160,8 @@ impl Builder {
             }
             if stretch.goes_on(worked, Instant::now()) {
                 let crawl = self.config.crawl.as_deref().unwrap_or("any");
-                tracing::info!(
+                // At a level that is shown by default: it is all that a builder without work says.
+                tracing::warn!(
                     crawl,
                     "nothing to build: waiting for crawled chunks; `wayleave chunks` lists those on their way"
                 );

@@ -11,6 +11,9 @@
 //!   is not taken. If it was reported before, its page is in the file, and in that of another chunk, too: `complete` names
 //!   it, which is logged.
 //! - The crawler is told to stop: what is being fetched is finished, the rest returns to its queues at `complete`.
+//! - The server's store takes no new URLs, or the server does not answer: reports wait, with the lease. No more pages than are
+//!   fetched at once wait with them. If the crawler is told to stop meanwhile, links whose reports the full store refused return
+//!   to their queues, too; their pages are in the file, and in that of another chunk, too.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -25,6 +28,7 @@ use wayleave_api::chunks::{
 use wayleave_api::reservations::Outcome;
 use wayleave_client::Error;
 
+use super::patience::is_full;
 use super::recorder::{self, Recorder};
 use super::visit::Trouble;
 use super::{Crawler, Ended};
@@ -142,7 +146,12 @@ impl Crawler {
         };
         let replace = replace && !self.stop.is_cancelled();
         let request = ReportLinksRequest { token: held.token.clone(), results: vec![visited.result.clone()], replace };
-        let answer = self.client.report_links(&held.id, &request).await.map_err(Halt::Server)?;
+        let passes = |error: &Error| is_full(error) || error.is_transient();
+        let answer = match self.until_taken(passes, || self.client.report_links(&held.id, &request)).await {
+            // The crawler is told to stop.
+            Err(error) if is_full(&error) => return Ok(Reported { fetched: false, replacements: Vec::new() }),
+            answer => answer.map_err(Halt::Server)?,
+        };
         let taken = !answer.ended.contains(&link.url);
         if taken {
             self.tally.result(&link.host, &visited);
@@ -207,6 +216,6 @@ pub(crate) async fn discard(store: &Store, artifact: Option<&store::Artifact>, e
     let garbage = error.problem().is_some_and(|problem| problem.fields.contains_key("garbage"));
     let Some(artifact) = artifact.filter(|_| garbage) else { return };
     if let Err(error) = store.remove(&artifact.location).await {
-        tracing::warn!(artifact.location = %artifact.location, error = %error, "garbage cannot be removed");
+        tracing::warn!(artifact.location = store::shown(&artifact.location), error = %error, "garbage cannot be removed");
     }
 }

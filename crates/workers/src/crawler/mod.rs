@@ -7,6 +7,7 @@
 mod bounds;
 pub(crate) mod chunk;
 mod outcome;
+mod patience;
 pub(crate) mod recorder;
 mod single;
 mod tally;
@@ -21,6 +22,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 use wayleave_api::chunks::{ClaimChunksRequest, Stage};
+use wayleave_api::crawls::Crawl;
 use wayleave_api::reservations::ReserveGroupsRequest;
 use wayleave_client::Client;
 
@@ -135,6 +137,7 @@ pub struct Crawler {
     tally: Arc<Tally>,
     stop: CancellationToken,
     pause: crate::pause::Pause,
+    full_pause: Duration,
 }
 
 impl Crawler {
@@ -171,6 +174,7 @@ impl Crawler {
             tally: Arc::default(),
             stop,
             pause,
+            full_pause: patience::FULL_PAUSE,
         }))
     }
 
@@ -229,7 +233,9 @@ impl Crawler {
                         self.rest().await;
                     }
                     Ended::Done => not_stored = 0,
-                    Ended::Lost => {}
+                    Ended::Lost if self.config.until == Until::Once => {}
+                    // The next one might be lost for the same reason, each time with the pages that were fetched.
+                    Ended::Lost => self.rest().await,
                 }
             }
             if worked.finished || self.config.until == Until::Once {
@@ -255,7 +261,9 @@ impl Crawler {
                 let answer = self.client.claim_chunks(&self.claim(wait)).await?;
                 let nothing = answer.chunks.is_empty();
                 for chunk in answer.chunks {
+                    self.tally.begin();
                     ended.push(self.chunk(chunk, asked, store).await);
+                    self.tally.end();
                 }
                 (nothing, answer.finished)
             }
@@ -263,7 +271,9 @@ impl Crawler {
                 let answer = self.client.reserve(&self.reserve(wait)).await?;
                 let nothing = answer.reservations.is_empty();
                 for held in answer.reservations {
+                    self.tally.begin();
                     ended.push(self.reservation(held, asked, store.as_ref()).await);
+                    self.tally.end();
                 }
                 (nothing, answer.finished)
             }
@@ -294,13 +304,29 @@ impl Crawler {
         }
     }
 
+    /// Whether there will be nothing more to claim; notes what is waited for if not.
+    async fn all_finished(&self) -> Result<bool, wayleave_client::Error> {
+        let waits_for = self.waits_for().await?;
+        let finished = waits_for.is_none();
+        if let Some(why) = waits_for {
+            self.tally.wait_for(why, Instant::now().into_std());
+        }
+        Ok(finished)
+    }
+
     /// A claim without a crawl does not tell whether all of them are finished. One with a crawl that is not known, or was
     /// deleted, is answered by an empty list: then this is an error, because it would never be finished.
-    async fn all_finished(&self) -> Result<bool, wayleave_client::Error> {
+    async fn waits_for(&self) -> Result<Option<String>, wayleave_client::Error> {
+        let why = |crawl: Crawl| match crawl.finished {
+            true => None,
+            false => Some(format!("crawl {}: {}", crawl.crawl, crawl.waits_for.unwrap_or_default())),
+        };
         if let Some(crawl) = &self.config.crawl {
-            return Ok(self.client.crawl(crawl).await?.finished);
+            return Ok(why(self.client.crawl(crawl).await?));
         }
-        self.client.all_crawls().try_fold(true, |all, crawl| async move { Ok(all && crawl.finished) }).await
+        let mut unfinished =
+            std::pin::pin!(self.client.all_crawls().try_filter_map(|crawl| std::future::ready(Ok(why(crawl)))));
+        unfinished.try_next().await
     }
 }
 
@@ -309,3 +335,6 @@ struct Step {
     ended: Vec<Ended>,
     finished: bool,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! One reservation: URLs of one host, one after the other, with the group's delay between them.
 //!
-//! The lease is kept while it waits. A page is recorded, if there is a store, before the release that reports it, so
+//! The lease is kept while it waits, also for a store that takes no new URLs. A page is recorded, if there is a store, before the release that reports it, so
 //! that no URL counts as fetched whose page is nowhere.
 
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use wayleave_api::reservations::{Outcome, ReleaseReservationRequest, RenewReservationRequest, Reservation};
 use wayleave_client::Error;
 
+use super::patience::is_full;
 use super::recorder::Recorder;
 use super::visit::{Trouble, Visited};
 use super::{Crawler, Ended};
@@ -58,8 +59,15 @@ impl Crawler {
         }
         let results = visited.iter().map(|visited| visited.result.clone()).collect();
         let request = ReleaseReservationRequest { results, ready_at: None };
-        if let Err(error) = self.client.release(&held.token, &request).await {
-            if let (Some((store, artifact)), Error::Refused(_)) = (published, &error) {
+        // Only what is certainly not applied is repeated: a release that perhaps was must not look refused afterwards.
+        let released = tokio::select! {
+            why = lease.lost() => return self.lost(&held, &why),
+            released = self.until_taken(is_full, || self.client.release(&held.token, &request)) => released,
+        };
+        if let Err(error) = released {
+            if let (Some((store, artifact)), Error::Refused(_)) = (published, &error)
+                && !error.is_outcome_unknown()
+            {
                 // Refused for certain: another worker fetches these pages again.
                 let _ = store.remove(&artifact.location).await;
             }

@@ -1,7 +1,8 @@
 //! What a crawler has done so far, for people.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use wayleave_api::reservations::Outcome;
 
@@ -29,23 +30,69 @@ pub struct Counts {
     pub lost: u64,
 }
 
+/// How often it is said again what a crawler waits for.
+const SAID_AGAIN: Duration = Duration::from_secs(60);
+
 /// Counts, from many tasks.
 #[derive(Debug, Default)]
-pub struct Tally(Mutex<(Counts, HashSet<String>)>);
+pub struct Tally(Mutex<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    counts: Counts,
+    hosts: HashSet<String>,
+    /// Tasks that have a chunk or visit.
+    busy: usize,
+    /// What the others wait for, and since when that is said.
+    waits_for: Option<(String, Instant)>,
+}
 
 impl Tally {
     /// The numbers now.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Counts { hosts: held.1.len() as u64, ..held.0 }
+        let held = self.held();
+        Counts { hosts: held.hosts.len() as u64, ..held.counts }
+    }
+
+    /// What it waits for, if it has nothing in hand; renewed when that changes, and now and then.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<String> {
+        let held = self.held();
+        held.waits_for.as_ref().filter(|_| held.busy == 0).map(|(why, _)| why.clone())
+    }
+
+    /// A task has begun to work.
+    pub(super) fn begin(&self) {
+        let mut held = self.held();
+        held.busy += 1;
+        held.waits_for = None;
+    }
+
+    /// It has nothing in hand any more.
+    pub(super) fn end(&self) {
+        self.held().busy -= 1;
+    }
+
+    /// There is nothing to claim, for this reason. One that differs in its numbers only, such as a time that passes, is no news.
+    pub(super) fn wait_for(&self, why: String, now: Instant) {
+        let mut held = self.held();
+        let words = |why: &str| why.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+        let known = held.waits_for.as_ref();
+        if known.is_none_or(|(said, at)| words(said) != words(&why) || now.duration_since(*at) >= SAID_AGAIN) {
+            held.waits_for = Some((why, now));
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A result that the server has taken.
     pub(super) fn result(&self, host: &str, visited: &Visited) {
         let Visited { result, out_of_scope, refused } = visited;
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (counts, hosts) = &mut *held;
+        let mut held = self.held();
+        let Held { counts, hosts, .. } = &mut *held;
         if result.outcome == Outcome::Fetched {
             counts.pages += 1
         } else {
@@ -60,10 +107,33 @@ impl Tally {
     }
 
     pub(super) fn done(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.done += 1;
+        self.held().counts.done += 1;
     }
 
     pub(super) fn lost(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.lost += 1;
+        self.held().counts.lost += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_said_when_it_changes_and_every_minute_and_not_during_work() {
+        let (tally, start) = (Tally::default(), Instant::now());
+        let says = |why: &str, secs: u64| {
+            tally.wait_for(why.to_owned(), start + Duration::from_secs(secs));
+            tally.waits_for().unwrap()
+        };
+        assert_eq!(says("due in 58 s", 0), "due in 58 s");
+        assert_eq!(says("due in 48 s", 10), "due in 58 s");
+        assert_eq!(says("2 URLs are handed out", 20), "2 URLs are handed out");
+        assert_eq!(says("3 URLs are handed out", 79), "2 URLs are handed out");
+        assert_eq!(says("3 URLs are handed out", 80), "3 URLs are handed out");
+        tally.begin();
+        tally.wait_for("1 URL is handed out".to_owned(), start);
+        assert_eq!(tally.waits_for(), None);
+        tally.end();
     }
 }

@@ -23,6 +23,7 @@ use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout_at;
 use url::Url;
+use wayleave_api::redact;
 use wayleave_outgoing::{Policy, Refused};
 
 pub use agent::{BadContact, Contact, PRODUCT, is_loopback, user_agent};
@@ -137,20 +138,20 @@ pub fn is_html(content_type: Option<&str>) -> bool {
 #[error("content coding {0:?} is unknown")]
 pub struct UnknownCoding(pub String);
 
-/// Why there is no response.
+/// Why there is no response. The text names no password.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Only http and https are fetched.
-    #[error("{0} is no http or https URL with a host")]
+    #[error("{} is no http or https URL with a host", redact::url(.0.as_str()))]
     NotHttp(Url),
     /// A host off loopback must be able to complain.
-    #[error("{0} is off loopback: set a contact (a URL or a mail address) for the User-Agent")]
+    #[error("{} is off loopback: set a contact (a URL or a mail address) for the User-Agent", redact::url(.0.as_str()))]
     NoContact(Url),
     /// Its address may not be called.
     #[error("{0}")]
     Refused(Refused),
     /// No response within the time of one fetch.
-    #[error("{url} took longer than {limit:?}")]
+    #[error("{} took longer than {limit:?}", redact::url(.url.as_str()))]
     Timeout {
         /// The URL.
         url: Url,
@@ -158,7 +159,7 @@ pub enum Error {
         limit: Duration,
     },
     /// No connection: the name, the network, the TLS handshake.
-    #[error("cannot connect to {url}: {cause}")]
+    #[error("cannot connect to {}: {}", redact::url(.url.as_str()), redact::sentence(.cause))]
     Connect {
         /// The URL.
         url: Url,
@@ -166,7 +167,7 @@ pub enum Error {
         cause: String,
     },
     /// The connection broke, or what came is no HTTP.
-    #[error("no valid response from {url}: {cause}")]
+    #[error("no valid response from {}: {}", redact::url(.url.as_str()), redact::sentence(.cause))]
     Protocol {
         /// The URL.
         url: Url,

@@ -325,3 +325,20 @@ async fn tls_speaks_http_2_where_the_host_does_and_trusts_no_stranger() {
         assert!(matches!(&error, Error::Connect { cause, .. } if cause.contains("certificate")), "{error}");
     }
 }
+
+#[test]
+fn no_text_of_an_error_names_a_password() {
+    let url = || -> Url { "http://u:hunter2@h/a?page=1".parse().unwrap() };
+    let cause = || "error sending request for url (http://u:hunter2@h/a)".to_owned();
+    let errors = [
+        Error::NotHttp(url()),
+        Error::NoContact(url()),
+        Error::Timeout { url: url(), limit: Duration::from_secs(1) },
+        Error::Connect { url: url(), cause: cause() },
+        Error::Protocol { url: url(), cause: cause() },
+    ];
+    for error in errors {
+        let text = error.to_string();
+        assert!(!text.contains("hunter2") && text.contains("http://***@h/a?page=1"), "{text}");
+    }
+}

@@ -93,6 +93,11 @@ impl ChunkFiles {
         let packed = self.place(chunk, checksum);
         let found = match digest(&packed) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            // A bad block: what is fetched takes the place of this file.
+            Err(error) if is_bad_block(&error) => {
+                tracing::warn!(file = %packed.display(), error = %error, "the disk cannot read a chunk: it is fetched again");
+                return Ok(false);
+            }
             found => found.map_err(Fault::from).inspect_err(|fault| self.not_served(chunk, checksum, fault))?,
         };
         if found != checksum {
@@ -177,6 +182,14 @@ impl ChunkFiles {
         Some(self.held().get(chunk)?.checksum.clone())
     }
 
+    /// The checksum of a chunk that is on disk and is not known to be malformed, served or not.
+    #[must_use]
+    pub fn sound(&self, chunk: &str) -> Option<String> {
+        let held = self.held();
+        let held = held.get(chunk).filter(|held| held.fault.as_ref().is_none_or(Fault::is_of_system))?;
+        Some(held.checksum.clone())
+    }
+
     /// Whether a chunk is served with this content.
     #[must_use]
     pub fn has(&self, chunk: &str, checksum: &str) -> bool {
@@ -259,6 +272,11 @@ fn parse(name: &str) -> Option<(String, String)> {
     let (chunk, digits) = name.strip_suffix(".tar")?.split_once('.')?;
     let good = chunk.bytes().all(|b| b.is_ascii_digit()) && !chunk.is_empty() && digits.len() == 64;
     good.then(|| (chunk.to_owned(), digits.to_owned()))
+}
+
+/// Whether the disk cannot read what it has, which further attempts will not change.
+pub(super) fn is_bad_block(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 fn digest(path: &Path) -> io::Result<String> {

@@ -5,11 +5,14 @@
 //!   start opens it, and reports it.
 //! - A chunk is reported ready, and its file is lost or malformed: it is reported gone, and placed anew. A malformed one that is
 //!   placed here again is reported gone again; after a few such reports the server has it built anew.
-//! - The system has no descriptor, memory map or space for a chunk that is here: it is tried for a while, and then reported gone. Its
-//!   file stays, and is used if the chunk is placed here again.
+//! - The system has no descriptor, memory map or space for a chunk: that is tried for a while, and then reported as the server's own
+//!   inability, which says nothing of the index. A file that is here stays, and is used if the chunk is placed here again.
 //! - A chunk drains while readers have an older map: it is served for a grace period before it is removed.
 //! - A chunk is no longer listed (its machine was deleted, or the chunk is another's now): it is removed after the same
-//!   time. Only a complete listing counts; one that fails changes nothing.
+//!   time. Only a complete listing counts; one that fails changes nothing. Its file stays while it is the present index of the
+//!   chunk and no other server of the row has that ready: it may be the last good one.
+//! - The answer to a report that a chunk is gone is lost: it is not repeated, because the chunk may be placed here again by then. The
+//!   next listing shows what became of it.
 //! - A chunk that is here was never listed to this process: it may have moved away while the server was down, or the fleet
 //!   is being moved to another store, which names its chunks last. It is kept for a day.
 //! - A chunk cannot be fetched: at once if its file is gone or is another one, else after a while, it is reported gone.
@@ -27,14 +30,14 @@ use std::time::Duration;
 use futures::{StreamExt as _, TryStreamExt as _};
 use tokio::time::Instant;
 use url::Url;
-use wayleave_api::chunks::Artifact as ArtifactView;
+use wayleave_api::chunks::{Artifact as ArtifactView, ChunkState};
 use wayleave_api::fleet::MachineType;
 use wayleave_api::placements::{CopyState, ListPlacementsQuery, Placement, SaidOfCopy};
 use wayleave_client::{Client, Error};
 use wayleave_outgoing::Policy;
 
 use super::Config;
-use super::chunk_files::ChunkFiles;
+use super::chunk_files::{ChunkFiles, is_bad_block};
 use crate::fleet::{self, MachineToken};
 use crate::index::Fault;
 use crate::limits::{COPIES_AT_ONCE_MAX, COPY_PAUSE_MAX, NEVER_LISTED_GRACE};
@@ -62,28 +65,39 @@ enum Loss {
     Certain,
     /// It is lost if this lasts.
     IfLasting,
-    /// Nothing: it lies where this server cannot or must not read, and so would the next index of it. Told to be gone, it
-    /// would be built anew for ever.
+    /// Nothing: it lies where this server cannot or must not read, and so would the next index of it. Reported gone, it
+    /// would be built anew without end.
     Unknown,
+    /// Nothing: the fault is this server's own, which cannot keep or open files. Reported as that if it lasts.
+    Own,
 }
 
 impl Loss {
     fn by(error: &store::Error) -> Self {
         match error {
             store::Error::Location(_) | store::Error::Refused { .. } => Self::Unknown,
-            store::Error::Transfer { .. } | store::Error::File { .. } => Self::IfLasting,
+            // Perhaps of the file that is read.
+            store::Error::File { cause, .. } if is_bad_block(cause) => Self::IfLasting,
+            store::Error::File { .. } => Self::Own,
+            store::Error::Transfer { .. } => Self::IfLasting,
             _ => Self::Certain,
         }
     }
 
-    fn is_gone(self, lasts: bool) -> bool {
-        self == Self::Certain || (self == Self::IfLasting && lasts)
+    /// What is reported of a chunk, once it lasts or before.
+    fn report(self, lasts: bool) -> Option<SaidOfCopy> {
+        match self {
+            Self::Certain => Some(SaidOfCopy::Gone),
+            Self::IfLasting => lasts.then_some(SaidOfCopy::Gone),
+            Self::Own => lasts.then_some(SaidOfCopy::Unable),
+            Self::Unknown => None,
+        }
     }
 }
 
 impl From<Fault> for Unfetched {
     fn from(fault: Fault) -> Self {
-        let loss = if fault.is_of_system() { Loss::IfLasting } else { Loss::Certain };
+        let loss = if fault.is_of_system() { Loss::Own } else { Loss::Certain };
         Self { loss, why: fault.to_string() }
     }
 }
@@ -92,6 +106,7 @@ impl From<Fault> for Unfetched {
 pub(super) struct Copies {
     pub client: Client,
     pub id: String,
+    row: u8,
     pub token: MachineToken,
     pub chunk_files: Arc<ChunkFiles>,
     /// Only to fetch with.
@@ -114,11 +129,11 @@ impl Copies {
         token: MachineToken,
         chunk_files: Arc<ChunkFiles>,
         store: Store,
-        Config { id, grace, policy, .. }: Config,
+        Config { id, row, grace, policy, .. }: Config,
     ) -> Self {
         let (known, leaving, failed) = (HashSet::new(), HashMap::new(), HashMap::new());
         let told_store = AtomicBool::new(false);
-        Self { client, id, token, chunk_files, store, grace, policy, known, leaving, failed, told_store }
+        Self { client, id, row, token, chunk_files, store, grace, policy, known, leaving, failed, told_store }
     }
 
     /// One round: reads the placements, fetches, removes, reports.
@@ -178,15 +193,16 @@ impl Copies {
         let Some(artifact) = &placement.artifact else { return Ok(false) };
         let of = Some(artifact.checksum.as_str());
         if placement.state == CopyState::Ready {
-            return match self.reopen(chunk, &artifact.checksum).await {
-                Ok(true) => Ok(true),
-                Err(fault) if fault.is_of_system() && !self.is_long_gone(chunk) => Ok(false),
-                Ok(false) | Err(_) => {
-                    tracing::warn!(chunk.id = chunk, "a chunk that was served here is not any more");
-                    self.say(chunk, SaidOfCopy::Gone, None).await?;
-                    Ok(true)
-                }
+            let loss = match self.reopen(chunk, &artifact.checksum).await {
+                Ok(true) => return Ok(true),
+                Ok(false) => Loss::Certain,
+                Err(fault) => Unfetched::from(fault).loss,
             };
+            if let Some(said) = loss.report(self.is_long_gone(chunk)) {
+                tracing::warn!(chunk.id = chunk, "a chunk that was served here is not any more");
+                self.say(chunk, said, None).await?;
+            }
+            return Ok(loss == Loss::Certain);
         }
         if !self.chunk_files.has(chunk, &artifact.checksum) {
             if placement.state == CopyState::Assigned && !self.say(chunk, SaidOfCopy::Fetching, of).await? {
@@ -194,8 +210,8 @@ impl Copies {
             }
             if let Err(Unfetched { why, loss }) = self.bring(placement, artifact, servers).await {
                 tracing::warn!(chunk.id = chunk, reason = why, "a chunk cannot be fetched or served");
-                if loss.is_gone(self.is_long_gone(chunk)) {
-                    self.say(chunk, SaidOfCopy::Gone, of).await?;
+                if let Some(said) = loss.report(self.is_long_gone(chunk)) {
+                    self.say(chunk, said, of).await?;
                 }
                 return Ok(false);
             }
@@ -297,21 +313,45 @@ impl Copies {
             if now < since + grace {
                 continue;
             }
-            let (chunk_files, removed) = (Arc::clone(&self.chunk_files), chunk.clone());
-            let _ = tokio::task::spawn_blocking(move || chunk_files.remove(&removed)).await;
+            let spare = self.is_spare(&chunk).await;
+            if spare {
+                let (chunk_files, removed) = (Arc::clone(&self.chunk_files), chunk.clone());
+                let _ = tokio::task::spawn_blocking(move || chunk_files.remove(&removed)).await;
+            }
             if state(&chunk).is_some() {
                 self.say(&chunk, SaidOfCopy::Gone, None).await?;
             }
             self.leaving.remove(&chunk);
-            self.known.remove(&chunk);
+            if spare {
+                self.known.remove(&chunk);
+            }
         }
         Ok(())
+    }
+
+    /// Whether the file of a chunk that is not placed here is of no use: it is malformed, it is not the present index of the chunk, or
+    /// another server of the row has that ready. Not if that cannot be known now.
+    async fn is_spare(&self, chunk: &str) -> bool {
+        let Some(held) = self.chunk_files.sound(chunk) else { return true };
+        let view = match self.client.chunk(chunk).await {
+            Err(error) if error.problem().is_some_and(|problem| problem.status == 404) => return true,
+            Err(error) => {
+                tracing::info!(chunk.id = chunk, error = %error, "a chunk that is not placed here is kept for now");
+                return false;
+            }
+            Ok(view) => view,
+        };
+        let built = view.artifacts.build.filter(|_| view.state == ChunkState::Built);
+        let mut others =
+            view.placements.into_iter().flatten().filter(|copy| copy.row == self.row && copy.server != self.id);
+        built.is_none_or(|built| built.checksum != held) || others.any(|copy| copy.state == CopyState::Ready)
     }
 }
 
 /// What an operator does about chunks in a store that this server cannot read. The same for all of them.
 fn needs_store(error: &store::Error) -> Option<String> {
     let store::Error::Location(location) = error else { return None };
+    let location = store::shown(location);
     Some(format!(
         "its location is {location}, which this server can read only with the --store of the builders: it serves no chunk \
          from there until it is started with that"
@@ -319,30 +359,5 @@ fn needs_store(error: &store::Error) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_location_in_a_store_that_is_not_given_is_explained() {
-        let of = |location: &str| needs_store(&store::Error::Location(location.parse().unwrap())).unwrap();
-        let advice = of("file:///data/indexes/chunk-1.index.tar");
-        assert!(advice.starts_with("its location is file:///data/indexes/chunk-1.index.tar, which"), "{advice}");
-        assert!(advice.contains("only with the --store of the builders"), "{advice}");
-        let gone = store::Error::Gone { location: "file:///a".parse().unwrap() };
-        assert_eq!(needs_store(&gone), None);
-    }
-
-    /// A regression: it was built anew for ever, because the next index was at such a location too.
-    #[test]
-    fn a_chunk_at_a_location_that_this_server_cannot_read_is_never_gone() {
-        let location = || "file:///data/indexes/chunk-1.index.tar".parse().unwrap();
-        let own = Loss::by(&store::Error::Location(location()));
-        let gone = Loss::by(&store::Error::Gone { location: location() });
-        let away = Loss::by(&store::Error::Transfer { location: location(), cause: "refused".into() });
-        let said = |loss: Loss| [false, true].map(|lasts| loss.is_gone(lasts));
-        assert_eq!(
-            [own, own.max(away), away.max(gone), gone].map(said),
-            [[false; 2], [false; 2], [false, true], [true; 2]]
-        );
-    }
-}
+#[path = "copies_tests.rs"]
+mod tests;

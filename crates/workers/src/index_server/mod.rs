@@ -26,6 +26,8 @@ use crate::store::Store;
 pub struct Config {
     /// Its name.
     pub id: String,
+    /// Its row.
+    pub row: u8,
     /// How often it reads its placements.
     pub poll: Duration,
     /// How long it serves a chunk that it should no longer have.
@@ -62,6 +64,10 @@ pub async fn run(
             Ok(()) => {}
             Err(error) if error.is_transient() => {
                 tracing::warn!(error = %error, "the placements cannot be read: the server does not answer");
+            }
+            // The next listing shows what became of it.
+            Err(error) if error.is_outcome_unknown() => {
+                tracing::warn!(error = %error, "the answer to a report of a chunk was lost");
             }
             // Not known while it registers anew, after it was deleted.
             Err(error) if error.problem().is_some_and(|problem| problem.status == 404) => {

@@ -52,14 +52,14 @@ impl Client {
             StatusCode::NOT_FOUND | StatusCode::GONE => return Err(Error::Gone { location: location.clone() }),
             other => return Err(failed(format!("status {other}"))),
         }
-        let mut file = tempfile::tempfile().map_err(|error| failed(error.to_string()))?;
+        let mut file = tempfile::tempfile().map_err(Error::temporary)?;
         let mut room = artifact.bytes + 1;
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| failed(causes(&error)))?;
             let Ok(data) = frame.into_data() else { continue };
             let take = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-            file.write_all(data.get(..take).unwrap_or_default()).map_err(|error| failed(error.to_string()))?;
+            file.write_all(data.get(..take).unwrap_or_default()).map_err(Error::temporary)?;
             room -= take as u64;
             if room == 0 {
                 break;

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use url::Url;
+use wayleave_api::redact;
 use wayleave_outgoing::{Refused, Rule};
 
 use crate::digest::is_sha256;
@@ -60,29 +61,29 @@ pub struct Artifact {
     pub checksum: String,
 }
 
-/// Why an artifact could not be published or fetched.
+/// Why an artifact could not be published or fetched. The text names no password, and no value in the query of a location.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The setting of `--store` cannot be used.
-    #[error("store {0:?}: {1}")]
+    #[error("store {:?}: {}", redact::location(.0), redact::sentence(.1))]
     Setting(String, String),
     /// A location that this worker cannot or must not read.
-    #[error("{0} is neither http(s) nor in this worker's own store")]
+    #[error("{} is neither http(s) nor in this worker's own store", shown(.0))]
     Location(Url),
     /// A description that is none: no checksum, or too large.
-    #[error("{location} has no valid checksum or size")]
+    #[error("{} has no valid checksum or size", shown(.location))]
     Description {
         /// The location.
         location: Url,
     },
     /// What came is not what was published. It is not told what came: a location may name anything.
-    #[error("{location} is not the artifact that it should be")]
+    #[error("{} is not the artifact that it should be", shown(.location))]
     Differs {
         /// The location.
         location: Url,
     },
     /// Its address may not be called.
-    #[error("{location} is not fetched: {refused}")]
+    #[error("{} is not fetched: {refused}", shown(.location))]
     Refused {
         /// The location.
         location: Url,
@@ -90,13 +91,13 @@ pub enum Error {
         refused: Refused,
     },
     /// It is not there: the artifact is lost.
-    #[error("{location} is gone")]
+    #[error("{} is gone", shown(.location))]
     Gone {
         /// The location.
         location: Url,
     },
     /// The transfer failed; another attempt may succeed.
-    #[error("cannot transfer {location}: {cause}")]
+    #[error("cannot transfer {}: {}", shown(.location), redact::sentence(.cause))]
     Transfer {
         /// The location.
         location: Url,
@@ -116,10 +117,20 @@ pub enum Error {
     },
 }
 
+/// A location as texts name it.
+pub(crate) fn shown(location: &Url) -> String {
+    redact::location(location.as_str())
+}
+
 impl Error {
     fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |cause| Self::File { path, cause }
+    }
+
+    /// A temporary file of this worker.
+    fn temporary(cause: io::Error) -> Self {
+        Self::File { path: std::env::temp_dir(), cause }
     }
 }
 
@@ -169,7 +180,7 @@ impl Store {
     /// # Errors
     /// If the store cannot be written.
     pub async fn check(&self) -> Result<(), Error> {
-        let file = tempfile::NamedTempFile::new().map_err(Error::file(Path::new("a temporary file")))?;
+        let file = tempfile::NamedTempFile::new().map_err(Error::temporary)?;
         let name = Name(format!("check-{}", std::process::id()));
         let artifact = self.put(&name, file.path()).await?;
         self.remove(&artifact.location).await

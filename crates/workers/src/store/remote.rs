@@ -112,19 +112,19 @@ impl Remote {
             Err(object_store::Error::NotFound { .. }) => return Err(Error::Gone { location: location.clone() }),
             found => found.map_err(|error| failed(causes(&error)))?,
         };
-        let file = tempfile::tempfile().map_err(|error| failed(error.to_string()))?;
+        let file = tempfile::tempfile().map_err(Error::temporary)?;
         let mut to = tokio::fs::File::from_std(file);
         let mut room = artifact.bytes + 1;
         let mut stream = found.into_stream();
         while let Some(data) = stream.try_next().await.map_err(|error| failed(causes(&error)))? {
             let take = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-            to.write_all(data.get(..take).unwrap_or_default()).await.map_err(|error| failed(error.to_string()))?;
+            to.write_all(data.get(..take).unwrap_or_default()).await.map_err(Error::temporary)?;
             room -= take as u64;
             if room == 0 {
                 break;
             }
         }
-        to.flush().await.map_err(|error| failed(error.to_string()))?;
+        to.flush().await.map_err(Error::temporary)?;
         let mut file = to.into_std().await;
         let (artifact, into) = (artifact.clone(), into.to_owned());
         blocking(move || {

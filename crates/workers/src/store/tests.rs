@@ -319,3 +319,24 @@ async fn a_webdav_server_is_a_store() {
     store.remove(&artifact.location).await.unwrap();
     assert!(matches!(store.get(&artifact, &Rule::operator(), &into).await, Err(Error::Gone { .. })));
 }
+
+#[test]
+fn no_text_of_an_error_names_a_password_or_what_a_query_holds() {
+    let location =
+        || -> Url { "http://u:hunter2@h/a.tar?X-Amz-Signature=hunter2&sig=hunter2&token=hunter2".parse().unwrap() };
+    let cause = || "error sending request for url (http://u:hunter2@h/a.tar)".to_owned();
+    let refused = Refused { host: "h".to_owned(), kind: wayleave_outgoing::Kind::Private };
+    let errors = [
+        Error::Setting(location().to_string(), cause()),
+        Error::Location(location()),
+        Error::Description { location: location() },
+        Error::Differs { location: location() },
+        Error::Refused { location: location(), refused },
+        Error::Gone { location: location() },
+        Error::Transfer { location: location(), cause: cause() },
+    ];
+    for error in errors {
+        let text = error.to_string();
+        assert!(!text.contains("hunter2") && text.contains("http://***@h/a.tar?X-Amz-Signature=***&sig=***"), "{text}");
+    }
+}

@@ -55,7 +55,12 @@ fn step() -> impl Strategy<Value = Step> {
     let (chunk, server) = (0..CHUNKS, 0..SERVERS);
     let judged = prop_oneof![3 => Just(Judged::Failed), 3 => Just(Judged::Healthy), 1 => Just(Judged::Probation), 1 => Just(Judged::Suspect)];
     let desired = prop_oneof![2 => Just(Desired::Online), 2 => Just(Desired::Drain), 1 => Just(Desired::Paused)];
-    let said = prop_oneof![1 => Just(CopyReport::Fetching), 3 => Just(CopyReport::Ready), 1 => Just(CopyReport::Gone)];
+    let said = prop_oneof![
+        1 => Just(CopyReport::Fetching),
+        3 => Just(CopyReport::Ready),
+        1 => Just(CopyReport::Gone),
+        1 => Just(CopyReport::Unable),
+    ];
     prop_oneof![
         6 => (chunk.clone(), 0..200u64).prop_map(|(chunk, bytes)| Step::Built(chunk, bytes)),
         1 => chunk.clone().prop_map(Step::Gone),

@@ -227,6 +227,45 @@ fn one_server_that_cannot_fetch_takes_no_chunk_from_those_that_may() {
     assert_eq!(world.state.returns(None, 9).len(), 1);
 }
 
+/// A server with a full disk, or at its limit of memory maps, says nothing about the index. It was built anew, and in the end set
+/// aside, though the file was sound.
+#[test]
+fn a_lone_server_that_is_unable_to_keep_a_chunk_rests_and_the_chunk_stays() {
+    let mut world = World::with_servers(1);
+    world.build(1, 10);
+    world.report(1, "s0", CopyReport::Ready).unwrap();
+    for attempt in 1..=10 {
+        world.commit();
+        let again = world.report(1, "s0", CopyReport::Unable);
+        assert_eq!(again, Ok(Some(PlacementState::Assigned)), "attempt {attempt}");
+        assert_eq!((world.state.chunk_count(), world.state.has_returns()), (1, false), "attempt {attempt}");
+        world.report(1, "s0", CopyReport::Fetching).unwrap();
+    }
+    world.commit();
+    assert_eq!(world.store.chunks[&ChunkId(1)].unfetched, 0);
+    let rest = world.state.explain_rest(&"s0".into(), world.now).unwrap();
+    assert!(rest.starts_with("it could not fetch, keep or open chunks, 1 times in a row: "), "{rest}");
+    world.report(1, "s0", CopyReport::Ready).unwrap();
+    assert_eq!(world.state.explain_rest(&"s0".into(), world.now), None);
+}
+
+/// It may have the only good file of the chunk: others that cannot fetch it prove nothing.
+#[test]
+fn a_server_that_is_unable_may_still_have_a_chunk_that_others_cannot_fetch() {
+    let mut world = World::with_servers(1);
+    world.join("t0", 1, 1);
+    world.build(1, 10);
+    world.report(1, "s0", CopyReport::Unable).unwrap();
+    for _ in 0..5 {
+        world.commit();
+        world.report(1, "t0", CopyReport::Gone).unwrap();
+        world.report(1, "s0", CopyReport::Unable).unwrap();
+    }
+    assert_eq!(world.state.chunk_count(), 1);
+    world.report(1, "s0", CopyReport::Gone).unwrap();
+    assert_eq!(world.state.chunk_count(), 0, "now all have said that they cannot fetch it");
+}
+
 /// Numbers of servers that have left are given to others.
 #[test]
 fn a_new_server_is_not_taken_for_one_that_could_not_fetch() {

@@ -82,6 +82,7 @@ fn run(world: &mut World, verb: &str, words: &[&str]) -> Vec<String> {
             let said = match words[2] {
                 "fetching" => CopyReport::Fetching,
                 "ready" => CopyReport::Ready,
+                "unable" => CopyReport::Unable,
                 _ => CopyReport::Gone,
             };
             return world

@@ -42,10 +42,11 @@ pub async fn list_placements(
     Ok(Json(page))
 }
 
-/// Takes what an index server says of its copy of a chunk: it fetches it, has it ready, or does not have it.
+/// Takes what an index server says of its copy of a chunk: it fetches it, has it ready, does not have it, or is unable to keep it.
 ///
 /// A copy may go from assigned to fetching or ready, from fetching to ready, and from any state to gone. The map shows the
-/// change when the answer arrives. Repeating the call is harmless. The server presents its token, as in its reports.
+/// change when the answer arrives. Repeating the call is harmless, but for `gone`: if the chunk was placed on the server again
+/// meanwhile, the repetition counts as another attempt that failed. The server presents its token, as in its reports.
 #[utoipa::path(
     post, path = "/v1/placements/{chunk}/{server}", tag = "placements",
     params(
