@@ -19,8 +19,8 @@ use wayleave_api::matches::{DeleteMatchQuery, GetMatchQuery, Match, MatchState};
 use wayleave_client::Client;
 
 use super::match_client::may_pass;
-use crate::elect::strays;
-use crate::exit::{Ended, REFUSED};
+use crate::elect::strays::{self, Survivor};
+use crate::exit::{ERROR, Ended, REFUSED};
 
 /// How often a match is confirmed per reservation time.
 const CONFIRMS: u32 = 5;
@@ -38,7 +38,15 @@ const NO_PROGRAM: u8 = 127;
 /// # Errors
 /// If the command fails, with its exit code; if it cannot be run; or if the match ended before the command.
 pub async fn run(client: &Client, found: &Match, command: &[String]) -> anyhow::Result<()> {
-    let ended = hold_and_run(client, found, command).await;
+    let mut left = Vec::new();
+    let ended = hold_and_run(client, found, command, &mut left).await;
+    if !left.is_empty() {
+        let message = format!(
+            "the command has not stopped, so its worker is not given back; it is free when the reservation time is over: {}",
+            strays::describe(&left)
+        );
+        return Err(Ended { code: ERROR, message }.into());
+    }
     let query = DeleteMatchQuery { pool: found.pool.clone(), token: found.token.clone() };
     // Bounded: signals do not end this process any more.
     let why = match timeout(GRACE, client.delete_match(&found.client, &query)).await {
@@ -52,7 +60,13 @@ pub async fn run(client: &Client, found: &Match, command: &[String]) -> anyhow::
     ended
 }
 
-async fn hold_and_run(client: &Client, found: &Match, command: &[String]) -> anyhow::Result<()> {
+/// What could not be ended of the command is `left`.
+async fn hold_and_run(
+    client: &Client,
+    found: &Match,
+    command: &[String],
+    left: &mut Vec<Survivor>,
+) -> anyhow::Result<()> {
     let reservation = Duration::from_millis(client.pool(&found.pool).await?.reservation_ms);
     let mut listening = Listening::start()?;
     let before = strays::children();
@@ -65,16 +79,19 @@ async fn hold_and_run(client: &Client, found: &Match, command: &[String]) -> any
     let kept = |pid: Pid| Some(pid) == leader || before.contains(&pid);
     let status = tokio::select! {
         status = child.wait() => {
-            stop(&mut child, &kept).await;
+            *left = stop(&mut child, &kept).await;
             status
         }
         why = hold(client, found, reservation, &kept) => {
-            stop(&mut child, &kept).await;
+            *left = stop(&mut child, &kept).await;
             let message = format!("the command was stopped, because its worker may be another client's: {why}");
             return Err(Ended { code: REFUSED, message }.into());
         }
         () = listening.told_to_end() => {
-            stop(&mut child, &kept).await;
+            *left = stop(&mut child, &kept).await;
+            if !left.is_empty() {
+                return Ok(());
+            }
             child.wait().await
         }
     };
@@ -124,8 +141,9 @@ async fn hold(client: &Client, found: &Match, reservation: Duration, kept: &impl
     }
 }
 
-/// TERM, then KILL, for the command and all that it has started. TERM comes once: what starts after it cleans up.
-async fn stop(child: &mut Child, kept: &impl Fn(Pid) -> bool) {
+/// TERM, then KILL, for the command and all that it has started. TERM comes once: what starts after it cleans up. Returns what
+/// is left: what runs as another user, as under sudo, cannot be killed.
+async fn stop(child: &mut Child, kept: &impl Fn(Pid) -> bool) -> Vec<Survivor> {
     let begun = Instant::now();
     // Nothing of it is reaped yet, so the ids are its own.
     for pid in pid_of(child).into_iter().chain(strays::living(kept)).flat_map(strays::family) {
@@ -134,16 +152,16 @@ async fn stop(child: &mut Child, kept: &impl Fn(Pid) -> bool) {
     while begun.elapsed() < GRACE {
         strays::bury(kept);
         if !matches!(child.try_wait(), Ok(None)) && strays::living(kept).is_empty() {
-            return;
+            return Vec::new();
         }
         sleep(LOOK_AGAIN).await;
     }
-    // Fails for one that has ended.
-    _ = child.kill().await;
-    let left = strays::end(kept, DYING);
-    if !left.is_empty() {
-        eprintln!("the command has not stopped: {}", strays::describe(&left));
-    }
+    // None once it has ended.
+    let leader = pid_of(child);
+    let refused = leader.and_then(|pid| kill_process(pid, Signal::KILL).err());
+    let ended = timeout(DYING, child.wait()).await;
+    let leader = leader.filter(|_| ended.is_err()).map(|pid| Survivor::of(pid, refused));
+    leader.into_iter().chain(strays::end(kept, DYING)).collect()
 }
 
 fn code_of(status: ExitStatus) -> u8 {

@@ -3,7 +3,10 @@
 //! Interleavings: the command outlives the reservation time; somebody ends the match under it; the server dies under it; it is
 //! told to end.
 
-use std::process::Child;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -114,4 +117,40 @@ fn a_command_that_cannot_be_run_keeps_no_worker() {
     assert_eq!(ended.status.code(), Some(127), "{err}");
     assert!(err.contains("cannot run 'no-such-program-here'"), "{err}");
     assert!(!has_match(&stage));
+}
+
+/// As under sudo: the command becomes root's, and the one who started it may not signal it.
+#[test]
+fn a_command_that_may_not_be_killed_keeps_its_worker() {
+    let stage = Stage::new();
+    stage.pool("render", 1, &["--max", "1", "--reservation", "60s"]).ok();
+    let folder = tempfile::tempdir().unwrap();
+    let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let (sudo, wayleave) = (folder.path().join("sudo"), folder.path().join("wayleave"));
+    std::fs::copy("/usr/bin/setpriv", &sudo).expect("setpriv of util-linux");
+    std::fs::copy(crate::support::binary(), &wayleave).unwrap();
+    open(folder.path(), 0o755);
+    open(&sudo, 0o4755);
+    open(&wayleave, 0o755);
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&wayleave);
+    command.args(["match", "one", "--pool", "render", "--wait", "30s", "--"]).arg(&sudo);
+    // It ends with the folder of this test.
+    let deaf = format!(
+        "exec 2>/dev/null; trap '' TERM; echo $$; while [ -d {} ]; do sleep 0.05; done",
+        folder.path().display()
+    );
+    command.args(["--reuid=0", "--regid=0", "--clear-groups", "sh", "-c", &deaf]);
+    command.env("WAYLEAVE_SERVER", &stage.server().url).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut pid = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+    let pid: i32 = pid.trim().parse().unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{errors}");
+    assert!(errors.contains("is not given back") && errors.contains(&format!("kill -9 {pid}")), "{errors}");
+    assert!(lives(pid) && has_match(&stage), "the command still uses its worker");
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
 }
