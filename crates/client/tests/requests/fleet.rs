@@ -86,20 +86,20 @@ async fn listings_go_on_page_by_page_with_their_filters() {
 async fn a_copy_is_reported_and_the_map_is_none_while_it_is_unchanged() {
     let (client, seen) = recorded(vec![
         Act::Hang,
-        say(r#"{"chunk":"7","server":"i1","state":"gone","reason":"r"}"#),
+        say(r#"{"chunk":"7","server":"i1","state":"ready","reason":"r"}"#),
         Act::Say(204, String::new()),
         say(r#"{"version":9,"rows":[],"missing":[],"missing_count":0}"#),
     ])
     .await;
-    let told = client.report_placement("7", "i1", (SaidOfCopy::Gone, Some("sha256:00")), Some("T")).await.unwrap();
-    assert_eq!(told.state, PlacementState::Gone);
+    let told = client.report_placement("7", "i1", (SaidOfCopy::Ready, Some("sha256:00")), Some("T")).await.unwrap();
+    assert_eq!(told.state, PlacementState::Ready);
     let query = GetMapQuery { since: Some(8), wait_ms: Some(100) };
     assert_eq!(client.map(&query).await.unwrap(), None);
     assert_eq!(client.map(&GetMapQuery::default()).await.unwrap().unwrap().version, 9);
     let sent = seen.await.unwrap();
     assert!(
         sent[1].starts_with("POST /v1/placements/7/i1 ")
-            && sent[1].ends_with(r#"{"state":"gone","checksum":"sha256:00","token":"T"}"#),
+            && sent[1].ends_with(r#"{"state":"ready","checksum":"sha256:00","token":"T"}"#),
         "{sent:?}"
     );
     assert!(sent[2].starts_with("GET /v1/map?since=8&wait_ms=100 HTTP"), "{sent:?}");
