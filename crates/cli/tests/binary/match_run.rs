@@ -129,7 +129,9 @@ fn a_command_that_may_not_be_killed_keeps_its_worker() {
     let (sudo, wayleave) = (folder.path().join("sudo"), folder.path().join("wayleave"));
     std::fs::copy("/usr/bin/setpriv", &sudo).expect("setpriv of util-linux");
     std::fs::copy(crate::support::binary(), &wayleave).unwrap();
-    [(folder.path(), 0o755), (&sudo, 0o4755), (&wayleave, 0o755)].map(|(path, mode)| open(path, mode));
+    open(folder.path(), 0o755);
+    open(&sudo, 0o4755);
+    open(&wayleave, 0o755);
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&wayleave);
     command.args(["match", "one", "--pool", "render", "--wait", "30s", "--"]).arg(&sudo);
