@@ -106,7 +106,7 @@ impl Frontier {
 
     /// Fills one page over all shards, resuming at a key of one of them. `slice` fetches what follows a key; its answer
     /// names the next key if there may be more. Between two slices the owner serves everything else that is queued.
-    async fn page<T: Weigh, P, A: Into<Ask>, S: Sliced<T, P>>(
+    async fn page<T: Weigh, P, A: Into<Ask>, S>(
         &self,
         (shard, mut after): (ShardId, Option<P>),
         limit: usize,
@@ -114,7 +114,7 @@ impl Frontier {
         cursor: impl Fn(ShardId, Option<&P>) -> String,
     ) -> CallResult<Page<T>>
     where
-        S: TryFrom<Response, Error = Refusal>,
+        S: Sliced<T, P> + TryFrom<Response, Error = Refusal>,
     {
         let _permit = self.listings.acquire().await?;
         let scope: Vec<ShardId> = self.scope().into_iter().filter(|one| *one >= shard).collect();
