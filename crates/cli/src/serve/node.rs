@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 use wayleave_cluster::{Dial, Membership, Options, agree};
 use wayleave_core::ids::NodeId;
 use wayleave_core::time::Millis;
@@ -76,22 +77,7 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     if settled {
         announce(settings, address, &place, shards);
     }
-    let is_copy = copied_to.is_some();
-    let paused = async {
-        if let Some(database) = copied_to {
-            beside::pause_copied(&matches, &database).await;
-        }
-    };
-    // Before anything carries out what pools order.
-    let makers = match signals.unless_told(paused).await {
-        Some(()) => Some(Makers::start(settings, matches.clone(), sites, Calls::new(policy)).await),
-        None => None,
-    };
-    // In the background: a shard whose last owner died is taken over only when its lease ends.
-    let pools = tokio::spawn({
-        let (settings, matches) = (settings.clone(), matches.clone());
-        async move { makers::set_pools(&settings, &matches, is_copy).await }
-    });
+    let carrying = carry_out(settings, &matches, sites, Calls::new(policy), copied_to, &signals).await;
     let replaced = tokio::select! {
         biased;
         () = signals.first() => None,
@@ -100,8 +86,8 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     // Requests are still served, by the new owners, during the hand-over and the configured drain time.
     peers.leaving();
     probing.end().await;
-    pools.abort();
-    if let Some(makers) = makers {
+    if let Some((makers, pools)) = carrying {
+        pools.abort();
         makers.stop().await;
     }
     let drained = tokio::time::sleep(Duration::from_millis(settings.drain_ms));
@@ -111,6 +97,26 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     _ = serving.await;
     tracing::info!("stopped");
     replaced.map_or(Ok(Some(())), |replaced| Err(replaced.into()))
+}
+
+/// Starts what carries out what pools order, and sets up the pools of the settings file. No command of a store that was copied is
+/// started before its pools are paused; none at all if this node is told to stop first.
+async fn carry_out(
+    settings: &Settings,
+    matches: &Matches,
+    sites: Sites,
+    calls: Calls,
+    copied_to: Option<String>,
+    signals: &Signals,
+) -> Option<(Makers, AbortHandle)> {
+    if let Some(database) = &copied_to {
+        signals.unless_told(beside::pause_copied(matches, database)).await?;
+    }
+    let makers = Makers::start(settings, matches.clone(), sites, calls).await;
+    // In the background: a shard whose last owner died is taken over only when its lease ends.
+    let (settings, matches) = (settings.clone(), matches.clone());
+    let pools = async move { makers::set_pools(&settings, &matches, copied_to.is_some()).await };
+    Some((makers, tokio::spawn(pools).abort_handle()))
 }
 
 fn options(settings: &Settings, id: NodeId, bound: SocketAddr) -> Result<Options, Usage> {
