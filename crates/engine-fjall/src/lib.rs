@@ -35,6 +35,7 @@ mod rebuilt_tables;
 mod record;
 mod repaired;
 mod replay;
+mod salvaged;
 mod scrub;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;
@@ -44,6 +45,7 @@ mod syncer;
 mod tables;
 mod timekeeper;
 mod trouble;
+mod versions;
 mod watchdog;
 
 pub use bulk_load::{BulkLoad, LoadError};
