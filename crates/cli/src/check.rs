@@ -13,7 +13,7 @@ const HELP: &str = "\
 Example:
   wayleave check ./wayleave-data || wayleave salvage ./wayleave-data ./saved
 
-No server may use the folder. Nothing is changed. Exit code 0 if all files are sound, 1 if one is not.";
+No server may use the folder. Nothing is changed, so it may be on a read-only disk. Exit code 0 if all files are sound, 1 if one is not.";
 
 /// Arguments of `check`.
 #[derive(Clone, Debug, clap::Args)]
@@ -65,11 +65,11 @@ pub fn run(json: bool, args: &Args) -> anyhow::Result<()> {
     }
     let damaged = report.files.iter().filter(|file| file.verdict.is_err()).count() as u64;
     let other = if report.files.iter().all(|file| file.is_saved) {
-        format!("save what is readable with `wayleave salvage {} NEW`", folder.display())
+        format!(", or save what is readable with `wayleave salvage {} NEW`", folder.display())
     } else {
-        "see what a start says: a damaged journal can be repaired".to_owned()
+        "; too little can be read to salvage the rest".to_owned()
     };
     let (damaged, all) = (counted(damaged, "file"), report.files.len());
-    let message = format!("{damaged} of {all} damaged: restore a backup, or {other}");
+    let message = format!("{damaged} of {all} damaged: restore a backup{other}");
     Err(Ended { code: ERROR, message }.into())
 }

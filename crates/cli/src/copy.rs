@@ -1,6 +1,6 @@
 //! `copy` and `salvage`: another store of all rows of one, or of those that can be read.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -8,7 +8,7 @@ use tokio::runtime::{Handle, Runtime};
 use wayleave_core::time::Time;
 use wayleave_engine::snapshot_file::Loss;
 
-use crate::copier::{self, Copied, Damage, Place, Progress, Source, read_place};
+use crate::copier::{self, Copied, Damage, FolderSource, Place, Progress, Source, read_place};
 use crate::exit::{Ended, PARTLY};
 use crate::output::{self, counted};
 use crate::whole_file;
@@ -30,7 +30,9 @@ Example:
 
 Rows that cannot be read or decoded are left out, and rows that would keep their shard from opening without them. A queued URL of
 which one row is lost is rebuilt from the other. What is missing is listed by host on stdout, and in the file TO.lost. Nothing is
-removed from FROM, and its tables stay as they are. TO must be new or empty, and becomes another store, as with `wayleave copy`. Exit code 0 if nothing is missing, 6 if something is.";
+changed in FROM, which may be on a read-only disk: what salvage needs besides is in the folder TO.salvage, which it removes at the
+end. TO must be new or empty, and becomes another store, as with `wayleave copy`. A command that was interrupted can be run again.
+Exit code 0 if nothing is missing, 6 if something is.";
 
 /// Arguments of `copy`.
 #[derive(Clone, Debug, clap::Args)]
@@ -75,8 +77,8 @@ pub fn copy(json: bool, args: &CopyArgs) -> anyhow::Result<()> {
     let CopyArgs { from, to } = args;
     let cannot = || format!("cannot copy {from} to {to}");
     let runtime = runtime()?;
-    let mut source = from.source(Damage::Refused, runtime.handle()).with_context(cannot)?;
-    let made = into_place(&mut *source, to, Damage::Refused, runtime.handle()).with_context(cannot)?;
+    let mut source = from.source(runtime.handle()).with_context(cannot)?;
+    let made = into_place(&mut *source, to, Damage::Refused, None, runtime.handle()).with_context(cannot)?;
     made.report(json, &to.to_string())
 }
 
@@ -88,17 +90,21 @@ pub fn salvage(json: bool, args: &SalvageArgs) -> anyhow::Result<()> {
     let SalvageArgs { from, to } = args;
     let cannot = || format!("cannot save {} into {}", from.display(), to.display());
     let runtime = runtime()?;
-    let mut source = Place::Folder(from.clone()).source(Damage::Skipped, runtime.handle()).with_context(cannot)?;
-    let place = Place::Folder(to.clone());
-    let mut made = into_place(&mut *source, &place, Damage::Skipped, runtime.handle()).with_context(cannot)?;
-    if !made.copied.losses.is_empty() {
-        let mut name = to.clone().into_os_string();
-        name.push(".lost");
-        made.lost = Some(PathBuf::from(name));
-        let list = made.lost.iter().try_for_each(|path| write_list(path, &made.copied.losses));
-        list.context("the folder is complete, but the list of what is missing could not be written")?;
-    }
+    let mut source =
+        FolderSource::salvage(from, &beside(to, ".salvage"), runtime.handle().clone()).with_context(cannot)?;
+    let (place, list) = (Place::Folder(to.clone()), beside(to, ".lost"));
+    let made = into_place(&mut source, &place, Damage::Skipped, Some(&list), runtime.handle()).with_context(cannot)?;
     made.report(json, &to.display().to_string())
+}
+
+/// The name of a folder with something behind it.
+fn beside(folder: &Path, suffix: &str) -> PathBuf {
+    // Without a slash at its end, behind which it would be inside.
+    let plain: PathBuf = folder.components().collect();
+    let named = if plain.file_name().is_some() { plain } else { plain.canonicalize().unwrap_or(plain) };
+    let mut name = named.into_os_string();
+    name.push(suffix);
+    name.into()
 }
 
 /// The runtime of a copy: connections need one.
@@ -109,22 +115,38 @@ pub fn runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().context("cannot start")
 }
 
-/// Makes a store of a source.
+/// Makes a store of a source, and lists what is missing in a file.
 ///
 /// # Errors
 /// If it cannot be read or written.
-pub fn into_place(source: &mut dyn Source, to: &Place, damage: Damage, runtime: &Handle) -> anyhow::Result<Made> {
+pub fn into_place(
+    source: &mut dyn Source,
+    to: &Place,
+    damage: Damage,
+    list: Option<&Path>,
+    runtime: &Handle,
+) -> anyhow::Result<Made> {
     let (shards, at) = (source.header().shards, source.header().at);
     let sink = to.sink(source.header(), runtime)?;
     if sink.after().is_some() {
         eprintln!("going on with a copy that was interrupted");
     }
-    let copied = copier::copy(source, sink, damage, Progress::new())?;
-    Ok(Made { shards, at, copied, lost: None })
+    let write = |losses: &[Loss]| list.map_or(Ok(()), |path| write_list(path, losses));
+    let copied = copier::copy(source, sink, damage, Progress::new(), write)?;
+    let lost = list.filter(|_| !copied.losses.is_empty()).map(Path::to_owned);
+    Ok(Made { shards, at, copied, lost })
 }
 
-/// Writes what is missing: one line for each host, or one without a host.
+/// Writes what is missing: one line for each host, or one without a host. If nothing is, the list of an earlier salvage is removed.
 fn write_list(path: &Path, losses: &[Loss]) -> anyhow::Result<()> {
+    if losses.is_empty() {
+        return match std::fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}, the list of an earlier salvage", path.display()))
+            }
+            _ => Ok(()),
+        };
+    }
     let (mut out, names) = whole_file::create(path, true)?;
     let mut text = Vec::new();
     for Loss { what, hosts } in losses {

@@ -116,7 +116,8 @@ pub fn restore(json: bool, args: &RestoreArgs) -> anyhow::Result<()> {
     let runtime = copy::runtime()?;
     let input = open(&args.file, &ProgressBar::hidden())?;
     let mut source = FileSource::open(input).with_context(cannot)?;
-    let made = copy::into_place(&mut source, &args.data, Damage::Refused, runtime.handle()).with_context(cannot)?;
+    let made =
+        copy::into_place(&mut source, &args.data, Damage::Refused, None, runtime.handle()).with_context(cannot)?;
     made.report(json, &args.data.to_string())
 }
 

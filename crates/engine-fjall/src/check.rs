@@ -1,9 +1,8 @@
 //! Checks a data folder that is not in use: every file against its checksums, without changing anything.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use lsm_tree::{InternalValue, Slice};
 
 use crate::disk::{Disk, OsDisk};
 use crate::flusher::{DONE_KEY, Done};
@@ -11,8 +10,10 @@ use crate::folder::{self, At};
 use crate::journal;
 use crate::manifest::{self, BadFile, ListedTable};
 use crate::open_error::OpenError;
+use crate::own_rows::{self, SHARDS_KEY};
 use crate::rebuilt_tables;
-use crate::replay::Replay;
+use crate::replay::{Failure, Replay};
+use crate::versions;
 
 /// What is wrong with a data folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,42 +61,69 @@ impl CheckedFile {
 pub fn check(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport, OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let at = At { disk: &*disk, path };
-    at.refuse_foreign()?;
-    let _lock = at.lock_existing()?;
+    let _lock = at.lock_to_read()?;
     let mut report = CheckReport::default();
     let format = match at.read_format() {
-        Ok(_) => Ok(()),
         Err(OpenError::Damaged { what, .. }) => Err(what),
-        Err(other) => return Err(other),
+        read => Ok(read?),
     };
-    report.add(path.join(folder::FORMAT), format);
-    let tables = check_tables(&path.join(folder::DB), &mut report, &mut progress);
     let journal = path.join(folder::JOURNAL);
+    let mut tables = CheckReport::default();
+    let found = check_tables(&path.join(folder::DB), &journal, &mut tables, &mut progress);
+    let found = found.map_err(|bad| OpenError::bad_file(path, &bad))?;
+    let stored = own_rows::newest(&found, SHARDS_KEY).and_then(own_rows::decode_shards);
+    let verdict = match (&format, &stored) {
+        (Ok(format), Ok(stored)) if format != stored => Err(own_rows::unlike(*format, *stored)),
+        _ => format.map(drop),
+    };
+    let is_saved = verdict.is_ok() || stored.is_ok();
+    report.files.push(CheckedFile { is_saved, ..CheckedFile::new(path.join(folder::FORMAT), verdict) });
+    report.files.extend(tables.files);
     let first =
         || journal::numbers(&*disk, &journal).unwrap_or_default().first().map_or(0, |first| first.saturating_sub(1));
-    let replay =
-        Replay { disk: &disk, folder: &journal, done: tables.and_then(done).unwrap_or_else(first), repair: false };
-    match replay.inspect() {
-        Ok(files) => files.into_iter().for_each(|(file, verdict)| report.add(file, verdict)),
-        Err(error) => report.add(journal, Err(format!("it cannot be read: {error}"))),
-    }
+    let done = match own_rows::newest(&found, DONE_KEY) {
+        Ok(Some(value)) => Done::decode(&value).map(|done| done.file),
+        Ok(None) if !found.is_empty() => Some(0),
+        _ => None,
+    };
+    let replay = Replay { disk: &disk, folder: &journal, done: done.unwrap_or_else(first), repair: false };
+    let checked = match replay.inspect() {
+        Err(Failure::Io(error, _)) if error.kind() == ErrorKind::NotFound => {
+            vec![(journal, Err("it is missing".into()))]
+        }
+        checked => checked.map_err(|failure| OpenError::journal(path, failure))?,
+    };
+    // A salvage takes what comes before the damage.
+    report.files.extend(
+        checked.into_iter().map(|(file, verdict)| CheckedFile { is_saved: true, ..CheckedFile::new(file, verdict) }),
+    );
     Ok(report)
 }
 
-/// Checks the manifest and the tables that it names, and returns these if it is sound.
+/// Checks the manifest and the tables that it names. Returns those that a start would read, or else a salvage.
+///
+/// # Errors
+/// The first file that cannot be read at the moment.
 fn check_tables(
     database: &Path,
+    journal: &Path,
     report: &mut CheckReport,
     progress: &mut impl FnMut(u64, u64),
-) -> Option<Vec<ListedTable>> {
+) -> Result<Vec<ListedTable>, BadFile> {
+    let mut is_other_whole = false;
     let tables = match manifest::list(database) {
-        Ok(tables) => tables,
-        Err(BadFile { path, what, .. }) => {
-            report.add(path, Err(what));
-            return None;
+        Ok(tables) => {
+            report.add(database.join(manifest::CURRENT), Ok(()));
+            tables
+        }
+        Err(bad) if !bad.is_damage => return Err(bad),
+        Err(bad) => {
+            let chosen = versions::choose(database, journal);
+            is_other_whole = chosen.is_ok();
+            report.files.push(CheckedFile { is_saved: is_other_whole, ..CheckedFile::new(bad.path, Err(bad.what)) });
+            chosen.map(|chosen| chosen.version.tables).unwrap_or_default()
         }
     };
-    report.add(database.join(manifest::CURRENT), Ok(()));
     let total = tables.iter().filter_map(|table| table.path.metadata().ok()).map(|known| known.len()).sum();
     let mut done = 0;
     for table in &tables {
@@ -104,24 +132,19 @@ fn check_tables(
             progress(done, total);
             true
         });
-        let is_saved = verdict.is_ok() || rebuilt_tables::is_readable(&table.path);
+        if let Err(bad) = &verdict
+            && !bad.is_damage
+        {
+            return Err(bad.clone());
+        }
+        let is_saved = verdict.is_ok() || rebuilt_tables::is_readable(&table.path) || {
+            is_other_whole |= versions::choose(database, journal).is_ok_and(|chosen| chosen.version.tables != tables);
+            is_other_whole
+        };
         let (path, verdict) = (table.path.clone(), verdict.map_err(|bad| bad.what));
         report.files.push(CheckedFile { is_saved, ..CheckedFile::new(path, verdict) });
     }
-    Some(tables)
-}
-
-/// The last journal file whose rows are all in these tables; `None` if they cannot tell.
-fn done(tables: Vec<ListedTable>) -> Option<u64> {
-    let mut newest: Option<InternalValue> = None;
-    for table in tables {
-        let key = Slice::from(DONE_KEY.as_slice());
-        for row in table.open().ok()?.range(key.clone()..=key) {
-            let row = row.ok()?;
-            newest = newest.filter(|newest| newest.key.seqno > row.key.seqno).or(Some(row));
-        }
-    }
-    newest.map_or(Some(0), |row| Some(Done::decode(&row.value)?.file))
+    Ok(tables)
 }
 
 #[cfg(test)]
@@ -180,7 +203,7 @@ mod tests {
                 std::fs::remove_file(&later).unwrap();
             }
             let bad = check(folder.path(), |_, _| {}).unwrap().files.into_iter().find(|file| file.verdict.is_err());
-            assert_eq!(bad.map(|bad| (bad.path, bad.is_saved)), Some((needed.clone(), false)));
+            assert_eq!(bad.map(|bad| (bad.path, bad.is_saved)), Some((needed.clone(), true)));
             let refused = Fjall::open(folder.path(), Options::default()).err().unwrap().to_string();
             assert!(refused.contains(needed.file_name().unwrap().to_str().unwrap()), "{refused}");
         }

@@ -178,17 +178,39 @@ impl Disk for OsDisk {
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Debug + Send + Sync>> {
-        let file = private::options().create(true).truncate(false).open(path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Box::new(file)),
-            Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+        try_lock(private::options().create(true).truncate(false).open(path)?)
     }
 
     fn free_bytes(&self, folder: &Path) -> Result<u64> {
         let space = rustix::fs::statvfs(folder)?;
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+}
+
+fn try_lock(file: File) -> Result<Box<dyn Debug + Send + Sync>> {
+    match file.try_lock() {
+        Ok(()) => Ok(Box::new(file)),
+        Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Locks a file of a folder that will only be read, and which the process need not be able to change.
+///
+/// # Errors
+/// [`ErrorKind::WouldBlock`] if another process holds it.
+pub(crate) fn lock_to_read(path: &Path) -> Result<Box<dyn Debug + Send + Sync>> {
+    let refused = match OsDisk.lock(path) {
+        Err(error) if matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) => error,
+        locked => return locked,
+    };
+    match File::open(path) {
+        Ok(file) => try_lock(file),
+        // No server can run on it.
+        Err(error) if error.kind() == ErrorKind::NotFound && refused.kind() == ErrorKind::ReadOnlyFilesystem => {
+            Ok(Box::new(()))
+        }
+        Err(_) => Err(refused),
     }
 }
 

@@ -14,21 +14,20 @@ use crate::clock::Clock;
 use crate::damage::DamageLog;
 use crate::disk::{Disk, OsDisk};
 use crate::flusher::{Flusher, JournalFolder};
-use crate::folder::Folder;
+use crate::folder::{self, Folder};
 use crate::loading::{self, Loading};
 use crate::lsm::{FjallTables, TableOptions};
-use crate::manifest::{self, BadFile};
+use crate::manifest;
 use crate::merger::{Merger, Room};
 use crate::open_error::OpenError;
 use crate::orphans::Orphans;
 use crate::own_rows;
 use crate::private;
-use crate::rebuilt_tables::{self, RebuiltTables};
 use crate::repaired;
+use crate::salvaged::{self, Salvaged};
 use crate::scrub::{OpenFolder, Scrub};
 use crate::snapshot::{self, Snapshot};
 use crate::store::Store;
-use crate::syncer::Drive;
 use crate::tables::Tables;
 use crate::watchdog::{self, Watchdog, Watched};
 
@@ -46,21 +45,11 @@ pub struct Options {
     pub files_max: usize,
     /// Whether to drop everything after damage in the journal instead of refusing to open.
     pub repair: bool,
-    /// Whether to go on without rows of the engine itself and parts of tables that cannot be read: only to save the others.
-    /// Nothing is written to tables.
-    pub salvage: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            shards: 16,
-            cache_bytes: 32 << 20,
-            memtable_bytes: 48 << 20,
-            files_max: 900,
-            repair: false,
-            salvage: false,
-        }
+        Self { shards: 16, cache_bytes: 32 << 20, memtable_bytes: 48 << 20, files_max: 900, repair: false }
     }
 }
 
@@ -98,8 +87,8 @@ pub struct Fjall {
     watchdog: Watchdog,
     _threads: Option<Threads>,
     store: Arc<Store<FjallTables>>,
-    /// Where the tables are, if some could not be opened.
-    rebuilt: Option<RebuiltTables>,
+    /// What is special about a damaged folder that is only read.
+    salvaged: Option<Salvaged>,
     clock: Clock,
     damage: Arc<DamageLog>,
     /// The incarnation of the store; changes on restore.
@@ -123,37 +112,49 @@ impl Fjall {
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let folder = Folder::open(&disk, path, options.shards, |db| make_tables(db, options.shards))?;
         private::keep_and_tell(path);
-        let (tables, orphans, rebuilt) = open_tables(&folder, &options)?;
-        let io = |error| OpenError::io(path, error);
-        // Random: the upper half is enough, and setting the lowest bit excludes 0.
-        let life = (wayleave_engine::entropy::system() >> 64) as u64 | 1;
-        let Options { memtable_bytes: freeze_bytes, repair, salvage, .. } = options;
-        let loading = Loading { freeze_bytes, repair, salvage, drive: Drive::Threads, life };
+        let (tables, orphans) = open_tables(&folder, &options)?;
+        let loading = Loading::new(&options);
         // What was granted in a part that a repair drops must not be granted again.
         let note = |tables: &FjallTables| repaired::note(tables).map_err(|error| OpenError::tables(path, error));
         let store = Arc::new(loading::load(&folder, tables, loading, note)?);
-        let incarnation = own_rows::incarnation(&store.tables, &folder, salvage)?;
+        let incarnation = own_rows::incarnation(&store.tables, &folder)?;
         // Nothing is missing between the tables and the journal.
         orphans.remove();
-        let floor_bytes = watchdog::floor_bytes(options.memtable_bytes);
-        let damage = Arc::clone(&store.tables.damage);
-        let watched =
-            Watched { disk: Arc::clone(&disk), folder: path.into(), damage: Arc::clone(&damage), floor_bytes };
-        let watchdog = Watchdog::start(Arc::clone(&store), watched).map_err(io)?;
         let threads = || {
+            let io = |error| OpenError::io(path, error);
             let journal = JournalFolder { disk: Arc::clone(&disk), path: folder.journal() };
             let flusher = Flusher::start(Arc::clone(&store), journal).map_err(io)?;
             repaired::raise_counted(&store, folder.shards()).map_err(|error| OpenError::engine(path, error))?;
+            let floor_bytes = watchdog::floor_bytes(options.memtable_bytes);
             let room = Room { disk: Arc::clone(&disk), folder: path.into(), floor_bytes };
             let merger = Merger::start(Arc::clone(&store), room).map_err(io)?;
             let scrubbed = OpenFolder { disk: Arc::clone(&disk), path: path.into() };
-            let scrub = Scrub::start(&store, scrubbed, Arc::clone(&damage)).map_err(io)?;
+            let scrub = Scrub::start(&store, scrubbed, Arc::clone(&store.tables.damage)).map_err(io)?;
             Ok::<_, OpenError>((scrub, merger, flusher))
         };
-        // What is salvaged stays as it is, and what is made of it raises what it counts.
-        let threads = if salvage { None } else { Some(threads()?) };
-        let clock = Clock::start(store.last_committed());
-        Ok(Self { watchdog, _threads: threads, store, rebuilt, clock, damage, incarnation, folder })
+        let watchdog = watch(&store, &folder, &options)?;
+        let threads = Some(threads()?);
+        let (clock, damage) = (Clock::start(store.last_committed()), Arc::clone(&store.tables.damage));
+        Ok(Self { watchdog, _threads: threads, store, salvaged: None, clock, damage, incarnation, folder })
+    }
+
+    /// Opens a damaged folder to save what can be read of it, without rows of the engine itself and parts of tables and journal
+    /// that cannot be read. Nothing is changed in it; what has to be made for that is in the folder `scratch`, which is removed
+    /// at the end.
+    ///
+    /// # Errors
+    /// If too little can be read, or another process uses one of the folders.
+    pub fn salvage(path: impl AsRef<Path>, scratch: &Path, options: &Options) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let (mut salvaged, folder, tables) = salvaged::open(path, scratch, options.tables())?;
+        let (store, lost) = loading::salvage(&folder, tables, Loading::new(options), &path.join(folder::JOURNAL))?;
+        salvaged.losses = lost;
+        let store = Arc::new(store);
+        let watchdog = watch(&store, &folder, options)?;
+        let (clock, damage) = (Clock::start(store.last_committed()), Arc::clone(&store.tables.damage));
+        // What is salvaged stays as it is: nothing writes tables, and what is made of it raises what it counts.
+        let (threads, salvaged) = (None, Some(salvaged));
+        Ok(Self { watchdog, _threads: threads, store, salvaged, clock, damage, incarnation: 0, folder })
     }
 
     /// The health of the store: whether it accepts commits, and if not, why.
@@ -204,7 +205,13 @@ impl Fjall {
     /// rows are missing in them.
     #[must_use]
     pub fn rebuilt_tables(&self) -> &[(PathBuf, bool)] {
-        self.rebuilt.as_ref().map_or(&[], |rebuilt| &rebuilt.tables)
+        self.salvaged.as_ref().map_or(&[], |salvaged| &salvaged.rebuilt)
+    }
+
+    /// What is missing besides rows of tables, if the store is salvaged.
+    #[must_use]
+    pub fn losses(&self) -> &[String] {
+        self.salvaged.as_ref().map_or(&[], |salvaged| &salvaged.losses)
     }
 
     /// The data folder.
@@ -267,28 +274,34 @@ pub(crate) fn make_tables(path: &Path, shards: u16) -> Result<(), OpenError> {
 }
 
 /// Opens what [`make_tables`] has created, after checking that all of it is there. Files that the manifest does not name are set
-/// aside. If the store is salvaged, tables that cannot be opened are made anew elsewhere.
-pub(crate) fn open_tables(
-    folder: &Folder,
-    options: &Options,
-) -> Result<(FjallTables, Orphans, Option<RebuiltTables>), OpenError> {
+/// aside.
+pub(crate) fn open_tables(folder: &Folder, options: &Options) -> Result<(FjallTables, Orphans), OpenError> {
     let path = folder.database();
     let aside = Orphans::put_back(&path).map_err(|error| OpenError::io(&path, error))?;
-    let bad = |bad: BadFile| OpenError::file(folder.path(), &bad.path, &bad.what);
-    let (version, listed) = manifest::read(&path).map_err(bad)?;
-    let rebuilt = if options.salvage { RebuiltTables::make(folder, version, &listed)? } else { None };
+    let (version, listed) = manifest::read(&path).map_err(|bad| OpenError::bad_file(folder.path(), &bad))?;
     let orphans = aside.set_aside(version, &listed).map_err(|error| OpenError::io(&path, error))?;
-    let holes = rebuilt.as_ref().map_or(&[][..], |rebuilt| &rebuilt.holes);
-    let tables = FjallTables::open(rebuilt.as_ref().map_or(&path, |rebuilt| &rebuilt.path), options.tables());
-    let tables = tables.map_err(|error| {
-        let refused = listed.iter().find_map(|table| Some((table, rebuilt_tables::refusal(table)?)));
-        let named = refused.map(|(table, what)| OpenError::file(folder.path(), &table.path, &what));
-        named.unwrap_or_else(|| OpenError::tables(folder.path(), error))
+    let tables = FjallTables::open(&path, options.tables()).map_err(|error| {
+        let refused = listed.iter().find_map(|table| Some((table, table.open().err()?)));
+        match refused {
+            Some((table, error)) => OpenError::table(folder.path(), &table.path, error),
+            None => OpenError::tables(folder.path(), error),
+        }
     })?;
-    let tables = tables.with_holes(holes);
-    own_rows::check_shards(&tables, folder, options.salvage)?;
-    Ok((tables, orphans, rebuilt))
+    own_rows::check_shards(&tables, folder)?;
+    Ok((tables, orphans))
 }
+
+/// Starts to watch a store.
+fn watch(store: &Arc<Store<FjallTables>>, folder: &Folder, options: &Options) -> Result<Watchdog, OpenError> {
+    let floor_bytes = watchdog::floor_bytes(options.memtable_bytes);
+    let (disk, damage) = (Arc::clone(folder.disk()), Arc::clone(&store.tables.damage));
+    let watched = Watched { disk, folder: folder.path().into(), damage, floor_bytes };
+    Watchdog::start(Arc::clone(store), watched).map_err(|error| OpenError::io(folder.path(), error))
+}
+
+#[cfg(test)]
+#[path = "salvaged_tests.rs"]
+mod salvaged_tests;
 
 #[cfg(test)]
 #[path = "engine_tests.rs"]

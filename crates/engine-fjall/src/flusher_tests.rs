@@ -85,7 +85,7 @@ fn start(mood: Mood, young: usize) -> Bench {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let folder = Folder::open(&disk, above.path(), 2, |_| Ok(())).unwrap();
     let tables = Moody { rows: SimTables::default(), mood: Mutex::new(mood), young: AtomicUsize::new(young) };
-    let loading = Loading { freeze_bytes: 64 << 10, repair: false, salvage: false, drive: Drive::Threads, life: 1 };
+    let loading = Loading { freeze_bytes: 64 << 10, repair: false, drive: Drive::Threads, life: 1 };
     let store = Arc::new(loading::load(&folder, tables, loading, |_| Ok(())).unwrap());
     let journal = JournalFolder { disk: Arc::clone(&disk), path: folder.journal() };
     let flusher = Flusher::start(Arc::clone(&store), journal).unwrap();

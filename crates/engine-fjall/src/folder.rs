@@ -18,9 +18,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::disk::Disk;
+use crate::disk::{self, Disk, OsDisk};
 use crate::journal::Journal;
 use crate::open_error::OpenError;
+use crate::trouble;
 
 use wayleave_engine::format;
 
@@ -36,10 +37,15 @@ pub(crate) const JOURNAL: &str = "journal";
 pub(crate) struct Folder {
     disk: Arc<dyn Disk>,
     path: PathBuf,
+    /// Where database and journal are: in the folder itself, unless it is salvaged.
+    inside: PathBuf,
     shards: u16,
     /// The lock; the operating system releases it when the process ends, however it ends.
-    _lock: Box<dyn std::fmt::Debug + Send + Sync>,
+    _lock: Lock,
 }
+
+/// Holds a folder until it is dropped.
+pub(crate) type Lock = Box<dyn std::fmt::Debug + Send + Sync>;
 
 impl Folder {
     /// Opens and locks a data folder, creating it if needed: `fill` creates an empty database at the given path.
@@ -58,8 +64,13 @@ impl Folder {
         make_folder(at.disk, path)?;
         let lock = at.lock()?;
         at.sync()?;
-        let shards = if at.is_unfinished()? { at.create(shards, fill)? } else { at.read_format()? };
-        Ok(Self { disk: Arc::clone(disk), path: path.into(), shards, _lock: lock })
+        let shards = if at.is_unfinished()? { at.create(shards, fill)? } else { at.read_format_of_all()? };
+        Ok(Self { disk: Arc::clone(disk), path: path.into(), inside: path.into(), shards, _lock: lock })
+    }
+
+    /// A damaged folder, of which database and journal were made anew in another one.
+    pub(crate) fn salvaged(path: &Path, inside: &Path, shards: u16, lock: Lock) -> Self {
+        Self { disk: Arc::new(OsDisk), path: path.into(), inside: inside.into(), shards, _lock: lock }
     }
 
     /// The disk of its files.
@@ -69,12 +80,12 @@ impl Folder {
 
     /// The path of the database.
     pub(crate) fn database(&self) -> PathBuf {
-        self.path.join(DB)
+        self.inside.join(DB)
     }
 
     /// The path of the journal.
     pub(crate) fn journal(&self) -> PathBuf {
-        self.path.join(JOURNAL)
+        self.inside.join(JOURNAL)
     }
 
     /// The folder.
@@ -129,19 +140,23 @@ impl At<'_> {
         Ok(())
     }
 
-    /// Locks a folder that must exist.
-    pub(crate) fn lock_existing(&self) -> Result<Box<dyn std::fmt::Debug + Send + Sync>, OpenError> {
+    /// Locks a data folder that must exist, perhaps without its FORMAT, and of which nothing will be changed.
+    pub(crate) fn lock_to_read(&self) -> Result<Lock, OpenError> {
         if !self.exists(FORMAT)? && !self.exists(DB)? {
+            self.refuse_foreign()?;
             return Err(OpenError::io(self.path, ErrorKind::NotFound.into()));
         }
-        self.lock()
+        self.locked(disk::lock_to_read(&self.join(LOCK)))
     }
 
-    fn lock(&self) -> Result<Box<dyn std::fmt::Debug + Send + Sync>, OpenError> {
-        let file = self.join(LOCK);
-        self.disk.lock(&file).map_err(|error| match error.kind() {
+    fn lock(&self) -> Result<Lock, OpenError> {
+        self.locked(self.disk.lock(&self.join(LOCK)))
+    }
+
+    fn locked(&self, locked: std::io::Result<Lock>) -> Result<Lock, OpenError> {
+        locked.map_err(|error| match error.kind() {
             ErrorKind::WouldBlock => OpenError::InUse { path: self.path.into() },
-            _ => OpenError::io(&file, error),
+            _ => OpenError::io(&self.join(LOCK), error),
         })
     }
 
@@ -217,8 +232,12 @@ impl At<'_> {
     /// Reads the file FORMAT of an existing folder: the number of shards.
     pub(crate) fn read_format(&self) -> Result<u16, OpenError> {
         let file = self.join(FORMAT);
-        let bytes = self.disk.read(&file).map_err(|error| OpenError::io(&file, error))?;
         let damaged = |what: &str| self.damaged(format!("{FORMAT} {what}"));
+        let bytes = self.disk.read(&file).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => damaged("is missing"),
+            _ if trouble::is_damage_io(&error) => damaged(&format!("cannot be read: {error}")),
+            _ => OpenError::io(&file, error),
+        })?;
         let text = String::from_utf8(bytes).map_err(|_| damaged("is not text"))?;
         let mut lines = text.lines();
         let version = number(lines.next(), "wayleave").ok_or_else(|| damaged("names no version"))?;
@@ -234,6 +253,12 @@ impl At<'_> {
         if text != format_text(shards) {
             return Err(damaged("does not match its checksum"));
         }
+        Ok(shards)
+    }
+
+    /// The same, if nothing else is missing.
+    fn read_format_of_all(&self) -> Result<u16, OpenError> {
+        let shards = self.read_format()?;
         for name in [DB, JOURNAL] {
             if !self.exists(name)? {
                 return Err(self.damaged(format!("the folder {name} is missing")));

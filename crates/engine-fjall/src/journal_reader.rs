@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use wayleave_core::codec::Damaged;
 
+use crate::blocks::BLOCK_BYTES;
 use crate::disk::Disk;
 use crate::record::{self, FRAME_BYTES, Record};
+use crate::trouble;
 
 /// The size of a piece; a longer record is read whole.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
@@ -23,6 +25,8 @@ pub(crate) struct JournalReader {
     /// A part of the file, and where it begins.
     piece: Vec<u8>,
     start: u64,
+    /// Whether sectors that the disk cannot read are read as zeros.
+    pub(crate) passes: bool,
 }
 
 impl JournalReader {
@@ -32,7 +36,7 @@ impl JournalReader {
     /// If it does not exist or cannot be read.
     pub(crate) fn open(disk: &Arc<dyn Disk>, path: PathBuf, number: u64) -> Result<Self> {
         let len = disk.len(&path)?;
-        Ok(Self { disk: Arc::clone(disk), path, number, len, piece: Vec::new(), start: 0 })
+        Ok(Self { disk: Arc::clone(disk), path, number, len, piece: Vec::new(), start: 0, passes: false })
     }
 
     /// The bytes from an offset on: at least `bytes` of them, unless the file ends before.
@@ -40,11 +44,32 @@ impl JournalReader {
         let end = offset.saturating_add(bytes as u64).min(self.len);
         let has = self.start <= offset && end <= self.start + self.piece.len() as u64;
         if !has {
-            self.piece = self.disk.read_at(&self.path, offset, bytes.max(PIECE_BYTES))?;
+            self.piece = self.read_at(offset, bytes.max(PIECE_BYTES))?;
             self.start = offset;
         }
         let from = usize::try_from(offset.saturating_sub(self.start)).unwrap_or(usize::MAX);
         Ok(self.piece.get(from..).unwrap_or_default())
+    }
+
+    fn read_at(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        match self.disk.read_at(&self.path, offset, bytes) {
+            Err(error) if self.passes && trouble::is_damage_io(&error) => {}
+            read => return read,
+        }
+        let end = offset.saturating_add(bytes as u64).min(self.len);
+        let mut read = Vec::with_capacity(bytes);
+        while offset + (read.len() as u64) < end {
+            let at = offset + read.len() as u64;
+            // To the end of the sector.
+            let len =
+                usize::try_from((at + 1).next_multiple_of(BLOCK_BYTES as u64).min(end) - at).unwrap_or(BLOCK_BYTES);
+            match self.disk.read_at(&self.path, at, len) {
+                Err(error) if !trouble::is_damage_io(&error) => return Err(error),
+                Ok(sector) if sector.len() == len => read.extend(sector),
+                _ => read.resize(read.len() + len, 0),
+            }
+        }
+        Ok(read)
     }
 
     /// The record at an offset and its length; `None` if no complete record begins there.
@@ -71,7 +96,7 @@ impl JournalReader {
         let mut end = self.len;
         while end > from {
             let start = end.saturating_sub(PIECE_BYTES as u64).max(from);
-            let piece = self.disk.read_at(&self.path, start, usize::try_from(end - start).unwrap_or(usize::MAX))?;
+            let piece = self.read_at(start, usize::try_from(end - start).unwrap_or(usize::MAX))?;
             if let Some(last) = piece.iter().rposition(|byte| *byte != 0) {
                 return Ok(start + last as u64 + 1);
             }

@@ -36,6 +36,7 @@ mod rebuilt_tables;
 mod record;
 mod repaired;
 mod replay;
+mod salvaged;
 mod scrub;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulated;
@@ -45,6 +46,7 @@ mod syncer;
 mod tables;
 mod timekeeper;
 mod trouble;
+mod versions;
 mod watchdog;
 
 pub use bulk_load::{BulkLoad, LoadError};

@@ -1,9 +1,12 @@
 //! Loads a store at open: first fences and journal position from the tables, then the journal itself.
 
+use std::path::Path;
+
 use wayleave_core::ids::ShardId;
 use wayleave_core::time::Time;
 use wayleave_engine::Error;
 
+use crate::engine::Options;
 use crate::fence_row::{self, FenceRow};
 use crate::flusher::{DONE_KEY, Done};
 use crate::folder::Folder;
@@ -21,12 +24,19 @@ pub(crate) struct Loading {
     pub(crate) freeze_bytes: usize,
     /// Whether to drop everything after damage in the journal.
     pub(crate) repair: bool,
-    /// Whether to go on without rows of the engine itself.
-    pub(crate) salvage: bool,
     /// Who drives the group commit.
     pub(crate) drive: Drive,
     /// The id of this open: unique and not 0.
     pub(crate) life: u64,
+}
+
+impl Loading {
+    /// For a store with threads.
+    pub(crate) fn new(options: &Options) -> Self {
+        // Random: the upper half is enough, and setting the lowest bit excludes 0.
+        let life = (wayleave_engine::entropy::system() >> 64) as u64 | 1;
+        Self { freeze_bytes: options.memtable_bytes, repair: options.repair, drive: Drive::Threads, life }
+    }
 }
 
 /// Loads the store of a folder. `before_repair` runs before a repair drops anything.
@@ -39,16 +49,56 @@ pub(crate) fn load<T: Tables>(
     loading: Loading,
     before_repair: impl FnOnce(&T) -> Result<(), OpenError>,
 ) -> Result<Store<T>, OpenError> {
-    let Loading { freeze_bytes, repair, salvage, drive, life } = loading;
-    let replay = |tables: &T, repair| replay(folder, tables, repair, salvage);
-    let replayed = match replay(&tables, false) {
-        Err(OpenError::JournalDamaged { repair: Some(_), .. }) if repair => {
+    let replayed = match replay(folder, &tables, false) {
+        Err(OpenError::JournalDamaged { repair: Some(_), .. }) if loading.repair => {
             before_repair(&tables)?;
-            replay(&tables, true)
+            replay(folder, &tables, true)
         }
         replayed => replayed,
     };
-    let Replayed { partitions, tail, last_committed } = replayed?;
+    start(folder, tables, loading, replayed?)
+}
+
+/// Loads what can be read of a damaged store, whose journal is in another folder; returns also what is missing of that journal.
+/// Nothing is changed in it: the store gets an empty one of its own.
+///
+/// # Errors
+/// If tables or journal cannot be read at the moment.
+pub(crate) fn salvage<T: Tables>(
+    folder: &Folder,
+    tables: T,
+    loading: Loading,
+    damaged: &Path,
+) -> Result<(Store<T>, Vec<String>), OpenError> {
+    let snapshot = tables.snapshot();
+    let ((mut partitions, fence_changed), mut lost) = (load_fences(&snapshot, folder)?, Vec::new());
+    let (done, is_counted) = match load_done(&snapshot, folder) {
+        Err(OpenError::Damaged { .. }) => (all_of_journal(folder, damaged), false),
+        done => (done?, true),
+    };
+    let failed = |failure| OpenError::journal(folder.path(), failure);
+    let mut last_committed = fence_changed.max(done.at);
+    let replay = Replay { disk: folder.disk(), folder: damaged, done: done.file, repair: false };
+    let damage = replay.salvage(|record| last_committed = last_committed.max(store::replay(&partitions, record)));
+    if let Some(damage) = damage.map_err(failed)? {
+        lost.push(damage.loss());
+        if !is_counted {
+            // What was replayed may be in tables already, followed there by what was not: it would bring back older rows.
+            partitions = load_fences(&snapshot, folder)?.0;
+            lost.push("all of the journal: the row that says which of its files are in tables cannot be read".into());
+        }
+    }
+    drop(snapshot);
+    let journal = folder.journal();
+    Journal::create(&**folder.disk(), &journal).map_err(|error| OpenError::io(&journal, error))?;
+    let fresh = Replay { disk: folder.disk(), folder: &journal, done: 0, repair: false };
+    let tail = fresh.run(|_| {}).map_err(failed)?;
+    Ok((start(folder, tables, loading, Replayed { partitions, tail, last_committed })?, lost))
+}
+
+fn start<T: Tables>(folder: &Folder, tables: T, loading: Loading, replayed: Replayed) -> Result<Store<T>, OpenError> {
+    let Loading { freeze_bytes, drive, life, .. } = loading;
+    let Replayed { partitions, tail, last_committed } = replayed;
     let io = |error| OpenError::io(folder.path(), error);
     let journal = Journal::resume(folder.disk().clone(), &folder.journal(), &tail, life).map_err(io)?;
     let journal_bytes = usize::try_from(tail.bytes).unwrap_or(usize::MAX);
@@ -63,13 +113,10 @@ struct Replayed {
     last_committed: Time,
 }
 
-fn replay<T: Tables>(folder: &Folder, tables: &T, repair: bool, salvage: bool) -> Result<Replayed, OpenError> {
+fn replay<T: Tables>(folder: &Folder, tables: &T, repair: bool) -> Result<Replayed, OpenError> {
     let snapshot = tables.snapshot();
     let (partitions, fence_changed) = load_fences(&snapshot, folder)?;
-    let done = match load_done(&snapshot, folder) {
-        Err(OpenError::Damaged { .. }) if salvage => all_of_journal(folder)?,
-        done => done?,
-    };
+    let done = load_done(&snapshot, folder)?;
     let mut last_committed = fence_changed.max(done.at);
     let journal = folder.journal();
     let replay = Replay { disk: folder.disk(), folder: &journal, done: done.file, repair };
@@ -124,10 +171,9 @@ fn load_done(rows: &impl Snapshot, folder: &Folder) -> Result<Done, OpenError> {
 
 /// The whole journal, where it is not known which files are in tables: to replay some of them again changes nothing, as long as
 /// all later ones follow.
-fn all_of_journal(folder: &Folder) -> Result<Done, OpenError> {
-    let numbers = journal::numbers(&**folder.disk(), &folder.journal());
-    let numbers = numbers.map_err(|error| OpenError::io(folder.path(), error))?;
-    Ok(Done { file: numbers.first().map_or(0, |first| first.saturating_sub(1)), at: Time::ZERO })
+fn all_of_journal(folder: &Folder, journal: &Path) -> Done {
+    let numbers = journal::numbers(&**folder.disk(), journal).unwrap_or_default();
+    Done { file: numbers.first().map_or(0, |first| first.saturating_sub(1)), at: Time::ZERO }
 }
 
 fn damaged(folder: &Folder, what: String) -> OpenError {

@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,6 +24,11 @@ pub(crate) const CURRENT: &str = "current";
 /// Files are read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
+/// The end of an archive: magic, version, kind of checksum, checksum (16), and place and length of the table of contents (8 each).
+const ARCHIVE_TRAILER_BYTES: usize = 38;
+/// An entry in the table of contents has at least place, length and the length of its name.
+const ARCHIVE_ENTRY_BYTES: u64 = 18;
+
 /// A table file that the newest version names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedTable {
@@ -30,7 +36,7 @@ pub(crate) struct ListedTable {
     /// The checksum of the whole file (XXH3, 128 bits).
     pub(crate) checksum: u128,
     /// What is added to the sequence numbers in the file.
-    seqno: u64,
+    pub(crate) seqno: u64,
 }
 
 /// A file that is missing or damaged.
@@ -40,6 +46,8 @@ pub(crate) struct BadFile {
     pub(crate) what: String,
     /// Whether what was stored is gone; otherwise it only cannot be read at the moment.
     pub(crate) is_damage: bool,
+    /// What the operating system has reported, if so.
+    pub(crate) io: Option<ErrorKind>,
 }
 
 impl ListedTable {
@@ -48,6 +56,9 @@ impl ListedTable {
     /// # Errors
     /// Why it cannot be opened.
     pub(crate) fn open(&self) -> lsm_tree::Result<Table> {
+        if !is_bounded(&self.path)? {
+            return Err(lsm_tree::Error::InvalidTrailer);
+        }
         let (checksum, cache) = (Checksum::from_raw(self.checksum), Arc::new(Cache::with_capacity_bytes(0)));
         Table::recover(self.path.clone(), checksum, self.seqno, 0, cache, None, true, true)
     }
@@ -60,7 +71,7 @@ impl ListedTable {
 
 impl BadFile {
     fn damaged(path: &Path, what: &str) -> Self {
-        Self { path: path.into(), what: what.into(), is_damage: true }
+        Self { path: path.into(), what: what.into(), is_damage: true, io: None }
     }
 }
 
@@ -72,9 +83,29 @@ impl BadFile {
 pub(crate) fn read(folder: &Path) -> Result<(u64, Vec<ListedTable>), BadFile> {
     let (number, tables) = (newest(folder)?, list(folder)?);
     for table in &tables {
-        table.path.metadata().map_err(|error| unreadable(&table.path, &error))?;
+        if !is_bounded(&table.path).map_err(|error| unreadable(&table.path, &error))? {
+            return Err(BadFile::damaged(&table.path, "its table of contents cannot be read"));
+        }
     }
     Ok((number, tables))
+}
+
+/// Whether the table of contents of an archive, which tables and versions are, has at most as many entries as fit into the file. Its
+/// reader makes room for all of them before it looks at a checksum, and that could be more than the memory there is.
+fn is_bounded(path: &Path) -> std::io::Result<bool> {
+    let file = File::open(path)?;
+    let len = file.metadata()?.len();
+    let (mut trailer, mut head) = ([0; ARCHIVE_TRAILER_BYTES], [0; 8]);
+    // Anything else that is wrong is found by the reader.
+    let Some(at) = len.checked_sub(trailer.len() as u64) else { return Ok(true) };
+    file.read_exact_at(&mut trailer, at)?;
+    let begin = trailer.get(22..30).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+    if begin.checked_add(head.len() as u64).is_none_or(|end| end > len) {
+        return Ok(true);
+    }
+    file.read_exact_at(&mut head, begin)?;
+    let [.., a, b, c, d] = head;
+    Ok(!head.starts_with(b"TOC!") || u64::from(u32::from_le_bytes([a, b, c, d])) * ARCHIVE_ENTRY_BYTES <= len)
 }
 
 /// Reads and checks the manifest alone.
@@ -82,17 +113,56 @@ pub(crate) fn read(folder: &Path) -> Result<(u64, Vec<ListedTable>), BadFile> {
 /// # Errors
 /// The first file that is missing or damaged.
 pub(crate) fn list(folder: &Path) -> Result<Vec<ListedTable>, BadFile> {
-    let bad = |path: &Path, what: &str| BadFile::damaged(path, what);
     let (number, checksum) = read_current(folder)?;
-    let version = folder.join(format!("v{number}"));
-    let bytes = read_small(&version)?;
-    if xxhash_rust::xxh3::xxh3_128(&bytes) != checksum {
-        return Err(bad(&version, "its checksum is not the one that the file current names"));
+    let version = version(folder, number)?;
+    if version.checksum != checksum {
+        return Err(BadFile::damaged(&version.path, "its checksum is not the one that the file current names"));
     }
-    let tables = parse(&version, &bytes).ok_or_else(|| bad(&version, "its list of tables cannot be read"))?;
-    let path = |number: u64| folder.join(TABLES).join(number.to_string());
-    let listed = |(number, checksum, seqno)| ListedTable { path: path(number), checksum, seqno };
-    Ok(tables.into_iter().map(listed).collect())
+    Ok(version.tables)
+}
+
+/// A version file.
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub(crate) number: u64,
+    pub(crate) path: PathBuf,
+    /// The checksum of the file as it is.
+    pub(crate) checksum: u128,
+    /// The tables that it names, the newest rows first.
+    pub(crate) tables: Vec<ListedTable>,
+}
+
+impl Version {
+    /// The content of a file `current` that names this version.
+    pub(crate) fn current(&self) -> Vec<u8> {
+        [&self.number.to_le_bytes()[..], &self.checksum.to_le_bytes(), &[0]].concat()
+    }
+}
+
+/// Reads a version file, whose checksum only `current` knows.
+///
+/// # Errors
+/// If it is missing, or its list of tables cannot be read.
+pub(crate) fn version(folder: &Path, number: u64) -> Result<Version, BadFile> {
+    let path = folder.join(format!("v{number}"));
+    let bytes = read_small(&path)?;
+    let is_bounded = is_bounded(&path).map_err(|error| unreadable(&path, &error))?;
+    let tables = Some(())
+        .filter(|()| is_bounded)
+        .and_then(|()| parse(&path, &bytes))
+        .ok_or_else(|| BadFile::damaged(&path, "its list of tables cannot be read"))?;
+    let table = |number: u64| folder.join(TABLES).join(number.to_string());
+    let listed = |(number, checksum, seqno)| ListedTable { path: table(number), checksum, seqno };
+    let tables = tables.into_iter().map(listed).collect();
+    Ok(Version { number, path, checksum: xxhash_rust::xxh3::xxh3_128(&bytes), tables })
+}
+
+/// The numbers of all version files, the newest first.
+pub(crate) fn versions(folder: &Path) -> Vec<u64> {
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let mut numbers: Vec<u64> = names.filter_map(|name| name.to_str()?.strip_prefix('v')?.parse().ok()).collect();
+    numbers.sort_unstable_by(|a, b| b.cmp(a));
+    numbers
 }
 
 /// The number of the newest version, according to `current`.
@@ -103,7 +173,11 @@ pub(crate) fn newest(folder: &Path) -> Result<u64, BadFile> {
     read_current(folder).map(|(number, _)| number)
 }
 
-fn read_current(folder: &Path) -> Result<(u64, u128), BadFile> {
+/// The number and the checksum of the newest version, according to `current`.
+///
+/// # Errors
+/// If the file is missing or damaged.
+pub(crate) fn read_current(folder: &Path) -> Result<(u64, u128), BadFile> {
     let current = folder.join(CURRENT);
     let bytes = read_small(&current)?;
     let parts =
@@ -120,7 +194,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> BadFile {
         ErrorKind::NotFound => "it is missing".to_owned(),
         _ => format!("it cannot be read: {error}"),
     };
-    BadFile { path: path.into(), what, is_damage: trouble::is_damage_io(error) }
+    BadFile { path: path.into(), what, is_damage: trouble::is_damage_io(error), io: Some(error.kind()) }
 }
 
 fn read_small(path: &Path) -> Result<Vec<u8>, BadFile> {

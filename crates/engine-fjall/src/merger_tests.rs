@@ -85,7 +85,7 @@ impl Stage {
             bytes_max: AtomicU64::default(),
             oldest_snapshot: Mutex::default(),
         };
-        let loading = Loading { freeze_bytes: 1 << 20, repair: false, salvage: false, drive: Drive::Threads, life: 1 };
+        let loading = Loading { freeze_bytes: 1 << 20, repair: false, drive: Drive::Threads, life: 1 };
         let store = loading::load(&folder, tables, loading, |_| Ok(())).unwrap();
         let disk = SimDisk::new(1);
         let room = Room { disk: Arc::new(disk.clone()), folder: "/".into(), floor_bytes: FLOOR };

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use wayleave_engine::Error;
 
+use crate::manifest::BadFile;
 use crate::replay::{Damage, Failure};
 use crate::trouble;
 
@@ -128,7 +129,7 @@ impl OpenError {
     /// Classifies an error of the journal.
     pub(crate) fn journal(path: &Path, failure: Failure) -> Self {
         match failure {
-            Failure::Io(error) => Self::io(path, error),
+            Failure::Io(error, file) => Self::io(file.as_deref().unwrap_or(path), error),
             Failure::Damaged(Damage { file, offset, what, repair }) => {
                 let file = file.strip_prefix(path).unwrap_or(&file).to_path_buf();
                 let repair = repair.map(|dropped| dropped.to_string());
@@ -146,11 +147,27 @@ impl OpenError {
         }
     }
 
+    /// Classifies an error of one table.
+    pub(crate) fn table(folder: &Path, table: &Path, error: lsm_tree::Error) -> Self {
+        match error {
+            lsm_tree::Error::Io(io) if !trouble::is_damage_io(&io) => Self::io(table, io),
+            error => Self::file(folder, table, &trouble::describe(&error)),
+        }
+    }
+
     /// Classifies an error of the opened store.
     pub(crate) fn engine(path: &Path, error: Error) -> Self {
         match error {
             Error::Corrupt(what) => Self::Damaged { path: path.into(), what },
             other => Self::io(path, std::io::Error::other(other)),
+        }
+    }
+
+    /// A file that the manifest names, or the manifest itself.
+    pub(crate) fn bad_file(folder: &Path, bad: &BadFile) -> Self {
+        match bad.io {
+            Some(kind) if !bad.is_damage => Self::io(&bad.path, kind.into()),
+            _ => Self::file(folder, &bad.path, &bad.what),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Tables that cannot be opened, for a store that is salvaged: their rows are read from the blocks alone.
 //!
 //! A table's file has its rows in blocks, each with its length and a checksum, and behind them an index, a filter and a
-//! description. Where one of these is damaged, every row may still be there. The tables are made anew in a folder beside the
-//! database, which refers to all others by symbolic links: the damaged folder stays as it is. What is missing in between is
+//! description. Where one of these is damaged, every row may still be there. The tables are made anew in another folder,
+//! which refers to all others by symbolic links: the damaged folder stays as it is. What is missing in between is
 //! a *hole*, which reads must not pass: an older table may have other versions of the same rows.
 
 use std::fs::{self, File};
@@ -16,15 +16,11 @@ use lsm_tree::table::{Block, DataBlock, Writer};
 use lsm_tree::{CompressionType, InternalValue, SeqNo};
 use wayleave_engine::Key;
 
-use crate::folder::Folder;
 use crate::lsm::{AFTER_ALL, Hole, TABLES};
-use crate::manifest::{self, CURRENT, ListedTable};
+use crate::manifest::{CURRENT, ListedTable};
 use crate::open_error::OpenError;
-use crate::private;
 use crate::trouble;
-
-/// The folder, beside the database's.
-const REBUILT: &str = "db.salvage";
+use crate::versions::Chosen;
 
 /// What the header of a block begins with.
 const MAGIC: [u8; 4] = lsm_tree::file::MAGIC_BYTES;
@@ -32,74 +28,56 @@ const MAGIC: [u8; 4] = lsm_tree::file::MAGIC_BYTES;
 /// What is read at once where a disk fails.
 const SECTOR_BYTES: usize = 4096;
 
-/// A database in which tables were made anew. Dropping this removes it.
-#[derive(Debug)]
+/// A database in which tables were made anew.
+#[derive(Debug, Default)]
 pub(crate) struct RebuiltTables {
-    pub(crate) path: PathBuf,
     /// Keys of which newer rows may be missing.
     pub(crate) holes: Vec<Hole>,
     /// Each table that was made anew, and whether rows are missing in it.
     pub(crate) tables: Vec<(PathBuf, bool)>,
 }
 
-impl Drop for RebuiltTables {
-    fn drop(&mut self) {
-        // What is left is removed by the next salvage.
-        _ = fs::remove_dir_all(&self.path);
-    }
-}
-
 impl RebuiltTables {
-    /// Makes anew what cannot be opened of these tables; `None` if all can.
+    /// Makes a database in a new folder: it refers to the tables of a version, and has those of its own that cannot be opened.
     ///
     /// # Errors
     /// If the disk fails, or nothing at all is known of what a table had.
-    pub(crate) fn make(folder: &Folder, version: u64, listed: &[ListedTable]) -> Result<Option<Self>, OpenError> {
-        let database = folder.database();
-        let mut rebuilt = Self { path: folder.path().join(REBUILT), holes: Vec::new(), tables: Vec::new() };
-        if rebuilt.path.exists() {
-            fs::remove_dir_all(&rebuilt.path).map_err(|error| OpenError::io(&rebuilt.path, error))?;
-        }
-        for table in listed {
-            if manifest::verify(&table.path, table.checksum, |_| true).is_ok() {
-                continue;
+    pub(crate) fn make(damaged: &Path, chosen: &Chosen, database: &Path) -> Result<Self, OpenError> {
+        let mut rebuilt = Self::default();
+        let to = database.join(TABLES);
+        fs::create_dir_all(&to).map_err(|error| OpenError::io(&to, error))?;
+        for table in &chosen.version.tables {
+            let to = to.join(table.path.file_name().unwrap_or_default());
+            let is_sound = chosen.sound.contains(&(table.path.clone(), table.checksum));
+            if is_sound || !rebuilt.rebuild(damaged, table, &to)? {
+                let linked = std::path::absolute(&table.path).and_then(|table| symlink(table, &to));
+                linked.map_err(|error| OpenError::io(&to, error))?;
             }
-            let rows = Rows::read(&table.path).map_err(|error| OpenError::io(&table.path, error))?;
-            // Where a block of rows is all that is damaged, the table's own filter tells which keys that concerns.
-            if !rows.holes.is_empty() && rows.has_index && refusal(table).is_none() {
-                continue;
-            }
-            let Some(filler) = rows.filler() else {
-                let what = "nothing of it can be read, so it is not known which rows it had";
-                return Err(OpenError::file(folder.path(), &table.path, what));
-            };
-            let to = rebuilt.path_of(table);
-            fs::create_dir_all(rebuilt.path.join(TABLES)).map_err(|error| OpenError::io(&to, error))?;
-            rows.write(&to, table.number(), filler).map_err(|error| OpenError::tables(&to, error))?;
-            rebuilt.tables.push((table.path.clone(), !rows.holes.is_empty()));
-            rebuilt.holes.extend(rows.holes);
         }
-        if rebuilt.tables.is_empty() {
-            return Ok(None);
-        }
-        rebuilt.refer_to_others(&database, version, listed).map_err(|error| OpenError::io(&rebuilt.path, error))?;
-        private::keep_inside(&rebuilt.path);
-        Ok(Some(rebuilt))
+        let version = &chosen.version;
+        let manifest = || {
+            fs::copy(&version.path, database.join(version.path.file_name().unwrap_or_default()))?;
+            fs::write(database.join(CURRENT), version.current())
+        };
+        manifest().map_err(|error| OpenError::io(database, error))?;
+        Ok(rebuilt)
     }
 
-    fn path_of(&self, table: &ListedTable) -> PathBuf {
-        self.path.join(TABLES).join(table.path.file_name().unwrap_or_default())
-    }
-
-    /// Adds the manifest, and all tables that were not made anew.
-    fn refer_to_others(&self, database: &Path, version: u64, listed: &[ListedTable]) -> std::io::Result<()> {
-        for name in [CURRENT, &*format!("v{version}")] {
-            fs::copy(database.join(name), self.path.join(name))?;
+    /// Makes a damaged table anew, if it must be.
+    fn rebuild(&mut self, damaged: &Path, table: &ListedTable, to: &Path) -> Result<bool, OpenError> {
+        let rows = Rows::read(&table.path).map_err(|error| OpenError::io(&table.path, error))?;
+        // Where a block of rows is all that is damaged, the table's own filter tells which keys that concerns.
+        if !rows.holes.is_empty() && rows.has_index && refusal(table).is_none() {
+            return Ok(false);
         }
-        for table in listed.iter().filter(|table| self.tables.iter().all(|(made, _)| *made != table.path)) {
-            symlink(std::path::absolute(&table.path)?, self.path_of(table))?;
-        }
-        Ok(())
+        let Some(filler) = rows.filler() else {
+            let what = "nothing of it can be read, so it is not known which rows it had";
+            return Err(OpenError::file(damaged, &table.path, what));
+        };
+        rows.write(to, table.number(), filler).map_err(|error| OpenError::tables(to, error))?;
+        self.tables.push((table.path.clone(), !rows.holes.is_empty()));
+        self.holes.extend(rows.holes);
+        Ok(true)
     }
 }
 
@@ -182,9 +160,19 @@ impl Rows {
     }
 }
 
+/// The lowest sequence number in a table, without what its version adds.
+pub(crate) fn lowest_seqno(path: &Path) -> Option<u64> {
+    let bytes = fs::read(path).ok()?;
+    let archive = sfa::Reader::new(path).ok()?;
+    let section = archive.toc().section(b"meta")?;
+    let (_, block, _) = block_at(bytes.get(usize::try_from(section.pos()).ok()?..)?)?;
+    Meta::read(&DataBlock::new(block)).lowest_seqno
+}
+
 /// What a table's description tells.
 #[derive(Default)]
 struct Meta {
+    lowest_seqno: Option<u64>,
     blocks: Option<u64>,
     index_blocks: Option<u64>,
     first: Option<Key>,
@@ -196,7 +184,8 @@ impl Meta {
         let value = |name: &[u8]| block.point_read(name, SeqNo::MAX).map(|found| found.value.to_vec());
         let count = |name: &[u8]| value(name).and_then(|value| value.try_into().ok()).map(u64::from_le_bytes);
         let (blocks, index_blocks) = (count(b"block_count#data"), count(b"block_count#index"));
-        Self { blocks, index_blocks, first: value(b"key#min"), last: value(b"key#max") }
+        let lowest_seqno = count(b"seqno#min");
+        Self { lowest_seqno, blocks, index_blocks, first: value(b"key#min"), last: value(b"key#max") }
     }
 }
 

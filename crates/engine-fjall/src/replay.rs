@@ -23,21 +23,22 @@ use crate::disk::{self, Disk};
 use crate::journal::{self, HEAD_BYTES, Tail};
 use crate::journal_reader::{JournalReader, PIECE_BYTES};
 use crate::record::{self, Record, WriteMark};
+use crate::trouble;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Why a journal cannot be replayed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// An I/O error.
-    Io(std::io::Error),
+    /// An I/O error, and of which file.
+    Io(std::io::Error, Option<PathBuf>),
     /// Something that was durable is missing.
     Damaged(Damage),
 }
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::Io(error)
+        Self::Io(error, None)
     }
 }
 
@@ -52,6 +53,21 @@ pub(crate) struct Damage {
     pub(crate) what: String,
     /// What a repair would drop; `None` if it cannot help.
     pub(crate) repair: Option<Dropped>,
+}
+
+impl Damage {
+    /// What is missing without what follows the damage.
+    pub(crate) fn loss(&self) -> String {
+        let Self { file, offset, what, repair } = self;
+        let name = file.iter().next_back().unwrap_or_default().display();
+        let batches = match repair {
+            Some(Dropped { batches, .. }) if *batches > 0 => {
+                format!("; at least {batches} of them can be read behind it")
+            }
+            _ => String::new(),
+        };
+        format!("commits that were acknowledged last: the journal ends at byte {offset} of {name} ({what}){batches}")
+    }
 }
 
 /// What a repair writes again without dropping anything.
@@ -160,21 +176,53 @@ impl Replay<'_> {
         }
     }
 
+    /// Replays what can be read without changing anything, up to the first damage that costs batches. Returns that damage.
+    ///
+    /// # Errors
+    /// If the files cannot be read at the moment.
+    pub(crate) fn salvage(&self, mut apply: impl FnMut(Record)) -> std::result::Result<Option<Damage>, Failure> {
+        let (mut number, mut begin) = (self.done + 1, 0);
+        loop {
+            let mut content = match self.read_from(number, begin, true, &mut apply) {
+                Err(Failure::Damaged(damage)) => return Ok(Some(damage)),
+                content => content?,
+            };
+            begin = 0;
+            if content.goes_on {
+                number += 1;
+                continue;
+            }
+            let Some(what) = self.damage(number, &mut content)? else { return Ok(None) };
+            match self.lost_alone(number, &mut content)? {
+                Some(Lost::Head) => begin = HEAD_BYTES,
+                Some(Lost::Mark) => number += 1,
+                None => return self.describe(number, &mut content, what, None).map(Some),
+            }
+        }
+    }
+
     /// Reads all files after `done` without changing anything; returns what is wrong with each, by its path.
     ///
     /// # Errors
-    /// If the disk fails.
-    pub(crate) fn inspect(&self) -> Result<Vec<(PathBuf, std::result::Result<(), String>)>> {
-        let (first, numbers) = (self.done + 1, journal::numbers(&**self.disk, self.folder)?);
-        let mut files = Vec::new();
-        for number in first..=numbers.last().map_or(first, |last| first.max(*last)) {
-            let verdict = match self.read(number, &mut |_| {}) {
-                Ok(content) if content.goes_on => Ok(()),
+    /// If the files cannot be read at the moment.
+    pub(crate) fn inspect(&self) -> std::result::Result<Vec<(PathBuf, std::result::Result<(), String>)>, Failure> {
+        let last = journal::numbers(&**self.disk, self.folder)?.last().copied().unwrap_or(0);
+        let (mut files, mut number, mut goes_on) = (Vec::new(), self.done + 1, true);
+        // The file after the last one is missing if that one goes on.
+        while goes_on || number <= last {
+            let content = self.read(number, &mut |_| {});
+            goes_on = content.as_ref().is_ok_and(|content| content.goes_on);
+            let verdict = match content {
+                Ok(_) if goes_on => Ok(()),
                 Ok(mut content) => self.damage(number, &mut content)?.map_or(Ok(()), Err),
                 Err(Failure::Damaged(damage)) => Err(format!("at byte {}: {}", damage.offset, damage.what)),
-                Err(Failure::Io(error)) => return Err(error),
+                Err(Failure::Io(error, _)) if trouble::is_damage_io(&error) => {
+                    Err(format!("it cannot be read: {error}"))
+                }
+                Err(failure) => return Err(failure),
             };
             files.push((self.path(number), verdict));
+            number += 1;
         }
         Ok(files)
     }
@@ -184,16 +232,29 @@ impl Replay<'_> {
     }
 
     fn read(&self, number: u64, apply: &mut impl FnMut(Record)) -> std::result::Result<Content, Failure> {
+        self.read_from(number, 0, false, apply)
+    }
+
+    /// Reads a file from one of its blocks on; with `passes`, sectors that the disk cannot read are read as zeros.
+    fn read_from(
+        &self,
+        number: u64,
+        begin: u64,
+        passes: bool,
+        apply: &mut impl FnMut(Record),
+    ) -> std::result::Result<Content, Failure> {
         let mut file = match JournalReader::open(self.disk, self.path(number), number) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let what = "the file is missing".into();
                 return Err(Failure::Damaged(Damage { file: self.path(number), offset: 0, what, repair: None }));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(Failure::Io(error, Some(self.path(number)))),
         };
-        let (mut end, mut life) = (0, 0);
-        while let Some((record, length)) = file.record(end)? {
+        file.passes = passes;
+        let (mut end, mut life) = (begin, 0);
+        let failed = |error| Failure::Io(error, Some(self.path(number)));
+        while let Some((record, length)) = file.record(end).map_err(failed)? {
             match record {
                 Ok(Record::GoesOn) => return Ok(Content { end: end + length, goes_on: true, life, file }),
                 Ok(Record::Padding | Record::Head { .. }) => {}
@@ -247,6 +308,7 @@ impl Replay<'_> {
             return Ok(None);
         }
         let mut next = JournalReader::open(self.disk, self.path(number + 1), number + 1)?;
+        next.passes = content.file.passes;
         let Some((Ok(Record::Head { continues_at }), _)) = next.record(0)? else { return Ok(None) };
         Ok((continues_at > 0 && content.end >= continues_at).then_some(Lost::Mark))
     }
@@ -294,7 +356,7 @@ impl Replay<'_> {
         while self.disk.exists(&self.path(later))? {
             let mut count = 0;
             // A later file may be damaged as well: count what is readable.
-            match self.read(later, &mut |_| count += 1) {
+            match self.read_from(later, 0, content.file.passes, &mut |_| count += 1) {
                 Ok(_) | Err(Failure::Damaged(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -337,11 +399,9 @@ impl Replay<'_> {
 
     /// A path with this name, or with a number behind it, at which there is nothing.
     fn unused(&self, name: &str) -> Result<PathBuf> {
-        let mut path = self.folder.join(name);
-        for count in 2u32.. {
-            if !self.disk.exists(&path)? {
-                break;
-            }
+        let (mut path, mut count) = (self.folder.join(name), 1);
+        while self.disk.exists(&path)? {
+            count += 1;
             path = self.folder.join(format!("{name}-{count}"));
         }
         Ok(path)

@@ -86,7 +86,7 @@ fn read(above: &tempfile::TempDir, done: u64) -> Vec<u64> {
 fn damage(above: &tempfile::TempDir, done: u64) -> Damage {
     match try_read(above, done, false).0 {
         Err(Failure::Damaged(damage)) => damage,
-        Err(Failure::Io(error)) => panic!("{error}"),
+        Err(Failure::Io(error, _)) => panic!("{error}"),
         Ok(_) => panic!("the damage was not noticed"),
     }
 }

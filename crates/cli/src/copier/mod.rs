@@ -20,4 +20,4 @@ mod source;
 pub use place::{Place, read_place};
 pub use progress::Progress;
 pub use run::{Copied, Damage, copy, write_snapshot};
-pub use source::{DatabaseSource, FileSource, Source};
+pub use source::{DatabaseSource, FileSource, FolderSource, Source};

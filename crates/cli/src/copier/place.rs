@@ -7,7 +7,6 @@ use tokio::runtime::Handle;
 use wayleave_engine::snapshot_file::SnapshotHeader;
 use wayleave_engine::transplant::fence_in_new_store;
 
-use super::run::Damage;
 use super::sink::{DatabaseSink, FolderSink, Sink};
 use super::source::{DatabaseSource, FolderSource, Source};
 
@@ -52,9 +51,9 @@ impl Place {
     ///
     /// # Errors
     /// If there is none, a server uses it, or it cannot be opened.
-    pub fn source(&self, damage: Damage, runtime: &Handle) -> anyhow::Result<Box<dyn Source>> {
+    pub fn source(&self, runtime: &Handle) -> anyhow::Result<Box<dyn Source>> {
         Ok(match self {
-            Self::Folder(path) => Box::new(FolderSource::open(path, damage, runtime.clone())?),
+            Self::Folder(path) => Box::new(FolderSource::open(path, runtime.clone())?),
             Self::Database(url) => Box::new(DatabaseSource::open_unused(url, runtime)?),
         })
     }

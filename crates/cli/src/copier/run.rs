@@ -46,15 +46,17 @@ pub struct Copied {
     pub losses: Vec<Loss>,
 }
 
-/// Makes another store of all rows of a source.
+/// Makes another store of all rows of a source. `list` is told what is missing before the store is complete: after a kill in
+/// between nobody would know.
 ///
 /// # Errors
-/// If rows cannot be read, and damage is refused; or the sink fails.
+/// If rows cannot be read, and damage is refused; or the sink or `list` fails.
 pub fn copy(
     source: &mut dyn Source,
     mut sink: Box<dyn Sink>,
     damage: Damage,
     mut progress: Progress,
+    list: impl FnOnce(&[Loss]) -> anyhow::Result<()>,
 ) -> anyhow::Result<Copied> {
     let begin = sink.after().cloned();
     let mut transplant = Transplant::new(source.header().shards, begin.clone());
@@ -84,8 +86,9 @@ pub fn copy(
     if !rest.is_empty() {
         sink.write(rest)?;
     }
-    sink.finish()?;
     losses.extend(source.losses().iter().cloned());
+    list(&losses)?;
+    sink.finish()?;
     let (rows, bytes) = progress.counts();
     Ok(Copied { rows, bytes, pools, losses })
 }

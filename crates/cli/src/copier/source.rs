@@ -12,7 +12,6 @@ use wayleave_engine::{Engine, Error, Key, Row, Scan};
 use wayleave_engine_fjall::{Fjall, Options, Snapshot};
 use wayleave_engine_postgres::Reader;
 
-use super::run::Damage;
 use crate::exit::{Ended, REFUSED};
 
 /// After every key of a store.
@@ -81,6 +80,7 @@ pub trait Source {
 pub struct FolderSource {
     engine: Fjall,
     header: SnapshotHeader,
+    losses: Vec<Loss>,
     runtime: Handle,
 }
 
@@ -89,13 +89,20 @@ impl FolderSource {
     ///
     /// # Errors
     /// If it is none, a server uses it, or it cannot be opened.
-    pub fn open(path: &Path, damage: Damage, runtime: Handle) -> anyhow::Result<Self> {
+    pub fn open(path: &Path, runtime: Handle) -> anyhow::Result<Self> {
         // An open would create it.
-        if !path.join("FORMAT").exists() {
-            let message = format!("{} is no data folder: the file FORMAT is missing", path.display());
-            return Err(Ended { code: crate::exit::NOT_FOUND, message }.into());
-        }
-        let engine = Fjall::open(path, Options { salvage: damage == Damage::Skipped, ..Options::default() })?;
+        refuse_other(path, &["FORMAT"])?;
+        Ok(Self::of(Fjall::open(path, Options::default())?, runtime))
+    }
+
+    /// Opens what can be read of a damaged folder, in which nothing is changed: what has to be made for that is in the folder
+    /// `scratch`.
+    ///
+    /// # Errors
+    /// If it is none, a server uses it, or too little can be read.
+    pub fn salvage(path: &Path, scratch: &Path, runtime: Handle) -> anyhow::Result<Self> {
+        refuse_other(path, &["FORMAT", "db"])?;
+        let engine = Fjall::salvage(path, scratch, &Options::default())?;
         for (table, has_holes) in engine.rebuilt_tables() {
             let missing = if *has_holes { "some of them are missing" } else { "all of them are there" };
             eprintln!(
@@ -103,9 +110,22 @@ impl FolderSource {
                 table.display()
             );
         }
-        let header = engine.header();
-        Ok(Self { engine, header, runtime })
+        Ok(Self::of(engine, runtime))
     }
+
+    fn of(engine: Fjall, runtime: Handle) -> Self {
+        let losses = engine.losses().iter().map(|what| Loss { what: what.clone(), hosts: Vec::new() }).collect();
+        Self { header: engine.header(), losses, engine, runtime }
+    }
+}
+
+/// Refuses a folder that has nothing of these names.
+fn refuse_other(path: &Path, names: &[&str]) -> anyhow::Result<()> {
+    if names.iter().any(|name| path.join(name).exists()) {
+        return Ok(());
+    }
+    let message = format!("{} is no data folder: the file FORMAT is missing", path.display());
+    Err(Ended { code: crate::exit::NOT_FOUND, message }.into())
 }
 
 impl Source for FolderSource {
@@ -132,6 +152,10 @@ impl Source for FolderSource {
     fn past_damage(&mut self, from: &[u8], limit: usize) -> anyhow::Result<(Key, Vec<Row>)> {
         let scan = Scan { from: from.to_vec(), to: END.into(), limit };
         Ok(self.runtime.block_on(self.engine.past_damage(&scan))?)
+    }
+
+    fn losses(&self) -> &[Loss] {
+        &self.losses
     }
 }
 

@@ -84,7 +84,6 @@ impl Store {
             memtable_bytes: usize::try_from(settings.memtable_mb << 20).unwrap_or(usize::MAX),
             files_max,
             repair: settings.repair,
-            salvage: false,
         };
         let engine = Arc::new(Fjall::open(path, options)?);
         let shards = engine.shards();

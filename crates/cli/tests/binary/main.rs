@@ -22,6 +22,7 @@ mod generators;
 mod great_crawl;
 mod image;
 mod kill_loop;
+mod killed_commands;
 mod manners;
 mod match_run;
 mod match_wait;

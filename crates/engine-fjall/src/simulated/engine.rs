@@ -67,7 +67,7 @@ impl Simulated {
         let life = disk.below(u64::MAX) | 1;
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
         let folder = Folder::open(&disk, path, shards, |_| Ok(()))?;
-        let loading = Loading { freeze_bytes: NEVER, repair: false, salvage: false, drive: Drive::ByHand, life };
+        let loading = Loading { freeze_bytes: NEVER, repair: false, drive: Drive::ByHand, life };
         let store = Arc::new(loading::load(&folder, tables.clone(), loading, |_| Ok(()))?);
         let keeper = Timekeeper::new(read_clock(), store.last_committed());
         Ok(Self {
