@@ -108,7 +108,7 @@ fn an_export_to_a_terminal_is_harmless_and_is_imported_as_it_was() {
     let to = Server::start(&other);
     to.run_with(&["import", "-"], &export).ok();
     assert_eq!(essence(&to), essence(&from));
-    assert_eq!(essence(&to)[0]["metadata"]["title"][0], steering.split_once('=').unwrap().1);
+    assert_eq!(essence(&to)[0]["metadata"]["title"], steering.split_once('=').unwrap().1);
 }
 
 #[test]

@@ -325,8 +325,11 @@ impl Crawler {
             return Ok(why(self.client.crawl(crawl).await?));
         }
         let mut unfinished =
-            std::pin::pin!(self.client.all_crawls().try_filter_map(|crawl| std::future::ready(Ok(why(crawl)))));
-        unfinished.try_next().await
+            std::pin::pin!(self.client.all_crawls().try_filter(|crawl| std::future::ready(!crawl.finished)));
+        let Some(listed) = unfinished.try_next().await? else { return Ok(None) };
+        // A listing only counts URLs; the crawl itself says for which host it waits.
+        let shown = self.client.crawl(&listed.crawl).await;
+        Ok(shown.ok().and_then(why).or_else(|| why(listed)))
     }
 }
 
