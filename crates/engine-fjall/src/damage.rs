@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn a_file_that_the_next_start_needs_is_named_first_until_it_is_mended() {
         let log = DamageLog::default();
-        let bad = BadFile { path: "/z".into(), what: "it is too short".into(), is_damage: true };
+        let bad = BadFile::damaged(Path::new("/z"), "it is too short");
         log.add(Path::new("/t/7"), "bad block", Kind::Table);
         log.set_of_start(&[bad]);
         log.keep_tables(|_| true);

@@ -70,7 +70,7 @@ impl ListedTable {
 }
 
 impl BadFile {
-    fn damaged(path: &Path, what: &str) -> Self {
+    pub(crate) fn damaged(path: &Path, what: &str) -> Self {
         Self { path: path.into(), what: what.into(), is_damage: true, io: None }
     }
 }

@@ -119,6 +119,9 @@ pub(crate) struct Replay<'a> {
     pub(crate) repair: bool,
 }
 
+/// A file, and what is wrong with it, if so.
+pub(crate) type Inspected = (PathBuf, std::result::Result<(), String>);
+
 /// What was found in one file.
 struct Content {
     /// The end of its readable records.
@@ -205,7 +208,7 @@ impl Replay<'_> {
     ///
     /// # Errors
     /// If the files cannot be read at the moment.
-    pub(crate) fn inspect(&self) -> std::result::Result<Vec<(PathBuf, std::result::Result<(), String>)>, Failure> {
+    pub(crate) fn inspect(&self) -> std::result::Result<Vec<Inspected>, Failure> {
         let last = journal::numbers(&**self.disk, self.folder)?.last().copied().unwrap_or(0);
         let (mut files, mut number, mut goes_on) = (Vec::new(), self.done + 1, true);
         // The file after the last one is missing if that one goes on.

@@ -31,7 +31,7 @@ impl Place {
     fn new() -> Self {
         let above = tempfile::tempdir().unwrap();
         let at = |name: &str| above.path().join(name);
-        Self { folder: at("data"), scratch: at("scratch"), above: above }
+        Self { folder: at("data"), scratch: at("scratch"), above }
     }
 
     /// Salvages these files, which stay as they are.
@@ -382,7 +382,7 @@ async fn a_file_that_may_not_be_read_is_not_called_damaged() {
     let files = [place.folder.join("FORMAT"), database.join(CURRENT), database.join(format!("v{version}"))];
     let journal = journal::path(&place.folder.join("journal"), *journals.last().unwrap());
     for file in files.into_iter().chain([tables[0].path.clone(), journal]) {
-        fs::set_permissions(&file, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o0)).unwrap();
         let said = as_another(|| {
             let opened = Fjall::open(&place.folder, options()).map(drop).map_err(|error| error.to_string());
             let opened = opened.expect_err(&file.display().to_string());

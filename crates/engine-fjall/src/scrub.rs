@@ -20,7 +20,7 @@ use crate::journal;
 use crate::lsm::FjallTables;
 use crate::manifest::{self, BadFile};
 use crate::open_error::OpenError;
-use crate::replay::Replay;
+use crate::replay::{Inspected, Replay};
 use crate::store::Store;
 
 /// The time between two passes over all files.
@@ -126,7 +126,7 @@ fn damaged_format(OpenFolder { disk, path }: &OpenFolder) -> Option<BadFile> {
         Err(_) if matches!(disk.exists(&file), Ok(false)) => "it is missing".into(),
         Ok(_) | Err(_) => return None,
     };
-    Some(BadFile { path: file, what, is_damage: true })
+    Some(BadFile::damaged(&file, &what))
 }
 
 fn damaged_manifest(tables: &FjallTables, database: &Path) -> Option<BadFile> {
@@ -155,10 +155,10 @@ fn damaged_journal(store: &Store<FjallTables>, folder: &OpenFolder) -> Vec<BadFi
     let replay = Replay { disk: &folder.disk, folder: &journal, done: first.saturating_sub(1), repair: false };
     let inspected = replay.inspect().unwrap_or_default();
     let complete: Vec<PathBuf> = (*first..*newest).map(|number| journal::path(&journal, number)).collect();
-    let bad = |(path, verdict): (PathBuf, Result<(), String>)| {
+    let bad = |(path, verdict): Inspected| {
         // A flush may have removed it.
         let is_there = complete.contains(&path) && matches!(folder.disk.exists(&path), Ok(true));
-        verdict.err().filter(|_| is_there).map(|what| BadFile { path, what, is_damage: true })
+        verdict.err().filter(|_| is_there).map(|what| BadFile::damaged(&path, &what))
     };
     inspected.into_iter().filter_map(bad).collect()
 }

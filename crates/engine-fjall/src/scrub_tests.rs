@@ -32,7 +32,7 @@ impl Stage {
         let options = TableOptions { cache_bytes: 1 << 20, files_max: 100 };
         let tables = FjallTables::open(&locked.database(), options).unwrap();
         let damage = Arc::clone(&tables.damage);
-        let loading = Loading { freeze_bytes: 1 << 20, repair: false, salvage: false, drive: Drive::Threads, life: 1 };
+        let loading = Loading { freeze_bytes: 1 << 20, repair: false, drive: Drive::Threads, life: 1 };
         let store = Arc::new(loading::load(&locked, tables, loading, |_| Ok(())).unwrap());
         for round in 0..2 {
             let writes: Vec<_> = (0..500).map(|n| put(1, &format!("{round} {n:03}"), "v")).collect();
