@@ -1,7 +1,7 @@
 //! The chunks of one shard that are in progress, and their order. Chunks that wait for an index builder or for placement
 //! are kept by id alone: there may be millions, and their rows are read when they are wanted. Chunks at rest are not kept at all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -32,7 +32,7 @@ pub struct State {
     /// How many of the active ones an index builder works on.
     pub(super) building: usize,
     /// Counts chunks that became claimable since the last call of [`State::publish`]: by crawlers, and by index builders.
-    pub(super) news: (u64, u64),
+    pub(super) news: (Claimable, Claimable),
     /// Chunks that an index builder is awaited for, oldest first.
     pub(super) crawled: BTreeSet<(Time, ChunkId)>,
     /// The same by crawl.
@@ -85,13 +85,13 @@ impl State {
                 self.active.insert(id, chunk);
             }
             (ChunkState::Crawling, None) => {
-                self.news.0 += 1;
+                *self.news.0.entry(chunk.crawl.clone()).or_default() += 1;
                 self.offers.add(&chunk);
                 self.ends.insert((chunk.offer_ends(), id));
                 self.active.insert(id, chunk);
             }
             (ChunkState::Crawled, _) | (ChunkState::Building, None) => {
-                self.news.1 += 1;
+                *self.news.1.entry(chunk.crawl.clone()).or_default() += 1;
                 self.crawled.insert((chunk.since, id));
                 self.crawled_of.entry(chunk.crawl).or_default().insert((chunk.since, id));
             }
@@ -203,10 +203,18 @@ impl State {
 
     /// What this shard has to offer at `now`, and how much of it has become claimable since the last call.
     pub fn publish(&mut self, now: Time) -> Published {
-        let (offered, crawled) = std::mem::take(&mut self.news);
-        let due = self.offers.announce(now);
+        let (mut offered, crawled) = std::mem::take(&mut self.news);
+        let (mut due, active) = (Claimable::new(), &self.active);
+        self.offers.announce(now, |id| {
+            let crawl = active.get(&id).map(|chunk| chunk.crawl.clone());
+            crawl.into_iter().for_each(|crawl| *due.entry(crawl).or_default() += 1);
+        });
+        for (crawl, due) in due {
+            let offered = offered.entry(crawl).or_default();
+            *offered = due.max(*offered);
+        }
         let builds = self.crawled.len() as u64;
-        Published { crawl_at: self.offers.first_look(), builds, offered: offered.max(due), crawled }
+        Published { crawl_at: self.offers.first_look(), builds, offered, crawled }
     }
 
     /// The live chunks granted for a request.
@@ -362,17 +370,20 @@ impl ChunkRow {
     }
 }
 
+/// Numbers of chunks that became claimable, by crawl.
+pub type Claimable = BTreeMap<CrawlName, usize>;
+
 /// What a shard has to offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// From when on a chunk that is offered again may be claimable.
     pub crawl_at: Option<Time>,
     /// How many chunks wait for an index builder.
     pub builds: u64,
     /// How many chunks became claimable by crawlers since the last time.
-    pub offered: u64,
+    pub offered: Claimable,
     /// How many became claimable by index builders.
-    pub crawled: u64,
+    pub crawled: Claimable,
 }
 
 impl super::row::LinkRow {

@@ -309,7 +309,7 @@ impl Owner {
         self.state.take_crawls_ready(|crawl, ready| self.readiness.crawls.tell(crawl, self.shard, ready));
         self.publish_next();
         self.readiness.tell(self.shard.0.into(), self.state.readiness());
-        self.readiness.wake(self.state.take_newly_ready());
+        self.state.take_newly_ready(|crawl, ready| self.readiness.wake(self.shard, crawl, ready));
         self.readiness.finishing.notify(&self.state.take_settled());
         self.publish_chunks();
         self.publish_damage();

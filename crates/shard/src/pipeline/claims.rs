@@ -39,7 +39,7 @@ use super::handle::Pipeline;
 use crate::routing::repeated_requests::RequestLock;
 use crate::routing::router::{CallResult, OwnerLocation, worse};
 use crate::shared::readiness::{Source, VisitFilter};
-use crate::shared::waiters::Waiter;
+use crate::shared::waiters::{Waiter, Wants, Watch};
 
 /// How often a claim that waits looks where nobody wakes it: other nodes do not tell what chunks they have.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -78,19 +78,19 @@ impl Pipeline {
     ) -> CallResult<Vec<Claimed>> {
         let stage = claim.stage;
         let waiters = self.frontier.readiness.chunks.waiters(claim.stage);
-        let waits = deadline > Instant::now();
         let looks_again = self.frontier.router.links.is_some() || claim.host.is_some();
         let mut waiter: Option<Waiter<'_>> = None;
         let mut ask_nodes = Instant::now();
         loop {
-            let full = Instant::now() < lingers;
-            let choosy = full || claim.crawl.is_some() || claim.host.is_some();
-            if waits && waiter.as_ref().is_none_or(|waiter| waiter.takes_any() == choosy) {
-                waiter = Some(waiters.join(choosy));
+            let full = stage == Stage::Crawl && Instant::now() < lingers;
+            if let Some(waiter) = &mut waiter {
+                waiter.change(self.wants(claim, full));
+            } else if deadline > Instant::now() {
+                waiter = Some(waiters.join(self.wants(claim, full)));
             }
             // Before looking, so that nothing that becomes ready meanwhile is missed.
             waiter.iter_mut().for_each(Waiter::enqueue);
-            let claim = Claim { links_min: if full { claim.links } else { 1 }, ..claim.clone() };
+            let one = Claim { links_min: if full { claim.links } else { 1 }, ..claim.clone() };
             // Other nodes are asked at intervals only: every group that becomes ready here would send a call to each.
             let mut nodes = Vec::new();
             if Instant::now() >= ask_nodes {
@@ -98,31 +98,47 @@ impl Pipeline {
                 ask_nodes = Instant::now() + LOOK_AGAIN;
             }
             let claimed = match &lock {
-                None => self.claim_once(&claim, &nodes).await?,
-                Some(lock) => self.claim_repeatable(claim, nodes, lock.clone()).await?,
+                None => self.claim_once(&one, &nodes).await?,
+                Some(lock) => self.claim_repeatable(one, nodes, lock.clone()).await?,
             };
-            waiter.iter_mut().for_each(Waiter::checked);
             let now = Instant::now();
-            if !claimed.is_empty() && waiter.as_ref().is_some_and(Waiter::takes_any) && self.has_more(stage) {
-                waiters.wake_any(1);
-            }
-            if !claimed.is_empty() || (now >= deadline && !full) {
+            if !claimed.is_empty() {
+                waiter.into_iter().for_each(|waiter| waiter.leave(|crawl| self.has_more(stage, crawl)));
                 return Ok(claimed);
+            }
+            waiter.iter_mut().for_each(Waiter::found_nothing);
+            if now >= deadline && !full {
+                return Ok(claimed);
+            }
+            if waiter.is_some() {
+                claim.crawl.iter().for_each(|crawl| self.frontier.readiness.crawls.listen(crawl));
             }
             let mut until = if full { lingers } else { deadline };
             if looks_again {
                 until = until.min(ask_nodes.max(now));
             }
             match &mut waiter {
-                Some(waiter) => _ = tokio::time::timeout_at(until, waiter.woken()).await,
+                Some(waiter) => {
+                    self.frontier.sleep_in_line(waiter, until, |crawl| self.has_more(stage, crawl)).await;
+                }
                 None => tokio::time::sleep_until(until).await,
             }
         }
     }
 
-    /// Whether a shard of this process may have something for any claim of a stage.
-    fn has_more(&self, stage: Stage) -> bool {
-        !self.sources(stage, None).is_empty()
+    /// What a claim waits for. One for a host, or for a full chunk, may not take what it finds, which another one may.
+    fn wants(&self, claim: &Claim, full: bool) -> Wants {
+        let watch = match &claim.host {
+            Some(host) => Watch::Shard(self.frontier.router.shard_of(host)),
+            None if full => Watch::Groups(claim.links),
+            None => return Wants::one_of(claim.crawl.as_ref()),
+        };
+        Wants::Watch(claim.crawl.clone(), watch)
+    }
+
+    /// Whether a shard of this process may have something of a crawl, or of any, for claims of a stage.
+    fn has_more(&self, stage: Stage, crawl: Option<&CrawlName>) -> bool {
+        !self.sources(stage, crawl).is_empty()
     }
 
     /// How often claims have looked for chunks here.

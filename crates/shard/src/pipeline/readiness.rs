@@ -3,9 +3,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use wayleave_core::frontier::readiness::NewlyReady;
 use wayleave_core::ids::ShardId;
+use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::request::Stage;
-use wayleave_core::pipeline::state::Published;
+use wayleave_core::pipeline::state::{Claimable, Published};
 use wayleave_core::time::Time;
 
 use crate::shared::waiters::Waiters;
@@ -49,9 +51,10 @@ impl ChunkReadiness {
         }
     }
 
-    /// Wakes claims for groups that became ready, of which each may become a link.
-    pub fn wake_crawlers(&self, groups: usize) {
-        self.crawlers.wake(groups);
+    /// Wakes claims for groups of a crawl that became ready in a shard, of which each may become a link.
+    pub fn wake_crawlers(&self, shard: ShardId, crawl: &CrawlName, ready: NewlyReady) {
+        self.crawlers.wake(Some(crawl), ready.fresh);
+        self.crawlers.wake_watchers(Some(crawl), shard, ready.all);
     }
 
     /// A claim looks for chunks.
@@ -70,13 +73,13 @@ impl ChunkReadiness {
         let Some(offers) = self.shards.get(usize::from(shard.0)) else { return };
         offers.crawl_at.store(published.crawl_at.map_or(NEVER, |at| at.0), Ordering::Release);
         offers.builds.store(published.builds, Ordering::Release);
-        self.crawlers.wake(usize::try_from(published.offered).unwrap_or(usize::MAX));
-        self.builders.wake(usize::try_from(published.crawled).unwrap_or(usize::MAX));
+        wake(&self.crawlers, shard, &published.offered);
+        wake(&self.builders, shard, &published.crawled);
     }
 
     /// A shard is no longer here, or is being reloaded.
     pub fn forget(&self, shard: ShardId) {
-        self.tell(shard, &Published { crawl_at: None, builds: 0, offered: 0, crawled: 0 });
+        self.tell(shard, &Published::default());
     }
 
     /// The shards that may offer a chunk again now.
@@ -92,5 +95,13 @@ impl ChunkReadiness {
     fn which(&self, wanted: impl Fn(&Offers) -> bool) -> Vec<ShardId> {
         let shards = (0u16..).map(ShardId).zip(&self.shards);
         shards.filter(|(_, offers)| wanted(offers)).map(|(shard, _)| shard).collect()
+    }
+}
+
+/// Wakes claims for chunks that became claimable in a shard.
+fn wake(waiters: &Waiters, shard: ShardId, claimable: &Claimable) {
+    for (crawl, chunks) in claimable {
+        waiters.wake(Some(crawl), *chunks);
+        waiters.wake_watchers_for_chunks(Some(crawl), shard, *chunks);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore};
+use wayleave_core::frontier::readiness::NewlyReady;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
@@ -76,6 +77,8 @@ pub(crate) struct Readiness {
     pub passes: CrawlPasses,
     /// Callers waiting for a group to become ready.
     pub waiters: Waiters,
+    /// How often callers have looked for groups to visit.
+    pub looks: AtomicU64,
     /// What chunks the shards of this process offer.
     pub chunks: ChunkReadiness,
     /// The version of the map, where shard 0 is owned by this process.
@@ -127,6 +130,11 @@ pub struct NodeReadiness {
 }
 
 impl NodeReadiness {
+    /// Since when it has something to visit.
+    fn ready_since(&self, filter: VisitFilter<'_>) -> Option<Time> {
+        self.oldest_ready.or(self.next_due.filter(|due| *due <= filter.now))
+    }
+
     /// Encodes it.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -164,6 +172,7 @@ impl Readiness {
             crawls: CrawlReadiness::new(shards),
             passes: CrawlPasses::default(),
             waiters: Waiters::default(),
+            looks: AtomicU64::new(0),
             chunks: ChunkReadiness::new(shards),
             map: MapNews::default(),
             finishing: Finishing::default(),
@@ -279,14 +288,28 @@ impl Readiness {
 
     /// The sources that have something to visit, best first.
     pub fn ready(&self, filter: VisitFilter<'_>) -> Vec<Source> {
-        let mut ready = self.ready_shards(filter);
+        let mut ready: Vec<(SourceRank, Source)> = self.ready_shards(filter).collect();
         // Of another node only the time is known: rank it as if its crawl were next.
         let pass = ready.iter().map(|((pass, ..), _)| *pass).min().unwrap_or_default();
         for (node, peer) in lock(&self.peers).iter() {
-            let first = peer.oldest_ready.or(peer.next_due.filter(|due| *due <= filter.now));
+            let first = peer.ready_since(filter);
             ready.extend(first.map(|first| (filter.rank(pass, first.0, 0), Source::Node(*node))));
         }
         sorted(ready)
+    }
+
+    /// Whether any source has something to visit.
+    pub fn has_ready(&self, filter: VisitFilter<'_>) -> bool {
+        self.ready_shards(filter).next().is_some()
+            || lock(&self.peers).values().any(|peer| peer.ready_since(filter).is_some())
+    }
+
+    /// Whether a source that can be asked has published that something is ready. What is due by now is not published yet.
+    pub fn is_ready_for(&self, crawl: Option<&CrawlName>) -> bool {
+        let filter = VisitFilter { crawl, paced: false, now: Time::ZERO };
+        let open = |(_, source)| matches!(source, Source::Shard(shard) if self.is_open(shard));
+        self.ready_shards(filter).any(open)
+            || lock(&self.peers).values().any(|peer| peer.ready_since(filter).is_some())
     }
 
     /// Whether groups of more than one crawl are ready in the shards of this process.
@@ -313,12 +336,12 @@ impl Readiness {
 
     /// The shards of this process that have something to visit, best first.
     pub fn ready_here(&self, filter: VisitFilter<'_>) -> Vec<Source> {
-        sorted(self.ready_shards(filter))
+        sorted(self.ready_shards(filter).collect())
     }
 
-    fn ready_shards(&self, filter: VisitFilter<'_>) -> Vec<(SourceRank, Source)> {
+    fn ready_shards<'a>(&'a self, filter: VisitFilter<'a>) -> impl Iterator<Item = (SourceRank, Source)> + 'a {
         let crawl = filter.crawl.and_then(|crawl| self.crawls.of(crawl));
-        let ready = self.shards.iter().enumerate().filter_map(|(shard, published)| {
+        self.shards.iter().enumerate().filter_map(move |(shard, published)| {
             // Load the due time first: a shard publishes per-crawl readiness before it clears its due time.
             let due = published.next_due.load(Ordering::Acquire);
             let any = published.oldest_ready.load(Ordering::Acquire);
@@ -327,8 +350,7 @@ impl Readiness {
             let pass = if filter.crawl.is_none() { published.pass() } else { 0 };
             let rank = filter.rank(pass, first, published.callers.load(Ordering::Relaxed));
             (ready != NEVER || due <= filter.now.0).then_some((rank, Source::Shard(ShardId(shard as u16))))
-        });
-        ready.collect()
+        })
     }
 
     /// This node's readiness.
@@ -375,16 +397,16 @@ impl Readiness {
         if told {
             self.pages.wake_waiters();
         }
-        self.waiters.wake(usize::try_from(woken).unwrap_or(usize::MAX));
+        self.waiters.wake_unknown(usize::try_from(woken).unwrap_or(usize::MAX));
     }
 
-    /// Wakes as many waiters as groups became ready, first come, first served.
-    pub fn wake(&self, ready: usize) {
-        if ready > 0 {
-            self.woken.fetch_add(ready as u64, Ordering::AcqRel);
-            self.news.notify();
-            self.waiters.wake(ready);
-            self.chunks.wake_crawlers(ready);
+    /// Groups of a crawl became ready in a shard, or hosts without URLs: wakes as many waiters, first come, first served.
+    pub fn wake(&self, shard: ShardId, crawl: Option<&CrawlName>, ready: NewlyReady) {
+        self.woken.fetch_add(ready.fresh as u64, Ordering::AcqRel);
+        self.news.notify();
+        self.waiters.wake(crawl, ready.fresh);
+        if let Some(crawl) = crawl {
+            self.chunks.wake_crawlers(shard, crawl, ready);
         }
     }
 
