@@ -11,6 +11,7 @@ use super::refusal::ChunkRefusal;
 use super::row::{ChunkLease, ChunkRow, ChunkState, LinkState, PipelineRow, Write};
 use crate::frontier::State as Frontier;
 use crate::frontier::request::RequestId;
+use crate::frontier::requested::digest;
 use crate::frontier::row::UrlRow;
 use crate::frontier::url_key::UrlKey;
 use crate::ids::{ChunkId, ShardId, Token};
@@ -41,6 +42,8 @@ pub struct State {
     pub(super) unplaced: BTreeSet<ChunkId>,
     /// Leases by idempotent request.
     pub(super) requests: HashMap<(Arc<str>, Arc<str>), Vec<ChunkId>>,
+    /// Requests that gained or lost a lease since the last call, by digest.
+    request_changes: Vec<(u64, bool)>,
 }
 
 impl State {
@@ -80,6 +83,7 @@ impl State {
                 if let Some(request) = &lease.request {
                     let key = (lease.worker.clone(), request.id.clone());
                     self.requests.entry(key).or_default().push(id);
+                    self.request_changes.push((digest(&lease.worker, &request.id), true));
                 }
                 self.building += usize::from(chunk.state == ChunkState::Building);
                 self.active.insert(id, chunk);
@@ -128,6 +132,7 @@ impl State {
             if ids.is_empty() {
                 self.requests.remove(&key);
             }
+            self.request_changes.push((digest(&lease.worker, &request.id), false));
         }
     }
 
@@ -233,6 +238,11 @@ impl State {
             found.push(*id);
         }
         Ok(found)
+    }
+
+    /// The digests of requests that gained (true) or lost a lease since the last call.
+    pub fn take_request_changes(&mut self) -> Vec<(u64, bool)> {
+        std::mem::take(&mut self.request_changes)
     }
 
     /// Chunks of a crawl that was deleted at this time, which someone works on, or which a crawler is awaited for: the

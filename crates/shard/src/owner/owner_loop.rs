@@ -305,6 +305,7 @@ impl Owner {
         self.count_hosts();
         // Before any answer of this turn is sent: a retry must find what was granted.
         self.readiness.requests.tell(self.shard, self.state.take_request_changes());
+        self.readiness.requests.tell(self.shard, self.pipeline.take_request_changes());
         // Per-crawl readiness first: a concurrent reader then sees either what became ready or the due time before it.
         self.state.take_crawls_ready(|crawl, ready| self.readiness.crawls.tell(crawl, self.shard, ready));
         self.publish_next();

@@ -27,8 +27,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::try_join_all;
 use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::RequestId;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::request::{Claim, Claimed, Stage};
@@ -36,7 +38,7 @@ use wayleave_core::time::Millis;
 
 use super::call::{ChunkCall, ChunkResponse, PipelineCall};
 use super::handle::Pipeline;
-use crate::routing::repeated_requests::RequestLock;
+use crate::routing::repeated_requests::{MayHaveGranted, RequestLock};
 use crate::routing::router::{CallResult, OwnerLocation, worse};
 use crate::shared::readiness::{Source, VisitFilter};
 use crate::shared::waiters::{Waiter, Wants, Watch};
@@ -119,7 +121,7 @@ impl Pipeline {
             }
             match &mut waiter {
                 Some(waiter) => {
-                    self.frontier.sleep_in_line(waiter, until, |crawl| self.has_more(stage, crawl)).await;
+                    self.frontier.sleep_in_line(waiter, until, |crawl| self.is_ready_for(stage, crawl)).await;
                 }
                 None => tokio::time::sleep_until(until).await,
             }
@@ -139,6 +141,17 @@ impl Pipeline {
     /// Whether a shard of this process may have something of a crawl, or of any, for claims of a stage.
     fn has_more(&self, stage: Stage, crawl: Option<&CrawlName>) -> bool {
         !self.sources(stage, crawl).is_empty()
+    }
+
+    /// Whether a source that can be asked has published that it has something.
+    fn is_ready_for(&self, stage: Stage, crawl: Option<&CrawlName>) -> bool {
+        let (readiness, now) = (&self.frontier.readiness, self.frontier.now());
+        let shards = match stage {
+            Stage::Build => readiness.chunks.crawled(),
+            Stage::Crawl => readiness.chunks.offering(now),
+        };
+        shards.into_iter().any(|shard| readiness.is_open(shard))
+            || (stage == Stage::Crawl && readiness.is_ready_for(crawl))
     }
 
     /// How often claims have looked for chunks here.
@@ -246,29 +259,82 @@ impl Pipeline {
         nodes
     }
 
-    /// The live chunks already granted for a request. The shards of this process must answer. Of other nodes only those
-    /// that answer promptly count: one that is cut off must not keep the others from working, and what it granted expires
-    /// at its deadline.
+    /// The live chunks already granted for a request. The shards of this process must answer, and so must other nodes,
+    /// asked once for all their shards, unless they are silent: one that is cut off must not keep the others from working,
+    /// and what it granted expires at its deadline.
     async fn claimed_before(&self, claim: &Claim) -> CallResult<Vec<Claimed>> {
-        let Some(request) = claim.request.clone() else { return Ok(Vec::new()) };
-        let call = ChunkCall::Requested { worker: claim.worker.clone(), request };
-        let asks = self.frontier.all().into_iter().map(|shard| {
-            let here = matches!(self.frontier.router.location(shard), OwnerLocation::Local(_));
-            let asked = self.ask::<Vec<Claimed>>(shard, call.clone());
-            async move {
-                if here && !self.frontier.readiness.is_damaged(shard) {
-                    return asked.await;
+        let Some(request) = &claim.request else { return Ok(Vec::new()) };
+        let MayHaveGranted { here, nodes, unowned } = self.frontier.may_have_granted(&claim.worker, request);
+        let call = ChunkCall::Requested { worker: claim.worker.clone(), request: request.clone() };
+        let nodes = nodes.into_iter().map(|(node, shards)| self.claimed_at(node, shards, &call));
+        let unowned = async {
+            let asked = tokio::time::timeout(ASK_BEFORE, self.claimed_in(&unowned, &call)).await;
+            match asked {
+                Ok(Err(refusal)) if !refusal.is_unavailable() => Err(refusal),
+                Ok(Ok(found)) => Ok(found),
+                Ok(Err(_)) | Err(_) => Ok(Vec::new()),
+            }
+        };
+        let (nodes, here, unowned) =
+            futures::future::try_join3(try_join_all(nodes), self.claimed_in(&here, &call), unowned).await?;
+        Ok(nodes.into_iter().flatten().chain(here).chain(unowned).collect())
+    }
+
+    /// What another node has granted.
+    async fn claimed_at(&self, node: NodeId, shards: Vec<ShardId>, call: &ChunkCall) -> CallResult<Vec<Claimed>> {
+        let ChunkCall::Requested { worker, request } = call.clone() else { return Ok(Vec::new()) };
+        let once = PipelineCall::Requested { worker, request, shards: shards.clone() };
+        let Ok(answer) = tokio::time::timeout(ASK_BEFORE, self.say(node, &once, true)).await else {
+            return Ok(Vec::new());
+        };
+        let answer = match answer.and_then(Vec::<Claimed>::try_from) {
+            // It does not own all of them, or has no room for the call: ask their owners one by one.
+            Err(Refusal::Elsewhere) => {
+                let asked = tokio::time::timeout(ASK_BEFORE, self.claimed_in(&shards, call)).await;
+                asked.unwrap_or_else(|_| Err(unclear(node)))
+            }
+            answer => answer,
+        };
+        match answer {
+            Err(refusal) if refusal.is_unavailable() && !self.frontier.readiness.hears(node) => Ok(Vec::new()),
+            answer => answer,
+        }
+    }
+
+    async fn claimed_in(&self, shards: &[ShardId], call: &ChunkCall) -> CallResult<Vec<Claimed>> {
+        let asks = shards.iter().map(|shard| async {
+            match self.ask::<Vec<Claimed>>(*shard, call.clone()).await {
+                // It is closed, perhaps for good: what it granted ends at its deadline.
+                Err(refusal) if refusal.is_unavailable() && self.frontier.readiness.is_damaged(*shard) => {
+                    Ok(Vec::new())
                 }
-                match tokio::time::timeout(ASK_BEFORE, asked).await {
-                    Ok(Err(refusal)) if refusal.is_unavailable() => Ok(Vec::new()),
-                    Ok(answer) => answer,
-                    Err(_) => Ok(Vec::new()),
-                }
+                answer => answer,
             }
         });
-        let claimed = futures::future::try_join_all(asks).await?;
-        Ok(claimed.into_iter().flatten().collect())
+        Ok(try_join_all(asks).await?.into_iter().flatten().collect())
     }
+
+    /// Serves another node that asks about these shards; all of them must be here.
+    pub(crate) async fn claimed_here(
+        &self,
+        worker: Arc<str>,
+        request: RequestId,
+        shards: &[ShardId],
+    ) -> CallResult<Vec<Claimed>> {
+        if shards.iter().any(|shard| !self.frontier.owns(*shard)) {
+            return Err(Refusal::Elsewhere);
+        }
+        let shards = self.frontier.may_have_granted_here(shards, &worker, &request);
+        self.claimed_in(&shards, &ChunkCall::Requested { worker, request }).await
+    }
+}
+
+/// The refusal where a node that is alive may have granted something for a request.
+fn unclear(node: NodeId) -> Refusal {
+    Refusal::Unavailable(format!(
+        "node {node} has not told whether it granted this request before, which would be granted twice; nothing was \
+         changed, try again"
+    ))
 }
 
 /// Whether nothing more may be claimed: a claim with an id that may have been granted somewhere is repeated, and then
