@@ -54,7 +54,8 @@ async fn idle_waiters_of_a_crawl_do_not_look_at_every_group_of_another() {
 #[tokio::test(start_paused = true)]
 async fn who_takes_a_group_of_another_crawl_than_it_was_woken_for_leaves_that_one_to_a_waiter_of_its_crawl() {
     let world = World::new(4).await;
-    let [a, b] = [("a", 0), ("b", 1)].map(|(crawl, shard)| of_crawl(crawl, disc(&format!("http://{}/", host_in(shard, 4, 0)))));
+    let [a, b] =
+        [("a", 0), ("b", 1)].map(|(crawl, shard)| of_crawl(crawl, disc(&format!("http://{}/", host_in(shard, 4, 0)))));
     let any = poll(&world, waiting(None));
     pass(1).await;
     let of_a = poll(&world, waiting(Some("a")));

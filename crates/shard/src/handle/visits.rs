@@ -120,7 +120,7 @@ impl Frontier {
     /// A worker was given URLs of this crawl and will ask for more, or waits for some: track its readiness.
     fn listen(&self, crawl: Option<&CrawlName>) {
         if let Some(crawl) = crawl {
-            self.readiness.crawls.listen(crawl);
+            self.readiness.listen(crawl);
         }
     }
 
@@ -194,6 +194,8 @@ impl Frontier {
     pub(crate) async fn take_here(&self, take: Take) -> CallResult<Response> {
         match take {
             Take::Reserve(request) => {
+                // First: a shard that has nothing of the crawl then publishes that, and the other node does not ask again.
+                self.listen(request.crawl.as_ref().filter(|_| request.wait.0 > 0));
                 let sources = self.readiness.ready_here(self.visit_filter(request.crawl.as_ref(), false));
                 self.reserve_from(&request, &sources).await.map(Response::from)
             }

@@ -1,8 +1,8 @@
 //! Finding chunks to claim: in the crawl stage the shards that offer one again, then those whose groups have been ready
-//! longest; in the build stage those that have crawled ones. Other nodes are asked for all their shards at once.
+//! longest; in the build stage those that have crawled ones. Then other nodes that have something, each once for all its shards.
 //!
 //! A claim that waits is woken as a long poll of the frontier is, see [`crate::shared::waiters`]: one per group or chunk that
-//! becomes claimable, so that a thousand claims do not all look at one link. What could lose a wake-up:
+//! becomes claimable, here or on another node, so that a thousand claims do not all look at one link. What could lose a wake-up:
 //!
 //! 1. The claim that is woken leaves before it has looked, because its caller has left or its time is over: it owes the
 //!    wake-up, which goes to the next one.
@@ -10,14 +10,13 @@
 //!    next one if a shard still has something.
 //! 3. It looks, and is refused, perhaps for a reason of its own, such as a request id that was used before: it leaves owing.
 //!    If the reason is the store's, the next one is refused and leaves, too.
-//! 4. It looks and may not take what it finds, which another one may: it wants one crawl, one host, or still lingers for a full
-//!    chunk. Such claims are woken by everything and use no wake-up up. When it lingers no more, a claim joins the others
-//!    before it looks.
+//! 4. It looks and may not take what it finds, which another one may: it wants one host, or still lingers for a full
+//!    chunk. Such claims watch, and use no wake-up up. When it lingers no more, a claim joins the others before it looks.
 //! 5. It looks before the owner has made the group ready, and sleeps after: it was in line before it looked, so it is woken.
-//! 6. Two become claimable, and both wake-ups come while the only claim in line is looking: one is kept for the next that
-//!    lines up, and this one, if it leaves with something, wakes another (2).
-//! 7. Shards move to another node, where its groups wake nobody here: a claim looks again at intervals wherever the store may
-//!    have several nodes, also if this one has all shards when it goes to sleep.
+//! 6. Two become claimable, and both wake-ups come while the only claim in line is looking: it owes one and will look again;
+//!    the other is dropped. A claim that lines up later looks, too.
+//! 7. Shards move to another node, where its groups wake nobody here: the next owner counts everything that is ready as newly
+//!    so, and its node publishes that. A node that is heard for the first time counts as one group and one chunk.
 //! 8. A host gets a URL while its group is ready because of another host: no group becomes ready by that, so a claim for one
 //!    host looks again at intervals.
 //! 9. A claim that lingers for a full chunk of any crawl is not woken when another crawl is next in order: it looks at the end
@@ -27,7 +26,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::RequestId;
@@ -39,12 +38,15 @@ use wayleave_core::time::Millis;
 use super::call::{ChunkCall, ChunkResponse, PipelineCall};
 use super::handle::Pipeline;
 use crate::routing::repeated_requests::{MayHaveGranted, RequestLock};
-use crate::routing::router::{CallResult, OwnerLocation, worse};
+use crate::routing::router::{CallResult, OwnerLocation, changed_before, worse};
 use crate::shared::readiness::{Source, VisitFilter};
 use crate::shared::waiters::{Waiter, Wants, Watch};
 
-/// How often a claim that waits looks where nobody wakes it: other nodes do not tell what chunks they have.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// How often a claim for one host looks, which some of what it waits for does not wake.
+const LOOK_AT_HOST: Duration = Duration::from_secs(1);
+/// How often a claim that lingers for a full chunk looks where nodes share the store: others do not publish how many groups
+/// are ready in a shard.
+const LOOK_ELSEWHERE: Duration = Duration::from_millis(250);
 
 /// Time limit for asking shards what they have granted for a request.
 const ASK_BEFORE: Duration = Duration::from_millis(500);
@@ -80,9 +82,7 @@ impl Pipeline {
     ) -> CallResult<Vec<Claimed>> {
         let stage = claim.stage;
         let waiters = self.frontier.readiness.chunks.waiters(claim.stage);
-        let looks_again = self.frontier.router.links.is_some() || claim.host.is_some();
         let mut waiter: Option<Waiter<'_>> = None;
-        let mut ask_nodes = Instant::now();
         loop {
             let full = stage == Stage::Crawl && Instant::now() < lingers;
             if let Some(waiter) = &mut waiter {
@@ -93,15 +93,9 @@ impl Pipeline {
             // Before looking, so that nothing that becomes ready meanwhile is missed.
             waiter.iter_mut().for_each(Waiter::enqueue);
             let one = Claim { links_min: if full { claim.links } else { 1 }, ..claim.clone() };
-            // Other nodes are asked at intervals only: every group that becomes ready here would send a call to each.
-            let mut nodes = Vec::new();
-            if Instant::now() >= ask_nodes {
-                nodes = self.other_nodes();
-                ask_nodes = Instant::now() + LOOK_AGAIN;
-            }
             let claimed = match &lock {
-                None => self.claim_once(&one, &nodes).await?,
-                Some(lock) => self.claim_repeatable(one, nodes, lock.clone()).await?,
+                None => self.claim_once(&one).await?,
+                Some(lock) => self.claim_repeatable(one, lock.clone()).await?,
             };
             let now = Instant::now();
             if !claimed.is_empty() {
@@ -113,11 +107,13 @@ impl Pipeline {
                 return Ok(claimed);
             }
             if waiter.is_some() {
-                claim.crawl.iter().for_each(|crawl| self.frontier.readiness.crawls.listen(crawl));
+                claim.crawl.iter().for_each(|crawl| self.frontier.readiness.listen(crawl));
             }
             let mut until = if full { lingers } else { deadline };
-            if looks_again {
-                until = until.min(ask_nodes.max(now));
+            if claim.host.is_some() {
+                until = until.min(now + LOOK_AT_HOST);
+            } else if full && self.frontier.router.links.is_some() {
+                until = until.min(now + LOOK_ELSEWHERE);
             }
             match &mut waiter {
                 Some(waiter) => {
@@ -138,9 +134,15 @@ impl Pipeline {
         Wants::Watch(claim.crawl.clone(), watch)
     }
 
-    /// Whether a shard of this process may have something of a crawl, or of any, for claims of a stage.
+    /// Whether a shard may have something of a crawl, or of any, for claims of a stage.
     fn has_more(&self, stage: Stage, crawl: Option<&CrawlName>) -> bool {
-        !self.sources(stage, crawl).is_empty()
+        !self.sources(stage, crawl).is_empty() || !self.nodes_offering(stage, crawl).is_empty()
+    }
+
+    /// The other nodes that may have something.
+    fn nodes_offering(&self, stage: Stage, crawl: Option<&CrawlName>) -> Vec<NodeId> {
+        let filter = VisitFilter { crawl, paced: false, now: self.frontier.now() };
+        self.frontier.readiness.nodes_offering(stage, filter)
     }
 
     /// Whether a source that can be asked has published that it has something.
@@ -152,6 +154,7 @@ impl Pipeline {
         };
         shards.into_iter().any(|shard| readiness.is_open(shard))
             || (stage == Stage::Crawl && readiness.is_ready_for(crawl))
+            || !self.nodes_offering(stage, crawl).is_empty()
     }
 
     /// How often claims have looked for chunks here.
@@ -162,15 +165,10 @@ impl Pipeline {
 
     /// Claims what there is for a request with an id. Runs to its end even if its caller disconnects, so that a
     /// repetition, which waits for the lock, finds what was granted.
-    async fn claim_repeatable(
-        &self,
-        claim: Claim,
-        nodes: Vec<NodeId>,
-        lock: Arc<RequestLock>,
-    ) -> CallResult<Vec<Claimed>> {
+    async fn claim_repeatable(&self, claim: Claim, lock: Arc<RequestLock>) -> CallResult<Vec<Claimed>> {
         let pipeline = self.clone();
         let decided = tokio::spawn(async move {
-            let claimed = pipeline.claim_once(&claim, &nodes).await;
+            let claimed = pipeline.claim_once(&claim).await;
             drop(lock);
             claimed
         });
@@ -178,18 +176,18 @@ impl Pipeline {
     }
 
     /// Claims what there is, without waiting.
-    async fn claim_once(&self, claim: &Claim, nodes: &[NodeId]) -> CallResult<Vec<Claimed>> {
+    async fn claim_once(&self, claim: &Claim) -> CallResult<Vec<Claimed>> {
         self.frontier.readiness.chunks.look();
         if let Some(host) = &claim.host {
             return self.at_host(host, &ChunkCall::Claim(claim.clone())).await;
         }
         let (mut claimed, mut trouble) = self.claim_from(claim, self.sources(claim.stage, claim.crawl.as_ref())).await;
-        for node in nodes {
+        for node in self.nodes_offering(claim.stage, claim.crawl.as_ref()) {
             if claimed.len() >= claim.chunks || is_doubtful(claim, trouble.as_ref()) {
                 break;
             }
             let more = Claim { chunks: claim.chunks - claimed.len(), ..claim.clone() };
-            match self.say(*node, &PipelineCall::Claim(more), false).await.and_then(Vec::<Claimed>::try_from) {
+            match self.say(node, &PipelineCall::Claim(more), false).await.and_then(Vec::<Claimed>::try_from) {
                 Ok(more) => claimed.extend(more),
                 Err(refusal) => trouble = Some(worse(trouble, refusal)),
             }
@@ -205,6 +203,8 @@ impl Pipeline {
 
     /// Serves another node's claim with the shards of this node.
     pub(crate) async fn claim_here(&self, claim: &Claim) -> CallResult<ChunkResponse> {
+        // First: a shard that has nothing of the crawl then publishes that, and the other node does not ask again.
+        claim.crawl.iter().for_each(|crawl| self.frontier.readiness.listen(crawl));
         let (claimed, trouble) = self.claim_from(claim, self.sources(claim.stage, claim.crawl.as_ref())).await;
         let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere && claimed.is_empty());
         trouble.map_or(Ok(claimed.into()), Err)
@@ -244,66 +244,51 @@ impl Pipeline {
         shards
     }
 
-    /// The other nodes that own shards.
-    pub(super) fn other_nodes(&self) -> Vec<NodeId> {
-        if self.frontier.router.links.is_none() {
-            return Vec::new();
-        }
-        let location = |shard| match self.frontier.router.location(shard) {
-            OwnerLocation::Remote(node) => Some(node),
-            OwnerLocation::Local(_) | OwnerLocation::Unowned => None,
-        };
-        let mut nodes: Vec<NodeId> = self.frontier.all().into_iter().filter_map(location).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes
-    }
-
-    /// The live chunks already granted for a request. The shards of this process must answer, and so must other nodes,
-    /// asked once for all their shards, unless they are silent: one that is cut off must not keep the others from working,
-    /// and what it granted expires at its deadline.
+    /// The live chunks already granted for a request. The shards of this process must answer. Other nodes are asked once for
+    /// all their shards; one that is silent does not count: it must not keep the others from working, and what it granted
+    /// expires at its deadline. One that is alive and has no room for the call may have granted it.
     async fn claimed_before(&self, claim: &Claim) -> CallResult<Vec<Claimed>> {
         let Some(request) = &claim.request else { return Ok(Vec::new()) };
-        let MayHaveGranted { here, nodes, unowned } = self.frontier.may_have_granted(&claim.worker, request);
-        let call = ChunkCall::Requested { worker: claim.worker.clone(), request: request.clone() };
-        let nodes = nodes.into_iter().map(|(node, shards)| self.claimed_at(node, shards, &call));
-        let unowned = async {
-            let asked = tokio::time::timeout(ASK_BEFORE, self.claimed_in(&unowned, &call)).await;
-            match asked {
-                Ok(Err(refusal)) if !refusal.is_unavailable() => Err(refusal),
-                Ok(Ok(found)) => Ok(found),
-                Ok(Err(_)) | Err(_) => Ok(Vec::new()),
+        let (frontier, deadline) = (&self.frontier, Instant::now() + ASK_BEFORE);
+        let (mut left, mut found, mut changes) = (frontier.all(), Vec::new(), frontier.changes());
+        loop {
+            changes.mark_unchanged();
+            let MayHaveGranted { here, nodes, unowned } = frontier.may_have_granted(&left, &claim.worker, request);
+            left = unowned;
+            let asked = nodes.into_iter().map(|(node, shards)| async move {
+                let (worker, request) = (claim.worker.clone(), request.clone());
+                let call = PipelineCall::Requested { worker, request, shards: shards.clone() };
+                (shards, tokio::time::timeout_at(deadline, self.say(node, &call, true)).await)
+            });
+            let (here, asked) = tokio::join!(self.claimed_in(&here, &claim.worker, request), join_all(asked));
+            found.extend(here?);
+            for (shards, answer) in asked {
+                match answer.map(|answer| answer.and_then(Vec::<Claimed>::try_from)) {
+                    Ok(Ok(more)) => found.extend(more),
+                    // It does not own all of them, or has no room for the call.
+                    Ok(Err(Refusal::Elsewhere)) => left.extend(shards),
+                    Ok(Err(refusal)) if !refusal.is_unavailable() => return Err(refusal),
+                    Ok(Err(_)) | Err(_) => {}
+                }
             }
-        };
-        let (nodes, here, unowned) =
-            futures::future::try_join3(try_join_all(nodes), self.claimed_in(&here, &call), unowned).await?;
-        Ok(nodes.into_iter().flatten().chain(here).chain(unowned).collect())
-    }
-
-    /// What another node has granted.
-    async fn claimed_at(&self, node: NodeId, shards: Vec<ShardId>, call: &ChunkCall) -> CallResult<Vec<Claimed>> {
-        let ChunkCall::Requested { worker, request } = call.clone() else { return Ok(Vec::new()) };
-        let once = PipelineCall::Requested { worker, request, shards: shards.clone() };
-        let Ok(answer) = tokio::time::timeout(ASK_BEFORE, self.say(node, &once, true)).await else {
-            return Ok(Vec::new());
-        };
-        let answer = match answer.and_then(Vec::<Claimed>::try_from) {
-            // It does not own all of them, or has no room for the call: ask their owners one by one.
-            Err(Refusal::Elsewhere) => {
-                let asked = tokio::time::timeout(ASK_BEFORE, self.claimed_in(&shards, call)).await;
-                asked.unwrap_or_else(|_| Err(unclear(node)))
+            if left.is_empty() {
+                return Ok(found);
             }
-            answer => answer,
-        };
-        match answer {
-            Err(refusal) if refusal.is_unavailable() && !self.frontier.readiness.hears(node) => Ok(Vec::new()),
-            answer => answer,
+            if !changed_before(&mut changes, deadline).await {
+                return if left.iter().any(|shard| self.is_heard(*shard)) { Err(unclear()) } else { Ok(found) };
+            }
         }
     }
 
-    async fn claimed_in(&self, shards: &[ShardId], call: &ChunkCall) -> CallResult<Vec<Claimed>> {
+    /// Whether a shard belongs to another node that is alive.
+    fn is_heard(&self, shard: ShardId) -> bool {
+        matches!(self.frontier.router.location(shard), OwnerLocation::Remote(node) if self.frontier.readiness.hears(node))
+    }
+
+    async fn claimed_in(&self, shards: &[ShardId], worker: &Arc<str>, request: &RequestId) -> CallResult<Vec<Claimed>> {
         let asks = shards.iter().map(|shard| async {
-            match self.ask::<Vec<Claimed>>(*shard, call.clone()).await {
+            let call = ChunkCall::Requested { worker: worker.clone(), request: request.clone() };
+            match self.ask::<Vec<Claimed>>(*shard, call).await {
                 // It is closed, perhaps for good: what it granted ends at its deadline.
                 Err(refusal) if refusal.is_unavailable() && self.frontier.readiness.is_damaged(*shard) => {
                     Ok(Vec::new())
@@ -324,17 +309,14 @@ impl Pipeline {
         if shards.iter().any(|shard| !self.frontier.owns(*shard)) {
             return Err(Refusal::Elsewhere);
         }
-        let shards = self.frontier.may_have_granted_here(shards, &worker, &request);
-        self.claimed_in(&shards, &ChunkCall::Requested { worker, request }).await
+        let shards = self.frontier.may_have_granted(shards, &worker, &request).here;
+        self.claimed_in(&shards, &worker, &request).await
     }
 }
 
 /// The refusal where a node that is alive may have granted something for a request.
-fn unclear(node: NodeId) -> Refusal {
-    Refusal::Unavailable(format!(
-        "node {node} has not told whether it granted this request before, which would be granted twice; nothing was \
-         changed, try again"
-    ))
+fn unclear() -> Refusal {
+    Refusal::Unavailable("another node could not be asked whether it granted this request before; try again".to_owned())
 }
 
 /// Whether nothing more may be claimed: a claim with an id that may have been granted somewhere is repeated, and then

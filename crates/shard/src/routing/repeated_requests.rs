@@ -128,12 +128,16 @@ impl Frontier {
         decided.await.unwrap_or_else(|_| Err(crate::routing::router::never_answered()))
     }
 
-    /// Who may have granted something for a request.
-    pub(crate) fn may_have_granted(&self, holder: &str, id: &RequestId) -> MayHaveGranted {
-        let (digest, mut found) = (digest(holder, &id.id), MayHaveGranted::default());
-        for shard in self.all() {
+    /// Which of these shards may have granted something for a request.
+    pub(crate) fn may_have_granted(&self, shards: &[ShardId], holder: &str, id: &RequestId) -> MayHaveGranted {
+        let (digest, readiness) = (digest(holder, &id.id), &self.readiness);
+        // After this node may have lost a shard its index is not trusted, and no shard is skipped.
+        let sure = !readiness.is_unsure();
+        let mut found = MayHaveGranted::default();
+        for &shard in shards {
             match self.router.location(shard) {
-                OwnerLocation::Local(_) if self.has_certainly_not_granted(shard, digest) => {}
+                OwnerLocation::Local(_)
+                    if sure && readiness.is_open(shard) && !readiness.requests.may_have(shard, digest) => {}
                 OwnerLocation::Local(_) => found.here.push(shard),
                 OwnerLocation::Remote(node) => found.nodes.entry(node).or_default().push(shard),
                 OwnerLocation::Unowned => found.unowned.push(shard),
@@ -142,22 +146,10 @@ impl Frontier {
         found
     }
 
-    /// Of these shards of this process those that may have granted something for a request.
-    pub(crate) fn may_have_granted_here(&self, shards: &[ShardId], holder: &str, id: &RequestId) -> Vec<ShardId> {
-        let digest = digest(holder, &id.id);
-        shards.iter().copied().filter(|shard| !self.has_certainly_not_granted(*shard, digest)).collect()
-    }
-
-    /// After this node may have lost a shard its index is not trusted, and no shard is skipped.
-    fn has_certainly_not_granted(&self, shard: ShardId, digest: u64) -> bool {
-        let readiness = &self.readiness;
-        !readiness.is_unsure() && readiness.is_open(shard) && !readiness.requests.may_have(shard, digest)
-    }
-
     /// The live reservations already granted for a request, oldest first.
     pub(crate) async fn granted_before(&self, holder: &Arc<str>, id: &RequestId) -> CallResult<Vec<Reservation>> {
         // A shard that is being handed over is not asked; its next owner will report what it has granted.
-        let MayHaveGranted { here: shards, nodes, .. } = self.may_have_granted(holder, id);
+        let MayHaveGranted { here: shards, nodes, .. } = self.may_have_granted(&self.all(), holder, id);
         let ask = || RowQuery::Requested { holder: holder.clone(), request: id.clone() };
         let asked = nodes.into_iter().map(|(node, shards)| {
             let (holder, request) = (holder.clone(), id.clone());
@@ -214,7 +206,7 @@ impl Frontier {
         if shards.iter().any(|shard| !self.owns(*shard)) {
             return Err(Refusal::Elsewhere);
         }
-        let shards = self.may_have_granted_here(shards, &holder, &request);
+        let shards = self.may_have_granted(shards, &holder, &request).here;
         self.granted_in(&shards, RowQuery::Requested { holder, request }).await
     }
 }

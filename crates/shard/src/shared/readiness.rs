@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore};
 use wayleave_core::frontier::readiness::NewlyReady;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
+use wayleave_core::pipeline::request::Stage;
+use wayleave_core::pipeline::state::Published;
 use wayleave_core::time::Time;
 
 use crate::fleet::news::MapNews;
@@ -20,10 +21,11 @@ use crate::routing::repeated_requests::Requests;
 use crate::shared::broadcast::{Broadcast, Subscriber};
 use crate::shared::crawl_passes::{CrawlPasses, Pass};
 use crate::shared::crawl_readiness::{CrawlReadiness, NEVER};
-use crate::shared::crawl_totals::{CrawlTotals, ShardTotals, Totals};
+use crate::shared::crawl_totals::{CrawlTotals, Totals};
 use crate::shared::damage_report::{DamageBoard, DamageReport};
 use crate::shared::deadline::Deadline;
 use crate::shared::host_quota::HostQuota;
+use crate::shared::node_readiness::{CrawlBeat, Heard, NodeReadiness, Peer};
 use crate::shared::page_budget::PageBudget;
 use crate::shared::waiters::Waiters;
 
@@ -105,7 +107,7 @@ pub(crate) struct Readiness {
     /// What is known to be damaged in open shards.
     pub damage: DamageBoard,
     /// The readiness of other nodes. A node that cannot be reached has no entry and is not asked.
-    peers: Mutex<BTreeMap<NodeId, NodeReadiness>>,
+    peers: Mutex<BTreeMap<NodeId, Peer>>,
     /// Total number of groups that have become ready here.
     woken: AtomicU64,
     /// Notified when the owner of a shard was not where it was expected.
@@ -114,41 +116,6 @@ pub(crate) struct Readiness {
     news: Broadcast,
     /// Until then no other node can own this node's shards.
     sure_until: Mutex<Option<Deadline>>,
-}
-
-/// A node's readiness, published so that other nodes know which node to ask first and when to wake their waiters.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeReadiness {
-    /// Since when its longest ready group is ready.
-    oldest_ready: Option<Time>,
-    /// When its next group becomes ready.
-    next_due: Option<Time>,
-    /// Total number of groups that have become ready.
-    woken: u64,
-    /// Counts of its shards for crawls with a limit over all shards.
-    totals: Vec<(CrawlName, Vec<ShardTotals>)>,
-}
-
-impl NodeReadiness {
-    /// Since when it has something to visit.
-    fn ready_since(&self, filter: VisitFilter<'_>) -> Option<Time> {
-        self.oldest_ready.or(self.next_due.filter(|due| *due <= filter.now))
-    }
-
-    /// Encodes it.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        // Encoding cannot fail for these types; an empty message would be rejected by the reader.
-        crate::routing::links::encode(self).unwrap_or_default()
-    }
-
-    /// Decodes it.
-    ///
-    /// # Errors
-    /// If the bytes are not valid.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
-        crate::routing::links::decode(bytes)
-    }
 }
 
 /// A source of visits.
@@ -308,8 +275,7 @@ impl Readiness {
     pub fn is_ready_for(&self, crawl: Option<&CrawlName>) -> bool {
         let filter = VisitFilter { crawl, paced: false, now: Time::ZERO };
         let open = |(_, source)| matches!(source, Source::Shard(shard) if self.is_open(shard));
-        self.ready_shards(filter).any(open)
-            || lock(&self.peers).values().any(|peer| peer.ready_since(filter).is_some())
+        self.ready_shards(filter).any(open) || lock(&self.peers).values().any(|peer| peer.ready_since(filter).is_some())
     }
 
     /// Whether groups of more than one crawl are ready in the shards of this process.
@@ -365,6 +331,42 @@ impl Readiness {
             next_due: least(|published| &published.next_due),
             woken: self.woken.load(Ordering::Acquire),
             totals,
+            chunks: self.chunks.beat(),
+            ..NodeReadiness::default()
+        }
+    }
+
+    /// The readiness of the tracked crawls, and the generation of their table.
+    pub fn crawl_beats(&self) -> (u64, BTreeMap<CrawlName, CrawlBeat>) {
+        let any: Vec<u64> = self.shards.iter().map(|shard| shard.oldest_ready.load(Ordering::Acquire)).collect();
+        self.crawls.beats(&any)
+    }
+
+    /// The other nodes that may have something for a claim.
+    pub fn nodes_offering(&self, stage: Stage, filter: VisitFilter<'_>) -> Vec<NodeId> {
+        let peers = lock(&self.peers);
+        let offering = peers.iter().filter(|(_, peer)| peer.may_offer(stage, filter));
+        offering.map(|(node, _)| *node).collect()
+    }
+
+    /// A caller, here or on another node, asks for a crawl by name: tracks its readiness.
+    pub fn listen(&self, crawl: &CrawlName) {
+        if self.crawls.listen(crawl) {
+            self.news.notify();
+        }
+    }
+
+    /// A shard publishes since when a group of a crawl is ready.
+    pub fn tell_crawl(&self, crawl: &CrawlName, shard: ShardId, ready: Option<Time>) {
+        if self.crawls.tell(crawl, shard, ready) {
+            self.news.notify();
+        }
+    }
+
+    /// A shard publishes what chunks it offers, and wakes claims for those that became claimable.
+    pub fn tell_chunks(&self, shard: ShardId, published: &Published) {
+        if self.chunks.tell(shard, published) {
+            self.news.notify();
         }
     }
 
@@ -385,24 +387,36 @@ impl Readiness {
             peers.remove(&node);
             return;
         };
-        // Groups that were ready before this node subscribed count as one: one waiter should check.
-        let before = peers.get(&node).map_or(news.woken.saturating_sub(1), |before| before.woken);
-        let woken = news.woken.saturating_sub(before);
         let granted = |news: &NodeReadiness| -> Vec<u64> {
             news.totals.iter().flat_map(|(_, parts)| parts.iter().map(|part| part.totals.pages)).collect()
         };
-        let told = peers.get(&node).is_none_or(|before| granted(before) != granted(&news));
-        peers.insert(node, news);
+        let told = peers.get(&node).is_none_or(|before| granted(&before.news) != granted(&news));
+        let is_first = !peers.contains_key(&node);
+        let heard = peers.entry(node).or_default().hear(news, is_first);
         drop(peers);
         if told {
             self.pages.wake_waiters();
         }
-        self.waiters.wake_unknown(usize::try_from(woken).unwrap_or(usize::MAX));
+        self.wake_for(node, &heard);
+    }
+
+    /// Wakes waiters for what became ready at another node.
+    fn wake_for(&self, node: NodeId, heard: &Heard) {
+        for (crawl, groups) in &heard.crawls {
+            self.waiters.wake(Some(crawl), *groups);
+            self.chunks.waiters(Stage::Crawl).wake(Some(crawl), *groups);
+        }
+        let tracks = |crawl: &CrawlName| lock(&self.peers).get(&node).is_some_and(|peer| peer.tracks(crawl));
+        self.waiters.wake_unknown(heard.others, tracks);
+        self.chunks.waiters(Stage::Crawl).wake_unknown(heard.others, tracks);
+        self.chunks.waiters(Stage::Crawl).wake_unknown(heard.offered, |_| false);
+        self.chunks.waiters(Stage::Build).wake_unknown(heard.crawled, |_| false);
     }
 
     /// Groups of a crawl became ready in a shard, or hosts without URLs: wakes as many waiters, first come, first served.
     pub fn wake(&self, shard: ShardId, crawl: Option<&CrawlName>, ready: NewlyReady) {
         self.woken.fetch_add(ready.fresh as u64, Ordering::AcqRel);
+        crawl.into_iter().for_each(|crawl| self.crawls.count(crawl, ready.fresh));
         self.news.notify();
         self.waiters.wake(crawl, ready.fresh);
         if let Some(crawl) = crawl {
@@ -416,7 +430,7 @@ impl Readiness {
             self.news.notify();
         }
         let peers = lock(&self.peers);
-        let told = peers.values().flat_map(|peer| &peer.totals).filter(|(name, _)| name == crawl);
+        let told = peers.values().flat_map(|peer| &peer.news.totals).filter(|(name, _)| name == crawl);
         self.totals.others(crawl, |one| one != shard, told.flat_map(|(_, parts)| parts))
     }
 }

@@ -169,6 +169,16 @@ impl Lines {
         true
     }
 
+    /// Wakes the first waiter of those for a crawl.
+    fn wake_first_of(&mut self, crawl: &CrawlName) {
+        let first = self.crawls.get_mut(crawl).and_then(VecDeque::pop_front);
+        if let Some((ticket, wake)) = first {
+            self.forget_empty(crawl);
+            self.woken.insert(ticket, Some(crawl.clone()));
+            wake.notify_one();
+        }
+    }
+
     /// Wakes those that watch a crawl: all of the shard, and of those that need several groups the first ones that are
     /// `served`.
     fn wake_watchers(&mut self, topic: &Topic, shard: Option<ShardId>, mut served: impl FnMut(usize) -> bool) {
@@ -249,17 +259,18 @@ impl Waiters {
         });
     }
 
-    /// Wakes waiters for this many groups whose crawls are not known: of each crawl all.
-    pub fn wake_unknown(&self, groups: usize) {
+    /// Wakes waiters for this many groups of crawls that are not known, except those that are `known` not to be meant: the
+    /// first in line of each crawl looks, and wakes the next one if it finds something.
+    pub fn wake_unknown(&self, groups: usize, known: impl Fn(&CrawlName) -> bool) {
         let Some(mut lines) = self.lines().filter(|_| groups > 0) else { return };
         for _ in 0..groups {
             if !lines.wake_one(&None) {
                 break;
             }
         }
-        for (ticket, wake) in std::mem::take(&mut lines.crawls).into_values().flatten() {
-            lines.woken.insert(ticket, None);
-            wake.notify_one();
+        let crawls: Vec<CrawlName> = lines.crawls.keys().filter(|crawl| !known(crawl)).cloned().collect();
+        for crawl in crawls {
+            lines.wake_first_of(&crawl);
         }
     }
 }
