@@ -193,7 +193,7 @@ impl Story {
         }
     }
 
-    /// Whoever still waits must have nothing to take: a caller that does not wait finds nothing either.
+    /// Those who still wait have nothing to take: a caller that does not wait finds nothing either.
     async fn check(&mut self, what: &str) {
         // Everything that is ready by now is published and announced.
         self.world.frontier.stats().await.unwrap();

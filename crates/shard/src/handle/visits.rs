@@ -23,7 +23,7 @@ use crate::shared::waiters::{Waiter, Wants};
 
 /// Retry interval while some shards cannot be asked.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Interval at which the first in line looks again while something is ready for it that nobody takes.
+/// Interval at which the first in line looks again while something is ready for it that is not taken.
 const LOOK_IN_LINE: Duration = Duration::from_secs(1);
 /// Minimum number of queues requested from each shard when a hand-out is split.
 const PART_QUEUES: usize = 16;
@@ -86,7 +86,7 @@ impl Frontier {
     }
 
     /// Sleeps until a waiter is woken, or until then. The first in line also looks at intervals while something is `ready`
-    /// for it: whoever was woken for that may have failed.
+    /// for it: the one that was woken for it may have failed.
     pub(crate) async fn sleep_in_line(
         &self,
         waiter: &mut Waiter<'_>,

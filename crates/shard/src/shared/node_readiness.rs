@@ -138,8 +138,8 @@ impl Peer {
         let before = if news.is_complete { std::mem::take(&mut self.crawls) } else { BTreeMap::new() };
         for (crawl, beat) in std::mem::take(&mut news.crawls) {
             let known = self.crawls.insert(crawl.clone(), beat).or_else(|| before.get(&crawl).copied());
-            let more =
-                beat.woken.saturating_sub(known.map_or(0, |known| known.woken)).min(u64::from(u32::MAX)) as usize;
+            let counted = known.map_or(if is_first { beat.woken } else { 0 }, |known| known.woken);
+            let more = usize::try_from(beat.woken.saturating_sub(counted)).unwrap_or(usize::MAX);
             // Tracked anew: what became ready before that is not counted.
             let is_new = known.is_none_or(|known| beat.woken < known.woken);
             let more = more.max(usize::from(is_new && beat.since.is_some()));

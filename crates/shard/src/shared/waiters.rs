@@ -15,7 +15,7 @@
 //! after the look, with a wake-up of its own. Hence no wake-up is lost: while a group is ready and a waiter that can take it
 //! sleeps, some waiter owes a wake-up for its crawl and will look.
 //!
-//! A waiter lines up before it looks, and a group is published before its wake-up. So a wake-up that finds nobody in line
+//! A waiter lines up before it looks, and a group is published before its wake-up. So a wake-up that finds no one in line
 //! is not kept: everyone who joins later sees the group. A waiter keeps its place in line until it leaves.
 //!
 //! Some waiters watch: they want more than one group, or groups of one shard. What they might take wakes them, and they use
