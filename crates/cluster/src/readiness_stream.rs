@@ -11,14 +11,14 @@ const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The beats of a frontier: one at once, then whenever there is news.
-pub fn readiness_stream(frontier: Frontier) -> impl Stream<Item = Vec<u8>> + Send {
+pub fn readiness_stream(frontier: &Frontier) -> impl Stream<Item = Vec<u8>> + Send + use<> {
     let news = frontier.news();
-    futures::stream::unfold((frontier, news, true), |(frontier, mut news, first)| async move {
+    futures::stream::unfold((frontier.beats(), news, true), |(mut beats, mut news, first)| async move {
         if !first {
             tokio::time::sleep(SHORTEST).await;
             _ = tokio::time::timeout(LONGEST, news.changed()).await;
         }
-        let beat = frontier.node_readiness().to_bytes();
-        Some((beat, (frontier, news, false)))
+        let beat = beats.next_beat().to_bytes();
+        Some((beat, (beats, news, false)))
     })
 }

@@ -77,7 +77,7 @@ impl Node for NodeService {
 
     async fn listen(&self, request: Request<Letter>) -> Result<Response<Self::ListenStream>, Status> {
         admitted(&request, Some(Service::Frontier))?;
-        let letters = readiness_stream(self.frontier.clone()).map(|body| Ok(Letter { body: body.into() }));
+        let letters = readiness_stream(&self.frontier).map(|body| Ok(Letter { body: body.into() }));
         Ok(Response::new(letters.boxed()))
     }
 

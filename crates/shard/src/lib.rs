@@ -32,5 +32,5 @@ pub use routing::router::{CallResult, home};
 pub use shared::broadcast::{Broadcast, Subscriber};
 pub use shared::damage_report::DamageReport;
 pub use shared::deadline::{Deadline, Moment};
-pub use shared::readiness::NodeReadiness;
+pub use shared::node_readiness::{Beats, NodeReadiness};
 pub use spawn::Spawn;

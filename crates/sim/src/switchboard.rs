@@ -176,7 +176,7 @@ impl Network for Line {
                 board.reach(me, node).is_some()
             }
         };
-        readiness_stream(frontier).take_while(hears).boxed()
+        readiness_stream(&frontier).take_while(hears).boxed()
     }
 
     fn hint(&self, node: NodeId, keys: &[Key]) {

@@ -9,6 +9,7 @@
 )]
 
 mod fleet;
+mod herds;
 mod hints;
 mod in_flight;
 mod lapse;

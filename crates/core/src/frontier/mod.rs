@@ -31,7 +31,7 @@ pub mod page_ledger;
 pub mod page_limits;
 pub mod put;
 mod queue;
-mod readiness;
+pub mod readiness;
 pub mod refusal;
 mod release;
 mod renew;

@@ -54,8 +54,31 @@ impl State {
         self.crawl_of(crawl).map(|row| &row.name)
     }
 
-    /// Number of entries that became ready since the last call.
-    pub const fn take_newly_ready(&mut self) -> usize {
-        std::mem::replace(&mut self.schedule.newly_ready, 0)
+    /// The crawls of which groups became ready since the last call: how many did and are ready still, and how many groups
+    /// are ready in all. The crawl is `None` for hosts that are queued without URLs.
+    pub fn take_newly_ready(&mut self, mut tell: impl FnMut(Option<&CrawlName>, NewlyReady)) {
+        let mut newly_ready = std::mem::take(&mut self.schedule.newly_ready);
+        newly_ready.sort_unstable_by_key(|(no, _)| *no);
+        for same in newly_ready.chunk_by(|(a, _), (b, _)| a == b) {
+            let Some((no, _)) = same.first() else { continue };
+            let all = self.schedule.open_entries(*no);
+            // What was taken in the same turn concerns no waiter.
+            let fresh = same.iter().map(|(_, count)| *count).sum::<usize>().min(all);
+            if fresh > 0 {
+                tell(self.crawl_of(*no).map(|crawl| &crawl.name), NewlyReady { fresh, all });
+            }
+        }
+        newly_ready.clear();
+        // Reuse its allocation.
+        self.schedule.newly_ready = newly_ready;
     }
+}
+
+/// How many groups of a crawl are ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewlyReady {
+    /// Those that became ready since they were last counted.
+    pub fresh: usize,
+    /// All.
+    pub all: usize,
 }

@@ -41,8 +41,8 @@ pub(super) struct Schedule {
     ready_len: usize,
     /// Which crawl is served next.
     pub crawl_order: CrawlOrder,
-    /// Entries that became ready since the last call.
-    pub newly_ready: usize,
+    /// How many entries became ready since the last call, by crawl; may contain duplicates.
+    pub newly_ready: Vec<(CrawlNo, usize)>,
     /// Crawls whose readiness changed since the last call; may contain duplicates.
     pub touched: Vec<CrawlNo>,
 }
@@ -55,7 +55,8 @@ pub(super) struct Looks {
     passed: BTreeMap<(CrawlNo, u8), (Time, Ix)>,
 }
 
-/// Above this length `touched` is no longer searched for duplicates, except for its last entry.
+/// Above this length `touched` is no longer searched for duplicates, except for its last entry. Of `newly_ready` the last
+/// ones are searched.
 const TOUCHED_MAX: usize = 16;
 
 /// The bucket of a number of URLs on hold: 0, 1, 2–3, 4–7 and so on.
@@ -67,6 +68,14 @@ pub(super) fn bucket(held: u32) -> u8 {
 fn touch(touched: &mut Vec<CrawlNo>, crawl: CrawlNo) {
     if touched.last() != Some(&crawl) && (touched.len() >= TOUCHED_MAX || !touched.contains(&crawl)) {
         touched.push(crawl);
+    }
+}
+
+/// Adds entries that became ready to those of their crawl.
+fn count(newly_ready: &mut Vec<(CrawlNo, usize)>, crawl: CrawlNo, more: usize) {
+    match newly_ready.iter_mut().rev().take(TOUCHED_MAX).find(|(known, _)| *known == crawl) {
+        Some((_, count)) => *count += more,
+        None => newly_ready.push((crawl, more)),
     }
 }
 
@@ -124,7 +133,9 @@ impl Schedule {
             self.crawl_order.add(entry.crawl, at);
             if !self.crawl_order.is_closed(entry.crawl) {
                 self.ready_len += 1;
-                self.newly_ready += usize::from(!matches!(before, EntryState::Ready(..)));
+                if !matches!(before, EntryState::Ready(..)) {
+                    count(&mut self.newly_ready, entry.crawl, 1);
+                }
             }
         } else {
             self.waiting.insert((at, ix));
@@ -196,7 +207,7 @@ impl Schedule {
             self.ready_len -= ready;
         } else {
             self.ready_len += ready;
-            self.newly_ready += ready;
+            count(&mut self.newly_ready, crawl, ready);
         }
     }
 
@@ -209,6 +220,11 @@ impl Schedule {
     /// Whether an entry of a crawl is ready, even if the crawl is closed.
     pub fn has_ready(&self, crawl: CrawlNo) -> bool {
         self.crawl_order.has_ready(crawl)
+    }
+
+    /// How many entries of a crawl may be visited; none while it is closed.
+    pub fn open_entries(&self, crawl: CrawlNo) -> usize {
+        self.crawl_order.open_entries(crawl)
     }
 
     /// Forgets a crawl that has no entries left.

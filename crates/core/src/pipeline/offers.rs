@@ -94,11 +94,10 @@ impl Offers {
         self.every.range((self.announced.after(crate::time::Millis(1)), ChunkId(0))..)
     }
 
-    /// How many may be looked at now that could not at the last call.
-    pub fn announce(&mut self, now: Time) -> u64 {
-        let due = self.unannounced().take_while(|(at, _)| *at <= now).count() as u64;
+    /// Announces those that may be looked at now and could not at the last call.
+    pub fn announce(&mut self, now: Time, mut tell: impl FnMut(ChunkId)) {
+        self.unannounced().take_while(|(at, _)| *at <= now).for_each(|(_, id)| tell(*id));
         self.announced = self.announced.max(now);
-        due
     }
 }
 

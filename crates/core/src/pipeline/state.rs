@@ -1,7 +1,7 @@
 //! The chunks of one shard that are in progress, and their order. Chunks that wait for an index builder or for placement
 //! are kept by id alone: there may be millions, and their rows are read when they are wanted. Chunks at rest are not kept at all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -11,6 +11,7 @@ use super::refusal::ChunkRefusal;
 use super::row::{ChunkLease, ChunkRow, ChunkState, LinkState, PipelineRow, Write};
 use crate::frontier::State as Frontier;
 use crate::frontier::request::RequestId;
+use crate::frontier::requested::digest;
 use crate::frontier::row::UrlRow;
 use crate::frontier::url_key::UrlKey;
 use crate::ids::{ChunkId, ShardId, Token};
@@ -32,7 +33,7 @@ pub struct State {
     /// How many of the active ones an index builder works on.
     pub(super) building: usize,
     /// Counts chunks that became claimable since the last call of [`State::publish`]: by crawlers, and by index builders.
-    pub(super) news: (u64, u64),
+    pub(super) news: (Claimable, Claimable),
     /// Chunks that an index builder is awaited for, oldest first.
     pub(super) crawled: BTreeSet<(Time, ChunkId)>,
     /// The same by crawl.
@@ -41,6 +42,8 @@ pub struct State {
     pub(super) unplaced: BTreeSet<ChunkId>,
     /// Leases by idempotent request.
     pub(super) requests: HashMap<(Arc<str>, Arc<str>), Vec<ChunkId>>,
+    /// Requests that gained or lost a lease since the last call, by digest.
+    request_changes: Vec<(u64, bool)>,
 }
 
 impl State {
@@ -80,18 +83,19 @@ impl State {
                 if let Some(request) = &lease.request {
                     let key = (lease.worker.clone(), request.id.clone());
                     self.requests.entry(key).or_default().push(id);
+                    self.request_changes.push((digest(&lease.worker, &request.id), true));
                 }
                 self.building += usize::from(chunk.state == ChunkState::Building);
                 self.active.insert(id, chunk);
             }
             (ChunkState::Crawling, None) => {
-                self.news.0 += 1;
+                *self.news.0.entry(chunk.crawl.clone()).or_default() += 1;
                 self.offers.add(&chunk);
                 self.ends.insert((chunk.offer_ends(), id));
                 self.active.insert(id, chunk);
             }
             (ChunkState::Crawled, _) | (ChunkState::Building, None) => {
-                self.news.1 += 1;
+                *self.news.1.entry(chunk.crawl.clone()).or_default() += 1;
                 self.crawled.insert((chunk.since, id));
                 self.crawled_of.entry(chunk.crawl).or_default().insert((chunk.since, id));
             }
@@ -128,6 +132,7 @@ impl State {
             if ids.is_empty() {
                 self.requests.remove(&key);
             }
+            self.request_changes.push((digest(&lease.worker, &request.id), false));
         }
     }
 
@@ -203,10 +208,18 @@ impl State {
 
     /// What this shard has to offer at `now`, and how much of it has become claimable since the last call.
     pub fn publish(&mut self, now: Time) -> Published {
-        let (offered, crawled) = std::mem::take(&mut self.news);
-        let due = self.offers.announce(now);
+        let (mut offered, crawled) = std::mem::take(&mut self.news);
+        let (mut due, active) = (Claimable::new(), &self.active);
+        self.offers.announce(now, |id| {
+            let crawl = active.get(&id).map(|chunk| chunk.crawl.clone());
+            crawl.into_iter().for_each(|crawl| *due.entry(crawl).or_default() += 1);
+        });
+        for (crawl, due) in due {
+            let offered = offered.entry(crawl).or_default();
+            *offered = due.max(*offered);
+        }
         let builds = self.crawled.len() as u64;
-        Published { crawl_at: self.offers.first_look(), builds, offered: offered.max(due), crawled }
+        Published { crawl_at: self.offers.first_look(), builds, offered, crawled }
     }
 
     /// The live chunks granted for a request.
@@ -225,6 +238,11 @@ impl State {
             found.push(*id);
         }
         Ok(found)
+    }
+
+    /// The digests of requests that gained (true) or lost a lease since the last call.
+    pub fn take_request_changes(&mut self) -> Vec<(u64, bool)> {
+        std::mem::take(&mut self.request_changes)
     }
 
     /// Chunks of a crawl that was deleted at this time, which someone works on, or which a crawler is awaited for: the
@@ -362,17 +380,20 @@ impl ChunkRow {
     }
 }
 
+/// Numbers of chunks that became claimable, by crawl.
+pub type Claimable = BTreeMap<CrawlName, usize>;
+
 /// What a shard has to offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// From when on a chunk that is offered again may be claimable.
     pub crawl_at: Option<Time>,
     /// How many chunks wait for an index builder.
     pub builds: u64,
     /// How many chunks became claimable by crawlers since the last time.
-    pub offered: u64,
+    pub offered: Claimable,
     /// How many became claimable by index builders.
-    pub crawled: u64,
+    pub crawled: Claimable,
 }
 
 impl super::row::LinkRow {

@@ -83,6 +83,41 @@ async fn a_thousand_claims_that_wait_do_not_all_look_at_every_link_and_every_chu
 }
 
 #[tokio::test(start_paused = true)]
+async fn claims_for_a_crawl_do_not_look_at_every_link_of_another() {
+    const LINKS: usize = 20;
+    let world = World::new(4).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    let of = |crawl: &str| Claim { crawl: Some(crawl.into()), ..claim(Stage::Crawl, 1) };
+    let idle: Vec<_> = (0..1_000).map(|_| waits(&pipeline, of("other"), 0)).collect();
+    let busy: Vec<_> = (0..LINKS).map(|_| waits(&pipeline, of("DEFAULT"), 0)).collect();
+    pass(10).await;
+    let before = pipeline.looks();
+    for n in 0..LINKS {
+        world.add(&[&url(n)]).await;
+        pass(10).await;
+    }
+    assert!(busy.iter().all(JoinHandle::is_finished) && !idle.iter().any(JoinHandle::is_finished));
+    let looks = pipeline.looks() - before;
+    assert!(looks <= LINKS as u64 + 2, "{looks} looks for {LINKS} links");
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_that_linger_do_not_look_before_a_chunk_is_full() {
+    let world = World::new(1).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    let all: Vec<_> = (0..1_000).map(|_| waits(&pipeline, claim(Stage::Crawl, 5), 30_000)).collect();
+    pass(10).await;
+    let before = pipeline.looks();
+    for n in 0..5 {
+        assert_eq!(pipeline.looks() - before, 0, "{n} links are too few");
+        world.add(&[&url(n)]).await;
+        pass(10).await;
+    }
+    assert_eq!(all.iter().filter(|claim| claim.is_finished()).count(), 1);
+    assert!(pipeline.looks() - before <= 2, "{} looks", pipeline.looks() - before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_claim_that_is_given_up_after_it_was_woken_leaves_the_link_to_the_next() {
     let world = World::new(1).await;
     let pipeline = Pipeline::new(world.frontier.clone());

@@ -7,6 +7,7 @@ mod chunk_bytes;
 mod chunk_corners;
 mod chunks;
 mod claim_waits;
+mod crawl_lines;
 mod damage;
 mod deletes;
 mod failures;

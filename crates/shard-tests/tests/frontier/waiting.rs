@@ -7,6 +7,8 @@
 //! 2. A is woken for a group and leaves before it has taken it.
 //! 3. A is woken for a second group while it takes a first one, and leaves with the first.
 //! 4. A node that is heard for the first time counts as one group, however many are ready there.
+//!
+//! Those that wait for one crawl are in `crawl_lines`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -131,7 +133,8 @@ async fn who_is_told_of_a_second_group_while_it_takes_a_first_leaves_it_to_the_n
     assert_eq!(began.elapsed().as_millis(), 0, "nobody slept on");
 }
 
-/// The waiter woken for y takes x, which has been ready longer; those woken before checked before y existed.
+/// The first in line is woken for y, while it looks, and takes x, which has been ready longer. The last one, asleep in line,
+/// is not woken by y itself.
 #[tokio::test(start_paused = true)]
 async fn who_takes_another_group_than_it_was_woken_for_leaves_that_one_to_the_next() {
     let world = World::new(4).await;
@@ -150,7 +153,7 @@ async fn who_takes_another_group_than_it_was_woken_for_leaves_that_one_to_the_ne
         one.as_mut().now_or_never().is_none()
     }));
     world.add(&[&y]).await;
-    assert!(late.as_mut().now_or_never().is_none(), "it asks for x");
+    assert!(late.as_mut().now_or_never().is_none(), "it sleeps");
     let began = Instant::now();
     let visits = async {
         tokio::join!(
@@ -161,7 +164,7 @@ async fn who_takes_another_group_than_it_was_woken_for_leaves_that_one_to_the_ne
         )
     };
     let (got, first) = visits.await;
-    let hosts = [first, got].map(|got| got.unwrap().pop().map(|got| got.host));
+    let hosts = [got, first].map(|got| got.unwrap().pop().map(|got| got.host));
     assert_eq!(hosts, [Some(host_of(&x)), Some(host_of(&y))]);
     assert_eq!(began.elapsed().as_millis(), 0, "nobody slept on");
 }

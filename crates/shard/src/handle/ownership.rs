@@ -14,7 +14,7 @@ use crate::owner::run::{self, OwnerContext};
 use crate::routing::router::OwnerLocation;
 use crate::shared::broadcast::Subscriber;
 use crate::shared::deadline::Deadline;
-use crate::shared::readiness::NodeReadiness;
+use crate::shared::node_readiness::{Beats, NodeReadiness};
 
 impl Frontier {
     /// Makes this process the owner of a shard while `expects` holds in the store. If it does not hold, or ceases to,
@@ -87,10 +87,10 @@ impl Frontier {
         self.readiness.missed.notified().await;
     }
 
-    /// This node's readiness, published so that other nodes know which node to ask first.
+    /// This node's readiness, published so that other nodes know which node to ask; one for each subscriber.
     #[must_use]
-    pub fn node_readiness(&self) -> NodeReadiness {
-        self.readiness.node_readiness()
+    pub fn beats(&self) -> Beats {
+        Beats::new(self.readiness.clone())
     }
 
     /// Subscribes to changes of this node's readiness.

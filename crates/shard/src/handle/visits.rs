@@ -3,6 +3,7 @@
 //! might be ready there.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -18,10 +19,12 @@ use crate::handle::frontier::Frontier;
 use crate::routing::links::NodeCall;
 use crate::routing::router::{CallResult, OwnerLocation, stopping, worse};
 use crate::shared::readiness::{Source, VisitFilter};
-use crate::shared::waiters::Waiter;
+use crate::shared::waiters::{Waiter, Wants};
 
 /// Retry interval while some shards cannot be asked.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Interval at which the first in line looks again while something is ready for it that is not taken.
+const LOOK_IN_LINE: Duration = Duration::from_secs(1);
 /// Minimum number of queues requested from each shard when a hand-out is split.
 const PART_QUEUES: usize = 16;
 /// Shards that one hand-out asks concurrently.
@@ -47,26 +50,25 @@ impl Frontier {
                 return Ok(granted);
             }
         }
-        let mut waiter = (request.wait.0 > 0).then(|| self.readiness.waiters.join(request.crawl.is_some()));
+        let wants = || Wants::one_of(request.crawl.as_ref());
+        let mut waiter = (request.wait.0 > 0).then(|| self.readiness.waiters.join(wants()));
         loop {
             // Queue before checking, so that nothing that becomes ready meanwhile is missed.
             waiter.iter_mut().for_each(Waiter::enqueue);
+            self.readiness.looks.fetch_add(1, Ordering::Relaxed);
             let sources = self.readiness.ready(self.visit_filter(request.crawl.as_ref(), false));
             let granted = match &repeatable {
                 None => self.reserve_from(&request, &sources).await,
                 Some(request_lock) => self.reserve_through(&request, sources, request_lock.clone()).await,
             };
             // Also after a failure: the next waiter would only fail as well.
-            waiter.iter_mut().for_each(Waiter::checked);
+            if !matches!(&granted, Ok(granted) if !granted.is_empty()) {
+                waiter.iter_mut().for_each(Waiter::found_nothing);
+            }
             let granted = granted?;
+            self.listen(request.crawl.as_ref().filter(|_| !granted.is_empty() || waiter.is_some()));
             if !granted.is_empty() {
-                self.listen(request.crawl.as_ref());
-                if waiter.as_ref().is_some_and(Waiter::takes_any)
-                    && !self.readiness.ready(self.visit_filter(None, false)).is_empty()
-                {
-                    // The group that this waiter was woken for may still be ready, with no other waiter awake.
-                    self.readiness.waiters.wake_any(1);
-                }
+                waiter.into_iter().for_each(|waiter| waiter.leave(|crawl| self.has_ready(crawl)));
                 return Ok(granted);
             }
             let unasked = self.unasked();
@@ -75,20 +77,50 @@ impl Frontier {
                 return if unasked > 0 { Err(self.cannot_ask(unasked)) } else { Ok(granted) };
             }
             match &mut waiter {
-                Some(waiter) if unasked == 0 => _ = tokio::time::timeout_at(until, waiter.woken()).await,
+                Some(waiter) if unasked == 0 => {
+                    self.sleep_in_line(waiter, until, |crawl| self.readiness.is_ready_for(crawl)).await;
+                }
                 _ => tokio::time::sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await,
             }
         }
+    }
+
+    /// Sleeps until a waiter is woken, or until then. The first in line also looks at intervals while something is `ready`
+    /// for it: the one that was woken for it may have failed.
+    pub(crate) async fn sleep_in_line(
+        &self,
+        waiter: &mut Waiter<'_>,
+        until: Instant,
+        ready: impl Fn(Option<&CrawlName>) -> bool,
+    ) {
+        loop {
+            let pause = until.min(Instant::now() + LOOK_IN_LINE);
+            let woken = tokio::time::timeout_at(pause, waiter.woken()).await.is_ok();
+            if woken || pause == until || (waiter.is_first() && ready(waiter.wants().crawl())) {
+                return;
+            }
+        }
+    }
+
+    /// How often callers have looked for groups to visit here.
+    #[must_use]
+    pub fn looks(&self) -> u64 {
+        self.readiness.looks.load(Ordering::Relaxed)
+    }
+
+    /// Whether a group is ready for a crawl, or for any.
+    fn has_ready(&self, crawl: Option<&CrawlName>) -> bool {
+        self.readiness.has_ready(self.visit_filter(crawl, false))
     }
 
     fn visit_filter<'a>(&self, crawl: Option<&'a CrawlName>, paced: bool) -> VisitFilter<'a> {
         VisitFilter { crawl, paced, now: self.now() }
     }
 
-    /// A worker was given URLs of this crawl and will ask for more: track its readiness.
+    /// A worker was given URLs of this crawl and will ask for more, or waits for some: track its readiness.
     fn listen(&self, crawl: Option<&CrawlName>) {
         if let Some(crawl) = crawl {
-            self.readiness.crawls.listen(crawl);
+            self.readiness.listen(crawl);
         }
     }
 
@@ -162,6 +194,8 @@ impl Frontier {
     pub(crate) async fn take_here(&self, take: Take) -> CallResult<Response> {
         match take {
             Take::Reserve(request) => {
+                // First: a shard that has nothing of the crawl then publishes that, and the other node does not ask again.
+                self.listen(request.crawl.as_ref().filter(|_| request.wait.0 > 0));
                 let sources = self.readiness.ready_here(self.visit_filter(request.crawl.as_ref(), false));
                 self.reserve_from(&request, &sources).await.map(Response::from)
             }

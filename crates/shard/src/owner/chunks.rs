@@ -430,7 +430,7 @@ impl Owner {
     /// Publishes what chunks this shard offers.
     pub fn publish_chunks(&mut self) {
         let published = self.pipeline.publish(self.engine.now());
-        self.readiness.chunks.tell(self.shard, &published);
+        self.readiness.tell_chunks(self.shard, &published);
     }
 }
 

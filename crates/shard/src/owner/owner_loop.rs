@@ -308,11 +308,12 @@ impl Owner {
         self.count_hosts();
         // Before any answer of this turn is sent: a retry must find what was granted.
         self.readiness.requests.tell(self.shard, self.state.take_request_changes());
+        self.readiness.requests.tell(self.shard, self.pipeline.take_request_changes());
         // Per-crawl readiness first: a concurrent reader then sees either what became ready or the due time before it.
-        self.state.take_crawls_ready(|crawl, ready| self.readiness.crawls.tell(crawl, self.shard, ready));
+        self.state.take_crawls_ready(|crawl, ready| self.readiness.tell_crawl(crawl, self.shard, ready));
         self.publish_next();
         self.readiness.tell(self.shard.0.into(), self.state.readiness());
-        self.readiness.wake(self.state.take_newly_ready());
+        self.state.take_newly_ready(|crawl, ready| self.readiness.wake(self.shard, crawl, ready));
         self.readiness.finishing.notify(&self.state.take_settled());
         self.publish_chunks();
         self.publish_damage();
@@ -324,7 +325,7 @@ impl Owner {
     /// Publishes the readiness of a crawl that a caller asked for by name and found nothing of.
     pub fn publish_crawl(&self, crawl: Option<&CrawlName>) {
         if let Some(crawl) = crawl {
-            self.readiness.crawls.tell(crawl, self.shard, self.state.crawl_ready(crawl));
+            self.readiness.tell_crawl(crawl, self.shard, self.state.crawl_ready(crawl));
         }
     }
 

@@ -102,6 +102,8 @@ pub(crate) enum PipelineCall {
     Ask { shard: ShardId, call: ChunkCall },
     /// For whichever of its shards has something.
     Claim(Claim),
+    /// The chunks that some of its shards granted for this request id.
+    Requested { worker: Arc<str>, request: RequestId, shards: Vec<ShardId> },
 }
 
 impl ChunkCall {

@@ -1,8 +1,8 @@
 //! Finding chunks to claim: in the crawl stage the shards that offer one again, then those whose groups have been ready
-//! longest; in the build stage those that have crawled ones. Other nodes are asked for all their shards at once.
+//! longest; in the build stage those that have crawled ones. Then other nodes that have something, each once for all its shards.
 //!
 //! A claim that waits is woken as a long poll of the frontier is, see [`crate::shared::waiters`]: one per group or chunk that
-//! becomes claimable, so that a thousand claims do not all look at one link. What could lose a wake-up:
+//! becomes claimable, here or on another node, so that a thousand claims do not all look at one link. What could lose a wake-up:
 //!
 //! 1. The claim that is woken leaves before it has looked, because its caller has left or its time is over: it owes the
 //!    wake-up, which goes to the next one.
@@ -10,14 +10,13 @@
 //!    next one if a shard still has something.
 //! 3. It looks, and is refused, perhaps for a reason of its own, such as a request id that was used before: it leaves owing.
 //!    If the reason is the store's, the next one is refused and leaves, too.
-//! 4. It looks and may not take what it finds, which another one may: it wants one crawl, one host, or still lingers for a full
-//!    chunk. Such claims are woken by everything and use no wake-up up. When it lingers no more, a claim joins the others
-//!    before it looks.
+//! 4. It looks and may not take what it finds, which another one may: it wants one host, or still lingers for a full
+//!    chunk. Such claims watch, and use no wake-up up. When it lingers no more, a claim joins the others before it looks.
 //! 5. It looks before the owner has made the group ready, and sleeps after: it was in line before it looked, so it is woken.
-//! 6. Two become claimable, and both wake-ups come while the only claim in line is looking: one is kept for the next that
-//!    lines up, and this one, if it leaves with something, wakes another (2).
-//! 7. Shards move to another node, where its groups wake nobody here: a claim looks again at intervals wherever the store may
-//!    have several nodes, also if this one has all shards when it goes to sleep.
+//! 6. Two become claimable, and both wake-ups come while the only claim in line is looking: it owes one and will look again;
+//!    the other is dropped. A claim that lines up later looks, too.
+//! 7. Shards move to another node, where its groups wake nobody here: the next owner counts everything that is ready as newly
+//!    so, and its node publishes that. A node that is heard for the first time counts as one group and one chunk.
 //! 8. A host gets a URL while its group is ready because of another host: no group becomes ready by that, so a claim for one
 //!    host looks again at intervals.
 //! 9. A claim that lingers for a full chunk of any crawl is not woken when another crawl is next in order: it looks at the end
@@ -27,8 +26,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{join_all, try_join_all};
 use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
+use wayleave_core::frontier::request::RequestId;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::request::{Claim, Claimed, Stage};
@@ -36,13 +37,16 @@ use wayleave_core::time::Millis;
 
 use super::call::{ChunkCall, ChunkResponse, PipelineCall};
 use super::handle::Pipeline;
-use crate::routing::repeated_requests::RequestLock;
-use crate::routing::router::{CallResult, OwnerLocation, worse};
+use crate::routing::repeated_requests::{MayHaveGranted, RequestLock};
+use crate::routing::router::{CallResult, OwnerLocation, changed_before, worse};
 use crate::shared::readiness::{Source, VisitFilter};
-use crate::shared::waiters::Waiter;
+use crate::shared::waiters::{Waiter, Wants, Watch};
 
-/// How often a claim that waits looks where nobody wakes it: other nodes do not tell what chunks they have.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// How often a claim for one host looks, which some of what it waits for does not wake.
+const LOOK_AT_HOST: Duration = Duration::from_secs(1);
+/// How often a claim that lingers for a full chunk looks where nodes share the store: others do not publish how many groups
+/// are ready in a shard.
+const LOOK_ELSEWHERE: Duration = Duration::from_millis(250);
 
 /// Time limit for asking shards what they have granted for a request.
 const ASK_BEFORE: Duration = Duration::from_millis(500);
@@ -78,51 +82,79 @@ impl Pipeline {
     ) -> CallResult<Vec<Claimed>> {
         let stage = claim.stage;
         let waiters = self.frontier.readiness.chunks.waiters(claim.stage);
-        let waits = deadline > Instant::now();
-        let looks_again = self.frontier.router.links.is_some() || claim.host.is_some();
         let mut waiter: Option<Waiter<'_>> = None;
-        let mut ask_nodes = Instant::now();
         loop {
-            let full = Instant::now() < lingers;
-            let choosy = full || claim.crawl.is_some() || claim.host.is_some();
-            if waits && waiter.as_ref().is_none_or(|waiter| waiter.takes_any() == choosy) {
-                waiter = Some(waiters.join(choosy));
+            let full = stage == Stage::Crawl && Instant::now() < lingers;
+            if let Some(waiter) = &mut waiter {
+                waiter.change(self.wants(claim, full));
+            } else if deadline > Instant::now() {
+                waiter = Some(waiters.join(self.wants(claim, full)));
             }
             // Before looking, so that nothing that becomes ready meanwhile is missed.
             waiter.iter_mut().for_each(Waiter::enqueue);
-            let claim = Claim { links_min: if full { claim.links } else { 1 }, ..claim.clone() };
-            // Other nodes are asked at intervals only: every group that becomes ready here would send a call to each.
-            let mut nodes = Vec::new();
-            if Instant::now() >= ask_nodes {
-                nodes = self.other_nodes();
-                ask_nodes = Instant::now() + LOOK_AGAIN;
-            }
+            let one = Claim { links_min: if full { claim.links } else { 1 }, ..claim.clone() };
             let claimed = match &lock {
-                None => self.claim_once(&claim, &nodes).await?,
-                Some(lock) => self.claim_repeatable(claim, nodes, lock.clone()).await?,
+                None => self.claim_once(&one).await?,
+                Some(lock) => self.claim_repeatable(one, lock.clone()).await?,
             };
-            waiter.iter_mut().for_each(Waiter::checked);
             let now = Instant::now();
-            if !claimed.is_empty() && waiter.as_ref().is_some_and(Waiter::takes_any) && self.has_more(stage) {
-                waiters.wake_any(1);
-            }
-            if !claimed.is_empty() || (now >= deadline && !full) {
+            if !claimed.is_empty() {
+                waiter.into_iter().for_each(|waiter| waiter.leave(|crawl| self.has_more(stage, crawl)));
                 return Ok(claimed);
             }
+            waiter.iter_mut().for_each(Waiter::found_nothing);
+            if now >= deadline && !full {
+                return Ok(claimed);
+            }
+            if waiter.is_some() {
+                claim.crawl.iter().for_each(|crawl| self.frontier.readiness.listen(crawl));
+            }
             let mut until = if full { lingers } else { deadline };
-            if looks_again {
-                until = until.min(ask_nodes.max(now));
+            if claim.host.is_some() {
+                until = until.min(now + LOOK_AT_HOST);
+            } else if full && self.frontier.router.links.is_some() {
+                until = until.min(now + LOOK_ELSEWHERE);
             }
             match &mut waiter {
-                Some(waiter) => _ = tokio::time::timeout_at(until, waiter.woken()).await,
+                Some(waiter) => {
+                    self.frontier.sleep_in_line(waiter, until, |crawl| self.is_ready_for(stage, crawl)).await;
+                }
                 None => tokio::time::sleep_until(until).await,
             }
         }
     }
 
-    /// Whether a shard of this process may have something for any claim of a stage.
-    fn has_more(&self, stage: Stage) -> bool {
-        !self.sources(stage, None).is_empty()
+    /// What a claim waits for. One for a host, or for a full chunk, may not take what it finds, which another one may.
+    fn wants(&self, claim: &Claim, full: bool) -> Wants {
+        let watch = match &claim.host {
+            Some(host) => Watch::Shard(self.frontier.router.shard_of(host)),
+            None if full => Watch::Groups(claim.links),
+            None => return Wants::one_of(claim.crawl.as_ref()),
+        };
+        Wants::Watch(claim.crawl.clone(), watch)
+    }
+
+    /// Whether a shard may have something of a crawl, or of any, for claims of a stage.
+    fn has_more(&self, stage: Stage, crawl: Option<&CrawlName>) -> bool {
+        !self.sources(stage, crawl).is_empty() || !self.nodes_offering(stage, crawl).is_empty()
+    }
+
+    /// The other nodes that may have something.
+    fn nodes_offering(&self, stage: Stage, crawl: Option<&CrawlName>) -> Vec<NodeId> {
+        let filter = VisitFilter { crawl, paced: false, now: self.frontier.now() };
+        self.frontier.readiness.nodes_offering(stage, filter)
+    }
+
+    /// Whether a source that can be asked has published that it has something.
+    fn is_ready_for(&self, stage: Stage, crawl: Option<&CrawlName>) -> bool {
+        let (readiness, now) = (&self.frontier.readiness, self.frontier.now());
+        let shards = match stage {
+            Stage::Build => readiness.chunks.crawled(),
+            Stage::Crawl => readiness.chunks.offering(now),
+        };
+        shards.into_iter().any(|shard| readiness.is_open(shard))
+            || (stage == Stage::Crawl && readiness.is_ready_for(crawl))
+            || !self.nodes_offering(stage, crawl).is_empty()
     }
 
     /// How often claims have looked for chunks here.
@@ -133,15 +165,10 @@ impl Pipeline {
 
     /// Claims what there is for a request with an id. Runs to its end even if its caller disconnects, so that a
     /// repetition, which waits for the lock, finds what was granted.
-    async fn claim_repeatable(
-        &self,
-        claim: Claim,
-        nodes: Vec<NodeId>,
-        lock: Arc<RequestLock>,
-    ) -> CallResult<Vec<Claimed>> {
+    async fn claim_repeatable(&self, claim: Claim, lock: Arc<RequestLock>) -> CallResult<Vec<Claimed>> {
         let pipeline = self.clone();
         let decided = tokio::spawn(async move {
-            let claimed = pipeline.claim_once(&claim, &nodes).await;
+            let claimed = pipeline.claim_once(&claim).await;
             drop(lock);
             claimed
         });
@@ -149,18 +176,18 @@ impl Pipeline {
     }
 
     /// Claims what there is, without waiting.
-    async fn claim_once(&self, claim: &Claim, nodes: &[NodeId]) -> CallResult<Vec<Claimed>> {
+    async fn claim_once(&self, claim: &Claim) -> CallResult<Vec<Claimed>> {
         self.frontier.readiness.chunks.look();
         if let Some(host) = &claim.host {
             return self.at_host(host, &ChunkCall::Claim(claim.clone())).await;
         }
         let (mut claimed, mut trouble) = self.claim_from(claim, self.sources(claim.stage, claim.crawl.as_ref())).await;
-        for node in nodes {
+        for node in self.nodes_offering(claim.stage, claim.crawl.as_ref()) {
             if claimed.len() >= claim.chunks || is_doubtful(claim, trouble.as_ref()) {
                 break;
             }
             let more = Claim { chunks: claim.chunks - claimed.len(), ..claim.clone() };
-            match self.say(*node, &PipelineCall::Claim(more), false).await.and_then(Vec::<Claimed>::try_from) {
+            match self.say(node, &PipelineCall::Claim(more), false).await.and_then(Vec::<Claimed>::try_from) {
                 Ok(more) => claimed.extend(more),
                 Err(refusal) => trouble = Some(worse(trouble, refusal)),
             }
@@ -176,6 +203,8 @@ impl Pipeline {
 
     /// Serves another node's claim with the shards of this node.
     pub(crate) async fn claim_here(&self, claim: &Claim) -> CallResult<ChunkResponse> {
+        // First: a shard that has nothing of the crawl then publishes that, and the other node does not ask again.
+        claim.crawl.iter().for_each(|crawl| self.frontier.readiness.listen(crawl));
         let (claimed, trouble) = self.claim_from(claim, self.sources(claim.stage, claim.crawl.as_ref())).await;
         let trouble = trouble.filter(|refusal| *refusal != Refusal::Elsewhere && claimed.is_empty());
         trouble.map_or(Ok(claimed.into()), Err)
@@ -215,44 +244,79 @@ impl Pipeline {
         shards
     }
 
-    /// The other nodes that own shards.
-    pub(super) fn other_nodes(&self) -> Vec<NodeId> {
-        if self.frontier.router.links.is_none() {
-            return Vec::new();
-        }
-        let location = |shard| match self.frontier.router.location(shard) {
-            OwnerLocation::Remote(node) => Some(node),
-            OwnerLocation::Local(_) | OwnerLocation::Unowned => None,
-        };
-        let mut nodes: Vec<NodeId> = self.frontier.all().into_iter().filter_map(location).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        nodes
-    }
-
-    /// The live chunks already granted for a request. The shards of this process must answer. Of other nodes only those
-    /// that answer promptly count: one that is cut off must not keep the others from working, and what it granted expires
-    /// at its deadline.
+    /// The live chunks already granted for a request. The shards of this process must answer. Other nodes are asked once for
+    /// all their shards; one that is silent does not count: it must not keep the others from working, and what it granted
+    /// expires at its deadline. One that is alive and has no room for the call may have granted it.
     async fn claimed_before(&self, claim: &Claim) -> CallResult<Vec<Claimed>> {
-        let Some(request) = claim.request.clone() else { return Ok(Vec::new()) };
-        let call = ChunkCall::Requested { worker: claim.worker.clone(), request };
-        let asks = self.frontier.all().into_iter().map(|shard| {
-            let here = matches!(self.frontier.router.location(shard), OwnerLocation::Local(_));
-            let asked = self.ask::<Vec<Claimed>>(shard, call.clone());
-            async move {
-                if here && !self.frontier.readiness.is_damaged(shard) {
-                    return asked.await;
-                }
-                match tokio::time::timeout(ASK_BEFORE, asked).await {
-                    Ok(Err(refusal)) if refusal.is_unavailable() => Ok(Vec::new()),
-                    Ok(answer) => answer,
-                    Err(_) => Ok(Vec::new()),
+        let Some(request) = &claim.request else { return Ok(Vec::new()) };
+        let (frontier, deadline) = (&self.frontier, Instant::now() + ASK_BEFORE);
+        let (mut left, mut found, mut changes) = (frontier.all(), Vec::new(), frontier.changes());
+        loop {
+            changes.mark_unchanged();
+            let MayHaveGranted { here, nodes, unowned } = frontier.may_have_granted(&left, &claim.worker, request);
+            left = unowned;
+            let asked = nodes.into_iter().map(|(node, shards)| async move {
+                let (worker, request) = (claim.worker.clone(), request.clone());
+                let call = PipelineCall::Requested { worker, request, shards: shards.clone() };
+                (shards, tokio::time::timeout_at(deadline, self.say(node, &call, true)).await)
+            });
+            let (here, asked) = tokio::join!(self.claimed_in(&here, &claim.worker, request), join_all(asked));
+            found.extend(here?);
+            for (shards, answer) in asked {
+                match answer.map(|answer| answer.and_then(Vec::<Claimed>::try_from)) {
+                    Ok(Ok(more)) => found.extend(more),
+                    // It does not own all of them, or has no room for the call.
+                    Ok(Err(Refusal::Elsewhere)) => left.extend(shards),
+                    Ok(Err(refusal)) if !refusal.is_unavailable() => return Err(refusal),
+                    Ok(Err(_)) | Err(_) => {}
                 }
             }
-        });
-        let claimed = futures::future::try_join_all(asks).await?;
-        Ok(claimed.into_iter().flatten().collect())
+            if left.is_empty() {
+                return Ok(found);
+            }
+            if !changed_before(&mut changes, deadline).await {
+                return if left.iter().any(|shard| self.is_heard(*shard)) { Err(unclear()) } else { Ok(found) };
+            }
+        }
     }
+
+    /// Whether a shard belongs to another node that is alive.
+    fn is_heard(&self, shard: ShardId) -> bool {
+        matches!(self.frontier.router.location(shard), OwnerLocation::Remote(node) if self.frontier.readiness.hears(node))
+    }
+
+    async fn claimed_in(&self, shards: &[ShardId], worker: &Arc<str>, request: &RequestId) -> CallResult<Vec<Claimed>> {
+        let asks = shards.iter().map(|shard| async {
+            let call = ChunkCall::Requested { worker: worker.clone(), request: request.clone() };
+            match self.ask::<Vec<Claimed>>(*shard, call).await {
+                // It is closed, perhaps for good: what it granted ends at its deadline.
+                Err(refusal) if refusal.is_unavailable() && self.frontier.readiness.is_damaged(*shard) => {
+                    Ok(Vec::new())
+                }
+                answer => answer,
+            }
+        });
+        Ok(try_join_all(asks).await?.into_iter().flatten().collect())
+    }
+
+    /// Serves another node that asks about these shards; all of them must be here.
+    pub(crate) async fn claimed_here(
+        &self,
+        worker: Arc<str>,
+        request: RequestId,
+        shards: &[ShardId],
+    ) -> CallResult<Vec<Claimed>> {
+        if shards.iter().any(|shard| !self.frontier.owns(*shard)) {
+            return Err(Refusal::Elsewhere);
+        }
+        let shards = self.frontier.may_have_granted(shards, &worker, &request).here;
+        self.claimed_in(&shards, &worker, &request).await
+    }
+}
+
+/// The refusal where a node that is alive may have granted something for a request.
+fn unclear() -> Refusal {
+    Refusal::Unavailable("another node could not be asked whether it granted this request before; try again".to_owned())
 }
 
 /// Whether nothing more may be claimed: a claim with an id that may have been granted somewhere is repeated, and then

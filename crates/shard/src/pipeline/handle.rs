@@ -303,6 +303,9 @@ impl Frontier {
                 pipeline.ask_here(shard, call).await.unwrap_or(Err(Refusal::Elsewhere))
             }
             PipelineCall::Claim(claim) => pipeline.claim_here(&claim).await,
+            PipelineCall::Requested { worker, request, shards } => {
+                pipeline.claimed_here(worker, request, &shards).await.map(ChunkResponse::from)
+            }
         };
         encode(&answer)
     }

@@ -3,11 +3,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use wayleave_core::frontier::readiness::NewlyReady;
 use wayleave_core::ids::ShardId;
+use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::request::Stage;
-use wayleave_core::pipeline::state::Published;
+use wayleave_core::pipeline::state::{Claimable, Published};
 use wayleave_core::time::Time;
 
+use crate::shared::node_readiness::ChunkBeat;
 use crate::shared::waiters::Waiters;
 
 const NEVER: u64 = u64::MAX;
@@ -28,6 +31,9 @@ pub(crate) struct ChunkReadiness {
     builders: Waiters,
     /// How often a claim has looked for chunks.
     looks: AtomicU64,
+    /// Total numbers of chunks that became claimable: by crawlers, and by index builders.
+    offered: AtomicU64,
+    crawled: AtomicU64,
 }
 
 impl ChunkReadiness {
@@ -38,6 +44,8 @@ impl ChunkReadiness {
             crawlers: Waiters::default(),
             builders: Waiters::default(),
             looks: AtomicU64::new(0),
+            offered: AtomicU64::new(0),
+            crawled: AtomicU64::new(0),
         }
     }
 
@@ -49,9 +57,10 @@ impl ChunkReadiness {
         }
     }
 
-    /// Wakes claims for groups that became ready, of which each may become a link.
-    pub fn wake_crawlers(&self, groups: usize) {
-        self.crawlers.wake(groups);
+    /// Wakes claims for groups of a crawl that became ready in a shard, of which each may become a link.
+    pub fn wake_crawlers(&self, shard: ShardId, crawl: &CrawlName, ready: NewlyReady) {
+        self.crawlers.wake(Some(crawl), ready.fresh);
+        self.crawlers.wake_watchers(Some(crawl), shard, ready.all);
     }
 
     /// A claim looks for chunks.
@@ -65,18 +74,34 @@ impl ChunkReadiness {
     }
 
     /// A shard publishes what it offers, and then wakes as many claims as chunks became claimable: one that is not counted
-    /// as waiting yet looks after it was counted, and sees what is published.
-    pub fn tell(&self, shard: ShardId, published: &Published) {
-        let Some(offers) = self.shards.get(usize::from(shard.0)) else { return };
-        offers.crawl_at.store(published.crawl_at.map_or(NEVER, |at| at.0), Ordering::Release);
-        offers.builds.store(published.builds, Ordering::Release);
-        self.crawlers.wake(usize::try_from(published.offered).unwrap_or(usize::MAX));
-        self.builders.wake(usize::try_from(published.crawled).unwrap_or(usize::MAX));
+    /// as waiting yet looks after it was counted, and sees what is published. Returns whether other nodes should know.
+    pub fn tell(&self, shard: ShardId, published: &Published) -> bool {
+        let Some(offers) = self.shards.get(usize::from(shard.0)) else { return false };
+        let crawl_at = published.crawl_at.map_or(NEVER, |at| at.0);
+        let changed = offers.crawl_at.swap(crawl_at, Ordering::AcqRel) != crawl_at;
+        let had = offers.builds.swap(published.builds, Ordering::AcqRel) > 0;
+        let count = |total: &AtomicU64, chunks: &Claimable| {
+            let more = chunks.values().sum::<usize>() as u64;
+            more > 0 && total.fetch_add(more, Ordering::AcqRel) < u64::MAX
+        };
+        let (offered, crawled) = (count(&self.offered, &published.offered), count(&self.crawled, &published.crawled));
+        wake(&self.crawlers, shard, &published.offered);
+        wake(&self.builders, shard, &published.crawled);
+        changed || had != (published.builds > 0) || offered || crawled
+    }
+
+    /// What the shards of this process offer, for other nodes.
+    pub fn beat(&self) -> ChunkBeat {
+        // The numbers first: what is counted by then has been published.
+        let (offered, crawled) = (self.offered.load(Ordering::Acquire), self.crawled.load(Ordering::Acquire));
+        let first = self.shards.iter().map(|offers| offers.crawl_at.load(Ordering::Acquire)).min();
+        let crawl_at = first.filter(|at| *at != NEVER).map(Time);
+        ChunkBeat { crawl_at, builds: !self.crawled().is_empty(), offered, crawled }
     }
 
     /// A shard is no longer here, or is being reloaded.
     pub fn forget(&self, shard: ShardId) {
-        self.tell(shard, &Published { crawl_at: None, builds: 0, offered: 0, crawled: 0 });
+        self.tell(shard, &Published::default());
     }
 
     /// The shards that may offer a chunk again now.
@@ -92,5 +117,13 @@ impl ChunkReadiness {
     fn which(&self, wanted: impl Fn(&Offers) -> bool) -> Vec<ShardId> {
         let shards = (0u16..).map(ShardId).zip(&self.shards);
         shards.filter(|(_, offers)| wanted(offers)).map(|(shard, _)| shard).collect()
+    }
+}
+
+/// Wakes claims for chunks that became claimable in a shard.
+fn wake(waiters: &Waiters, shard: ShardId, claimable: &Claimable) {
+    for (crawl, chunks) in claimable {
+        waiters.wake(Some(crawl), *chunks);
+        waiters.wake_watchers_for_chunks(Some(crawl), shard, *chunks);
     }
 }

@@ -1,7 +1,7 @@
-//! Idempotent reservations: a caller whose answer was lost repeats the request under the same id and gets the
-//! reservations granted the first time, wherever they are.
+//! Idempotent reservations and claims of chunks: a caller whose answer was lost repeats the request under the same id and gets the
+//! reservations or chunks granted the first time, wherever they are.
 //!
-//! The grants are stored with the reservations themselves, durably, by the owners of their shards. Before a request
+//! The grants are stored with the reservations and chunks themselves, durably, by the owners of their shards. Before a request
 //! with an id is granted anything, every shard that may have a grant for it is asked. Local shards that certainly have
 //! none are skipped by a digest of the id; another node is asked once for all its shards. Requests without an id skip
 //! all of this.
@@ -38,7 +38,7 @@ type RequestMutex = Arc<tokio::sync::Mutex<()>>;
 
 /// The process's index of requests with an id.
 pub(crate) struct Requests {
-    /// Number of reservations per request, by shard and digest.
+    /// Number of reservations and chunks per request, by shard and digest.
     granted: Vec<Mutex<HashMap<u64, u32>>>,
     /// Requests being decided; one call each at a time.
     under_way: Mutex<HashMap<u64, RequestMutex>>,
@@ -74,7 +74,7 @@ impl Requests {
         }
     }
 
-    /// A shard publishes which requests gained or lost a reservation.
+    /// A shard publishes which requests gained or lost a reservation or a chunk.
     pub fn tell(&self, shard: ShardId, changes: Vec<(u64, bool)>) {
         let Some(granted) = self.granted.get(usize::from(shard.0)).filter(|_| !changes.is_empty()) else { return };
         let mut granted = lock(granted);
@@ -90,6 +90,14 @@ impl Requests {
     fn may_have(&self, shard: ShardId, digest: u64) -> bool {
         self.granted.get(usize::from(shard.0)).is_none_or(|granted| lock(granted).contains_key(&digest))
     }
+}
+
+/// The shards that may have granted something for a request.
+#[derive(Default)]
+pub(crate) struct MayHaveGranted {
+    pub here: Vec<ShardId>,
+    pub nodes: BTreeMap<NodeId, Vec<ShardId>>,
+    pub unowned: Vec<ShardId>,
 }
 
 impl Frontier {
@@ -120,23 +128,28 @@ impl Frontier {
         decided.await.unwrap_or_else(|_| Err(crate::routing::router::never_answered()))
     }
 
-    /// The live reservations already granted for a request, oldest first.
-    pub(crate) async fn granted_before(&self, holder: &Arc<str>, id: &RequestId) -> CallResult<Vec<Reservation>> {
-        let digest = digest(holder, &id.id);
-        let mut shards = Vec::new();
-        let mut nodes: BTreeMap<NodeId, Vec<ShardId>> = BTreeMap::new();
+    /// Which of these shards may have granted something for a request.
+    pub(crate) fn may_have_granted(&self, shards: &[ShardId], holder: &str, id: &RequestId) -> MayHaveGranted {
+        let (digest, readiness) = (digest(holder, &id.id), &self.readiness);
         // After this node may have lost a shard its index is not trusted, and no shard is skipped.
-        let sure = !self.readiness.is_unsure();
-        for shard in self.all() {
+        let sure = !readiness.is_unsure();
+        let mut found = MayHaveGranted::default();
+        for &shard in shards {
             match self.router.location(shard) {
                 OwnerLocation::Local(_)
-                    if sure && self.readiness.is_open(shard) && !self.readiness.requests.may_have(shard, digest) => {}
-                OwnerLocation::Remote(node) => nodes.entry(node).or_default().push(shard),
-                OwnerLocation::Local(_) => shards.push(shard),
-                // It is being handed over; its next owner will report what it has granted.
-                OwnerLocation::Unowned => {}
+                    if sure && readiness.is_open(shard) && !readiness.requests.may_have(shard, digest) => {}
+                OwnerLocation::Local(_) => found.here.push(shard),
+                OwnerLocation::Remote(node) => found.nodes.entry(node).or_default().push(shard),
+                OwnerLocation::Unowned => found.unowned.push(shard),
             }
         }
+        found
+    }
+
+    /// The live reservations already granted for a request, oldest first.
+    pub(crate) async fn granted_before(&self, holder: &Arc<str>, id: &RequestId) -> CallResult<Vec<Reservation>> {
+        // A shard that is being handed over is not asked; its next owner will report what it has granted.
+        let MayHaveGranted { here: shards, nodes, .. } = self.may_have_granted(&self.all(), holder, id);
         let ask = || RowQuery::Requested { holder: holder.clone(), request: id.clone() };
         let asked = nodes.into_iter().map(|(node, shards)| {
             let (holder, request) = (holder.clone(), id.clone());
@@ -193,11 +206,7 @@ impl Frontier {
         if shards.iter().any(|shard| !self.owns(*shard)) {
             return Err(Refusal::Elsewhere);
         }
-        let (digest, sure) = (digest(&holder, &request.id), !self.readiness.is_unsure());
-        let may_have = |shard: &ShardId| {
-            !sure || !self.readiness.is_open(*shard) || self.readiness.requests.may_have(*shard, digest)
-        };
-        let shards: Vec<ShardId> = shards.iter().copied().filter(may_have).collect();
+        let shards = self.may_have_granted(shards, &holder, &request).here;
         self.granted_in(&shards, RowQuery::Requested { holder, request }).await
     }
 }

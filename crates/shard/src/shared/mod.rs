@@ -8,6 +8,7 @@ pub(crate) mod crawl_totals;
 pub(crate) mod damage_report;
 pub(crate) mod deadline;
 pub(crate) mod host_quota;
+pub(crate) mod node_readiness;
 pub(crate) mod owned_epochs;
 pub(crate) mod page_budget;
 pub(crate) mod readiness;

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, Semaphore};
+use wayleave_core::frontier::readiness::NewlyReady;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::names::CrawlName;
+use wayleave_core::pipeline::request::Stage;
+use wayleave_core::pipeline::state::Published;
 use wayleave_core::time::Time;
 
 use crate::fleet::news::MapNews;
@@ -19,10 +21,11 @@ use crate::routing::repeated_requests::Requests;
 use crate::shared::broadcast::{Broadcast, Subscriber};
 use crate::shared::crawl_passes::{CrawlPasses, Pass};
 use crate::shared::crawl_readiness::{CrawlReadiness, NEVER};
-use crate::shared::crawl_totals::{CrawlTotals, ShardTotals, Totals};
+use crate::shared::crawl_totals::{CrawlTotals, Totals};
 use crate::shared::damage_report::{DamageBoard, DamageReport};
 use crate::shared::deadline::Deadline;
 use crate::shared::host_quota::HostQuota;
+use crate::shared::node_readiness::{CrawlBeat, Heard, NodeReadiness, Peer};
 use crate::shared::page_budget::PageBudget;
 use crate::shared::waiters::Waiters;
 
@@ -76,6 +79,8 @@ pub(crate) struct Readiness {
     pub passes: CrawlPasses,
     /// Callers waiting for a group to become ready.
     pub waiters: Waiters,
+    /// How often callers have looked for groups to visit.
+    pub looks: AtomicU64,
     /// What chunks the shards of this process offer.
     pub chunks: ChunkReadiness,
     /// The version of the map, where shard 0 is owned by this process.
@@ -102,7 +107,7 @@ pub(crate) struct Readiness {
     /// What is known to be damaged in open shards.
     pub damage: DamageBoard,
     /// The readiness of other nodes. A node that cannot be reached has no entry and is not asked.
-    peers: Mutex<BTreeMap<NodeId, NodeReadiness>>,
+    peers: Mutex<BTreeMap<NodeId, Peer>>,
     /// Total number of groups that have become ready here.
     woken: AtomicU64,
     /// Notified when the owner of a shard was not where it was expected.
@@ -111,36 +116,6 @@ pub(crate) struct Readiness {
     news: Broadcast,
     /// Until then no other node can own this node's shards.
     sure_until: Mutex<Option<Deadline>>,
-}
-
-/// A node's readiness, published so that other nodes know which node to ask first and when to wake their waiters.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeReadiness {
-    /// Since when its longest ready group is ready.
-    oldest_ready: Option<Time>,
-    /// When its next group becomes ready.
-    next_due: Option<Time>,
-    /// Total number of groups that have become ready.
-    woken: u64,
-    /// Counts of its shards for crawls with a limit over all shards.
-    totals: Vec<(CrawlName, Vec<ShardTotals>)>,
-}
-
-impl NodeReadiness {
-    /// Encodes it.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        // Encoding cannot fail for these types; an empty message would be rejected by the reader.
-        crate::routing::links::encode(self).unwrap_or_default()
-    }
-
-    /// Decodes it.
-    ///
-    /// # Errors
-    /// If the bytes are not valid.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
-        crate::routing::links::decode(bytes)
-    }
 }
 
 /// A source of visits.
@@ -164,6 +139,7 @@ impl Readiness {
             crawls: CrawlReadiness::new(shards),
             passes: CrawlPasses::default(),
             waiters: Waiters::default(),
+            looks: AtomicU64::new(0),
             chunks: ChunkReadiness::new(shards),
             map: MapNews::default(),
             finishing: Finishing::default(),
@@ -279,14 +255,27 @@ impl Readiness {
 
     /// The sources that have something to visit, best first.
     pub fn ready(&self, filter: VisitFilter<'_>) -> Vec<Source> {
-        let mut ready = self.ready_shards(filter);
+        let mut ready: Vec<(SourceRank, Source)> = self.ready_shards(filter).collect();
         // Of another node only the time is known: rank it as if its crawl were next.
         let pass = ready.iter().map(|((pass, ..), _)| *pass).min().unwrap_or_default();
         for (node, peer) in lock(&self.peers).iter() {
-            let first = peer.oldest_ready.or(peer.next_due.filter(|due| *due <= filter.now));
+            let first = peer.ready_since(filter);
             ready.extend(first.map(|first| (filter.rank(pass, first.0, 0), Source::Node(*node))));
         }
         sorted(ready)
+    }
+
+    /// Whether any source has something to visit.
+    pub fn has_ready(&self, filter: VisitFilter<'_>) -> bool {
+        self.ready_shards(filter).next().is_some()
+            || lock(&self.peers).values().any(|peer| peer.ready_since(filter).is_some())
+    }
+
+    /// Whether a source that can be asked has published that something is ready. What is due by now is not published yet.
+    pub fn is_ready_for(&self, crawl: Option<&CrawlName>) -> bool {
+        let filter = VisitFilter { crawl, paced: false, now: Time::ZERO };
+        let open = |(_, source)| matches!(source, Source::Shard(shard) if self.is_open(shard));
+        self.ready_shards(filter).any(open) || lock(&self.peers).values().any(|peer| peer.ready_since(filter).is_some())
     }
 
     /// Whether groups of more than one crawl are ready in the shards of this process.
@@ -313,12 +302,12 @@ impl Readiness {
 
     /// The shards of this process that have something to visit, best first.
     pub fn ready_here(&self, filter: VisitFilter<'_>) -> Vec<Source> {
-        sorted(self.ready_shards(filter))
+        sorted(self.ready_shards(filter).collect())
     }
 
-    fn ready_shards(&self, filter: VisitFilter<'_>) -> Vec<(SourceRank, Source)> {
+    fn ready_shards<'a>(&'a self, filter: VisitFilter<'a>) -> impl Iterator<Item = (SourceRank, Source)> + 'a {
         let crawl = filter.crawl.and_then(|crawl| self.crawls.of(crawl));
-        let ready = self.shards.iter().enumerate().filter_map(|(shard, published)| {
+        self.shards.iter().enumerate().filter_map(move |(shard, published)| {
             // Load the due time first: a shard publishes per-crawl readiness before it clears its due time.
             let due = published.next_due.load(Ordering::Acquire);
             let any = published.oldest_ready.load(Ordering::Acquire);
@@ -327,8 +316,7 @@ impl Readiness {
             let pass = if filter.crawl.is_none() { published.pass() } else { 0 };
             let rank = filter.rank(pass, first, published.callers.load(Ordering::Relaxed));
             (ready != NEVER || due <= filter.now.0).then_some((rank, Source::Shard(ShardId(shard as u16))))
-        });
-        ready.collect()
+        })
     }
 
     /// This node's readiness.
@@ -343,6 +331,42 @@ impl Readiness {
             next_due: least(|published| &published.next_due),
             woken: self.woken.load(Ordering::Acquire),
             totals,
+            chunks: self.chunks.beat(),
+            ..NodeReadiness::default()
+        }
+    }
+
+    /// The readiness of the tracked crawls, and the generation of their table.
+    pub fn crawl_beats(&self) -> (u64, BTreeMap<CrawlName, CrawlBeat>) {
+        let any: Vec<u64> = self.shards.iter().map(|shard| shard.oldest_ready.load(Ordering::Acquire)).collect();
+        self.crawls.beats(&any)
+    }
+
+    /// The other nodes that may have something for a claim.
+    pub fn nodes_offering(&self, stage: Stage, filter: VisitFilter<'_>) -> Vec<NodeId> {
+        let peers = lock(&self.peers);
+        let offering = peers.iter().filter(|(_, peer)| peer.may_offer(stage, filter));
+        offering.map(|(node, _)| *node).collect()
+    }
+
+    /// A caller, here or on another node, asks for a crawl by name: tracks its readiness.
+    pub fn listen(&self, crawl: &CrawlName) {
+        if self.crawls.listen(crawl) {
+            self.news.notify();
+        }
+    }
+
+    /// A shard publishes since when a group of a crawl is ready.
+    pub fn tell_crawl(&self, crawl: &CrawlName, shard: ShardId, ready: Option<Time>) {
+        if self.crawls.tell(crawl, shard, ready) {
+            self.news.notify();
+        }
+    }
+
+    /// A shard publishes what chunks it offers, and wakes claims for those that became claimable.
+    pub fn tell_chunks(&self, shard: ShardId, published: &Published) {
+        if self.chunks.tell(shard, published) {
+            self.news.notify();
         }
     }
 
@@ -363,28 +387,40 @@ impl Readiness {
             peers.remove(&node);
             return;
         };
-        // Groups that were ready before this node subscribed count as one: one waiter should check.
-        let before = peers.get(&node).map_or(news.woken.saturating_sub(1), |before| before.woken);
-        let woken = news.woken.saturating_sub(before);
         let granted = |news: &NodeReadiness| -> Vec<u64> {
             news.totals.iter().flat_map(|(_, parts)| parts.iter().map(|part| part.totals.pages)).collect()
         };
-        let told = peers.get(&node).is_none_or(|before| granted(before) != granted(&news));
-        peers.insert(node, news);
+        let told = peers.get(&node).is_none_or(|before| granted(&before.news) != granted(&news));
+        let is_first = !peers.contains_key(&node);
+        let heard = peers.entry(node).or_default().hear(news, is_first);
         drop(peers);
         if told {
             self.pages.wake_waiters();
         }
-        self.waiters.wake(usize::try_from(woken).unwrap_or(usize::MAX));
+        self.wake_for(node, &heard);
     }
 
-    /// Wakes as many waiters as groups became ready, first come, first served.
-    pub fn wake(&self, ready: usize) {
-        if ready > 0 {
-            self.woken.fetch_add(ready as u64, Ordering::AcqRel);
-            self.news.notify();
-            self.waiters.wake(ready);
-            self.chunks.wake_crawlers(ready);
+    /// Wakes waiters for what became ready at another node.
+    fn wake_for(&self, node: NodeId, heard: &Heard) {
+        for (crawl, groups) in &heard.crawls {
+            self.waiters.wake(Some(crawl), *groups);
+            self.chunks.waiters(Stage::Crawl).wake(Some(crawl), *groups);
+        }
+        let tracks = |crawl: &CrawlName| lock(&self.peers).get(&node).is_some_and(|peer| peer.tracks(crawl));
+        self.waiters.wake_unknown(heard.others, tracks);
+        self.chunks.waiters(Stage::Crawl).wake_unknown(heard.others, tracks);
+        self.chunks.waiters(Stage::Crawl).wake_unknown(heard.offered, |_| false);
+        self.chunks.waiters(Stage::Build).wake_unknown(heard.crawled, |_| false);
+    }
+
+    /// Groups of a crawl became ready in a shard, or hosts without URLs: wakes as many waiters, first come, first served.
+    pub fn wake(&self, shard: ShardId, crawl: Option<&CrawlName>, ready: NewlyReady) {
+        self.woken.fetch_add(ready.fresh as u64, Ordering::AcqRel);
+        crawl.into_iter().for_each(|crawl| self.crawls.count(crawl, ready.fresh));
+        self.news.notify();
+        self.waiters.wake(crawl, ready.fresh);
+        if let Some(crawl) = crawl {
+            self.chunks.wake_crawlers(shard, crawl, ready);
         }
     }
 
@@ -394,7 +430,7 @@ impl Readiness {
             self.news.notify();
         }
         let peers = lock(&self.peers);
-        let told = peers.values().flat_map(|peer| &peer.totals).filter(|(name, _)| name == crawl);
+        let told = peers.values().flat_map(|peer| &peer.news.totals).filter(|(name, _)| name == crawl);
         self.totals.others(crawl, |one| one != shard, told.flat_map(|(_, parts)| parts))
     }
 }

@@ -1,0 +1,226 @@
+//! What nodes publish of their shards: since when a group is ready there, of which crawls, and what chunks they offer. So a
+//! node asks only those that may have something for its caller, and wakes its waiters when another one has.
+//!
+//! A node tracks the crawls that callers name, its own and those of other nodes; see [`CrawlReadiness`]. Of these it
+//! publishes which are ready, and how many groups of each became ready so far. Of a crawl that it has not mentioned it may
+//! have anything: it is asked once, and tracks the crawl from then on.
+//!
+//! Each subscriber gets only the crawls that have changed since its last beat. Beats are not lost within a subscription,
+//! and the first one of a subscription is complete.
+//!
+//! [`CrawlReadiness`]: super::crawl_readiness::CrawlReadiness
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use wayleave_core::names::CrawlName;
+use wayleave_core::pipeline::request::Stage;
+use wayleave_core::time::Time;
+
+use crate::shared::crawl_totals::ShardTotals;
+use crate::shared::readiness::{Readiness, VisitFilter};
+
+/// A node's readiness.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReadiness {
+    /// Since when its longest ready group is ready.
+    pub(super) oldest_ready: Option<Time>,
+    /// When its next group becomes ready.
+    pub(super) next_due: Option<Time>,
+    /// Total number of groups that have become ready.
+    pub(super) woken: u64,
+    /// Counts of its shards for crawls with a limit over all shards.
+    pub(super) totals: Vec<(CrawlName, Vec<ShardTotals>)>,
+    /// The tracked crawls that have changed.
+    pub(super) crawls: Vec<(CrawlName, CrawlBeat)>,
+    /// These are all tracked crawls.
+    pub(super) is_complete: bool,
+    pub(super) chunks: ChunkBeat,
+}
+
+/// A node's readiness for one crawl.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CrawlBeat {
+    /// Since when its longest ready group is ready.
+    pub since: Option<Time>,
+    /// How many groups have become ready since the crawl is tracked.
+    pub woken: u64,
+}
+
+/// What chunks a node offers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ChunkBeat {
+    /// When a chunk that is offered again may be claimed.
+    pub crawl_at: Option<Time>,
+    /// Whether chunks wait for an index builder.
+    pub builds: bool,
+    /// Total number of chunks that became claimable by crawlers.
+    pub offered: u64,
+    /// Total number that became claimable by index builders.
+    pub crawled: u64,
+}
+
+impl NodeReadiness {
+    /// Encodes it.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // Encoding cannot fail for these types; an empty message would be rejected by the reader.
+        crate::routing::links::encode(self).unwrap_or_default()
+    }
+
+    /// Decodes it.
+    ///
+    /// # Errors
+    /// If the bytes are not valid.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+        crate::routing::links::decode(bytes)
+    }
+}
+
+/// The beats of a node for one subscriber.
+pub struct Beats {
+    readiness: Arc<Readiness>,
+    /// The crawls as published last, and the generation of their table.
+    sent: Option<(u64, BTreeMap<CrawlName, CrawlBeat>)>,
+}
+
+impl Beats {
+    pub(crate) const fn new(readiness: Arc<Readiness>) -> Self {
+        Self { readiness, sent: None }
+    }
+
+    /// The next beat.
+    #[must_use]
+    pub fn next_beat(&mut self) -> NodeReadiness {
+        let mut beat = self.readiness.node_readiness();
+        let (generation, crawls) = self.readiness.crawl_beats();
+        let before = self.sent.take().filter(|(of, _)| *of == generation).map(|(_, before)| before);
+        beat.is_complete = before.is_none();
+        let before = before.unwrap_or_default();
+        let changed = crawls.iter().filter(|(crawl, beat)| before.get(*crawl) != Some(*beat));
+        beat.crawls = changed.map(|(crawl, beat)| (crawl.clone(), *beat)).collect();
+        self.sent = Some((generation, crawls));
+        beat
+    }
+}
+
+/// Another node, as it has published its readiness.
+#[derive(Default)]
+pub(crate) struct Peer {
+    pub news: NodeReadiness,
+    crawls: BTreeMap<CrawlName, CrawlBeat>,
+}
+
+/// What became ready at another node.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// Groups of crawls that it tracks.
+    pub crawls: Vec<(CrawlName, usize)>,
+    /// Other groups.
+    pub others: usize,
+    /// Chunks for crawlers.
+    pub offered: usize,
+    /// Chunks for index builders.
+    pub crawled: usize,
+}
+
+impl Peer {
+    /// Takes note of a beat. Whatever was ready before the first one counts as one: one waiter looks, and wakes another if
+    /// there is more.
+    pub fn hear(&mut self, mut news: NodeReadiness, is_first: bool) -> Heard {
+        let count = |before: u64, after: u64, is_some: bool| {
+            let more = if is_first { u64::from(is_some) } else { after.saturating_sub(before) };
+            usize::try_from(more).unwrap_or(usize::MAX)
+        };
+        let mut heard = Heard::default();
+        let mut of_crawls = 0;
+        let before = if news.is_complete { std::mem::take(&mut self.crawls) } else { BTreeMap::new() };
+        for (crawl, beat) in std::mem::take(&mut news.crawls) {
+            let known = self.crawls.insert(crawl.clone(), beat).or_else(|| before.get(&crawl).copied());
+            let counted = known.map_or(if is_first { beat.woken } else { 0 }, |known| known.woken);
+            let more = usize::try_from(beat.woken.saturating_sub(counted)).unwrap_or(usize::MAX);
+            // Tracked anew: what became ready before that is not counted.
+            let is_new = known.is_none_or(|known| beat.woken < known.woken);
+            let more = more.max(usize::from(is_new && beat.since.is_some()));
+            of_crawls += more;
+            if more > 0 {
+                heard.crawls.push((crawl, more));
+            }
+        }
+        let some_ready = news.oldest_ready.is_some();
+        let all = count(self.news.woken, news.woken, some_ready);
+        // After a crawl is no longer tracked it may have anything again.
+        let untracked = before.keys().any(|crawl| !self.crawls.contains_key(crawl));
+        heard.others = all.saturating_sub(of_crawls).max(usize::from(untracked && some_ready));
+        heard.offered = count(self.news.chunks.offered, news.chunks.offered, news.chunks.crawl_at.is_some());
+        heard.crawled = count(self.news.chunks.crawled, news.chunks.crawled, news.chunks.builds);
+        self.news = news;
+        heard
+    }
+
+    /// Whether it publishes the readiness of a crawl.
+    pub fn tracks(&self, crawl: &CrawlName) -> bool {
+        self.crawls.contains_key(crawl)
+    }
+
+    /// Since when it may have something to visit.
+    pub fn ready_since(&self, filter: VisitFilter<'_>) -> Option<Time> {
+        let tracked = filter.crawl.and_then(|crawl| self.crawls.get(crawl));
+        let since = tracked.map_or(self.news.oldest_ready, |beat| beat.since);
+        since.or(self.news.next_due.filter(|due| *due <= filter.now))
+    }
+
+    /// Whether it may have something for a claim.
+    pub fn may_offer(&self, stage: Stage, filter: VisitFilter<'_>) -> bool {
+        match stage {
+            Stage::Build => self.news.chunks.builds,
+            Stage::Crawl => {
+                self.ready_since(filter).is_some() || self.news.chunks.crawl_at.is_some_and(|at| at <= filter.now)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn beat(woken: u64, crawls: &[(&str, Option<u64>, u64)]) -> NodeReadiness {
+        let of = |(crawl, since, woken): &(&str, Option<u64>, u64)| {
+            ((*crawl).into(), CrawlBeat { since: since.map(Time), woken: *woken })
+        };
+        NodeReadiness {
+            oldest_ready: Some(Time(1)),
+            woken,
+            crawls: crawls.iter().map(of).collect(),
+            ..NodeReadiness::default()
+        }
+    }
+
+    fn filter<'a>(crawl: Option<&'a CrawlName>) -> VisitFilter<'a> {
+        VisitFilter { crawl, paced: false, now: Time(10) }
+    }
+
+    #[test]
+    fn a_waiter_is_woken_for_each_group_of_its_crawl_that_another_node_gets() {
+        let mut peer = Peer::default();
+        let whole = NodeReadiness { is_complete: true, ..beat(7, &[("a", None, 3)]) };
+        let first = peer.hear(whole.clone(), true);
+        assert_eq!((first.crawls, first.others), (Vec::new(), 1), "what was ready before counts as one");
+        let (a, b): (CrawlName, CrawlName) = ("a".into(), "b".into());
+        assert_eq!(peer.ready_since(filter(Some(&a))), None, "it has other crawls only");
+        assert_eq!(peer.ready_since(filter(Some(&b))), Some(Time(1)), "it has not said");
+        let more = peer.hear(beat(12, &[("a", Some(5), 5)]), false);
+        assert_eq!((more.crawls, more.others), (vec![(a.clone(), 2)], 3));
+        assert_eq!(peer.ready_since(filter(Some(&a))), Some(Time(5)));
+        // It has begun to track b, of which something was ready before.
+        let more = peer.hear(beat(12, &[("b", Some(6), 0)]), false);
+        assert_eq!((more.crawls, more.others), (vec![(b, 1)], 0));
+        assert!(peer.tracks(&a));
+        // It tracks nothing any more.
+        let none = peer.hear(NodeReadiness { is_complete: true, ..beat(12, &[]) }, false);
+        assert_eq!((none.crawls, none.others), (Vec::new(), 1));
+        assert_eq!(peer.ready_since(filter(Some(&a))), Some(Time(1)), "it may have some");
+    }
+}
