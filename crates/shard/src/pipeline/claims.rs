@@ -24,6 +24,7 @@
 //!    of its linger.
 //! 10. A visit to the group and a claim are woken for the same group: one takes it, and the other finds nothing and waits on.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ use wayleave_core::time::Millis;
 
 use super::call::{ChunkCall, ChunkResponse, PipelineCall};
 use super::handle::Pipeline;
+use crate::patience::{Patience, nap};
 use crate::routing::repeated_requests::RequestLock;
 use crate::routing::router::{CallResult, OwnerLocation, worse};
 use crate::shared::readiness::{Source, VisitFilter};
@@ -53,18 +55,35 @@ impl Pipeline {
     /// # Errors
     /// If the store cannot be reached, or the host is not known.
     pub async fn claim(&self, claim: Claim, wait: Millis, linger: Millis) -> CallResult<Vec<Claimed>> {
+        self.claim_while(claim, wait, linger, &mut ()).await
+    }
+
+    /// The same for a caller that may end the wait.
+    ///
+    /// # Errors
+    /// The same, and if the call may not wait.
+    pub async fn claim_while(
+        &self,
+        claim: Claim,
+        wait: Millis,
+        linger: Millis,
+        patience: &mut dyn Patience,
+    ) -> CallResult<Vec<Claimed>> {
         let begin = Instant::now();
         let (deadline, lingers) = (begin + Duration::from_millis(wait.0), begin + Duration::from_millis(linger.0));
         let lingers = lingers.min(deadline);
         let mut lock = None;
         if let Some(request) = &claim.request {
-            lock = Some(self.frontier.lock_request(&claim.worker, request).await);
+            let Some(request_lock) = self.frontier.lock_while(&claim.worker, request, patience).await? else {
+                return Ok(Vec::new());
+            };
+            lock = Some(request_lock);
             let granted = self.claimed_before(&claim).await?;
             if !granted.is_empty() {
                 return Ok(granted);
             }
         }
-        self.claim_waiting(&claim, deadline, lingers, lock).await
+        self.claim_waiting(&claim, (deadline, lingers), lock, patience).await
     }
 
     /// Looks until there is something. It waits only as long as its caller does: what a caller that has left is granted
@@ -72,9 +91,9 @@ impl Pipeline {
     async fn claim_waiting(
         &self,
         claim: &Claim,
-        deadline: Instant,
-        lingers: Instant,
+        (mut deadline, mut lingers): (Instant, Instant),
         lock: Option<Arc<RequestLock>>,
+        patience: &mut dyn Patience,
     ) -> CallResult<Vec<Claimed>> {
         let stage = claim.stage;
         let waiters = self.frontier.readiness.chunks.waiters(claim.stage);
@@ -113,9 +132,12 @@ impl Pipeline {
             if looks_again {
                 until = until.min(ask_nodes.max(now));
             }
-            match &mut waiter {
-                Some(waiter) => _ = tokio::time::timeout_at(until, waiter.woken()).await,
-                None => tokio::time::sleep_until(until).await,
+            let woke = match &mut waiter {
+                Some(waiter) => nap(patience, until, waiter.woken()).await?,
+                None => nap(patience, until, pending()).await?,
+            };
+            if woke.is_hurried() {
+                (deadline, lingers) = (Instant::now(), Instant::now());
             }
         }
     }
