@@ -333,7 +333,6 @@ const fn code_of_roles(refusal: &roles::Refusal) -> Code {
         roles::Refusal::InUse { .. } => Code::RoleInUse,
         roles::Refusal::OverLimit(_) => Code::OverLimit,
         roles::Refusal::BadCursor => Code::BadCursor,
-        roles::Refusal::Overloaded => Code::Overloaded,
         roles::Refusal::Unavailable(_) => Code::Unavailable,
         roles::Refusal::OutcomeUnknown(_) => Code::OutcomeUnknown,
         roles::Refusal::Corrupt(_) => Code::Corrupt,

@@ -174,8 +174,6 @@ pub const PAGE_SLICES_MAX: usize = 64;
 pub const LISTINGS_MAX: usize = 4;
 /// Listings that may queue; further ones are refused.
 pub const LISTINGS_WAITING_MAX: usize = 256;
-/// Callers in one process that may wait for crawls to finish.
-pub const FINISH_WAITERS_MAX: usize = 4_096;
 /// Default page size.
 pub const PAGE_DEFAULT: usize = 100;
 /// Tombstones of deleted crawls that a shard keeps, so that links found earlier do not recreate them.
@@ -245,8 +243,6 @@ pub const STANDBYS_SWEPT: usize = 16;
 pub const ROLES_PAGE_MAX: usize = 100;
 /// Maximum epoch that a role may be raised to: far above any that was granted, and exact in every JSON reader.
 pub const ROLE_EPOCH_RAISED_MAX: u64 = 1 << 53;
-/// Callers in one process that may wait for changes of roles.
-pub const ROLE_WAITERS_MAX: usize = 4_096;
 /// A request for a standby's agreement, in bytes; real ones are far smaller.
 pub const PEER_BODY_BYTES_MAX: usize = 4_096;
 /// Connections that a standby accepts at once; there is one primary, and it asks rarely.
@@ -348,8 +344,6 @@ pub const REST_MAX: Millis = Millis(3_600_000);
 pub const RETURN_KEPT: Millis = Millis(3_600_000);
 /// Default number of chunks per minute that move to even out the load of index servers.
 pub const MOVES_PER_MINUTE_DEFAULT: u32 = 600;
-/// Readers in one process that may wait for a change of the map.
-pub const MAP_READERS_MAX: usize = 1_024;
 /// Missing chunks that one map lists; their number is always exact.
 pub const MAP_MISSING_MAX: usize = 10_000;
 /// A row serves if it has at least this share, in percent, of the chunks that the best row has. Not of all built chunks:
@@ -469,7 +463,5 @@ pub const REMOVED_WORKERS_SHOWN: usize = 8;
 pub const WORKER_LOG_BYTES_MAX: u64 = 256 * 1024;
 /// Default of the same.
 pub const WORKER_LOG_BYTES_DEFAULT: u64 = 64 * 1024;
-/// Clients' calls in one process that may wait for a worker.
-pub const MATCH_WAITERS_MAX: usize = 10_000;
 /// Maximum length of a worker's name, in bytes: its pool's name and two numbers.
 pub const WORKER_BYTES_MAX: usize = 128;

@@ -13,14 +13,14 @@ pub struct Bounds {
     pub head_timeout: Duration,
     /// How long a response may stall because its client does not read it.
     pub answer_timeout: Duration,
-    /// How long requests may continue after the stop signal.
+    /// How long requests may continue after the stop signal, and on a connection that must make room.
     pub grace: Duration,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
         Self {
-            connections_max: 10_000,
+            connections_max: 10_240,
             streams_max: 1_024,
             head_timeout: Duration::from_secs(75),
             answer_timeout: Duration::from_secs(60),

@@ -40,6 +40,18 @@ impl Budget {
         Share { budget: Arc::clone(self), step: step.max(1), taken: 0, used: 0 }
     }
 
+    /// A share of this size that leaves the last quarter alone, however small it is; none if too few bytes are left.
+    #[must_use]
+    pub fn large_share(self: &Arc<Self>, bytes: usize) -> Option<Share> {
+        self.take(bytes, false).then(|| Share { budget: Arc::clone(self), step: 1, taken: bytes, used: bytes })
+    }
+
+    /// The size of the budget.
+    #[must_use]
+    pub const fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Whether nothing is left, not even for small shares.
     #[must_use]
     pub fn is_spent(&self) -> bool {

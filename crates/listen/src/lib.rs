@@ -12,6 +12,7 @@ pub mod plain;
 pub mod repeated;
 pub mod responses;
 pub mod serve;
+pub mod waits;
 
 pub use bounds::Bounds;
 pub use budget::{Budget, Share};
@@ -19,3 +20,4 @@ pub use guard::{Foreign, Guard, proxy_header};
 pub use repeated::Repeated;
 pub use responses::ResponseInFlight;
 pub use serve::{ClientAddress, Shared, serve};
+pub use waits::{Caller, Wait, Waits};

@@ -2,7 +2,8 @@
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +13,6 @@ use bytes::{Bytes, BytesMut};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -24,6 +24,7 @@ use crate::budget::Budget;
 use crate::coalescing_stream::CoalescingStream;
 use crate::connection_limit::{ConnectionLimit, ConnectionPermit};
 use crate::repeated::Repeated;
+use crate::waits::{Caller, Waits};
 
 /// The HTTP/2 flow-control window of a stream: batches of URLs are large.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -53,11 +54,13 @@ const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 pub struct Shared {
     /// The memory budget of all connections.
     pub budget: Arc<Budget>,
+    /// The calls that wait.
+    pub waits: Arc<Waits>,
     /// Rate limits repeated log lines.
     pub repeated: Arc<Repeated>,
     /// The number of open connections.
     pub open: Arc<AtomicI64>,
-    /// Cancelled when serving ends: long polls end early.
+    /// Cancelled when serving ends: calls that wait answer with what they have.
     pub stopping: CancellationToken,
 }
 
@@ -66,7 +69,8 @@ impl Shared {
     #[must_use]
     pub fn new(held_bytes_max: usize) -> Self {
         let budget = Arc::new(Budget::new(held_bytes_max));
-        Self { budget, repeated: Arc::default(), open: Arc::default(), stopping: CancellationToken::new() }
+        let (waits, stopping) = (Arc::new(Waits::new(&budget, usize::MAX)), CancellationToken::new());
+        Self { budget, waits, repeated: Arc::default(), open: Arc::default(), stopping }
     }
 }
 
@@ -85,8 +89,8 @@ pub async fn serve(
 ) {
     let builders = [CONNECTION_WINDOW, SMALL_WINDOW].map(|window| Arc::new(connection_builder(&bounds, window)));
     let [roomy, tight] = builders;
-    let limit = Arc::new(ConnectionLimit::new(bounds.connections_max));
-    let graceful = GracefulShutdown::new();
+    let limit = ConnectionLimit::new(bounds.connections_max, shared.waits.clone(), shared.stopping.clone());
+    let limit = Arc::new(limit);
     let told_tls = Arc::<AtomicBool>::default();
     let mut connections = JoinSet::new();
     // Accepted, but still without a slot.
@@ -107,15 +111,15 @@ pub async fn serve(
         let Some(stream) = accepted.take() else { continue };
         let few = shared.open.load(Ordering::Relaxed) < ROOMY_CONNECTIONS;
         let builder = if few { roomy.clone() } else { tight.clone() };
-        let (router, shared) = (router.clone(), shared.clone());
-        let bounds = (bounds.head_timeout, bounds.answer_timeout);
+        let (router, shared, bounds) = (router.clone(), shared.clone(), bounds.clone());
         let serving = Connection { builder, router, shared, bounds, permit, told_tls: told_tls.clone() };
-        connections.spawn(serving.run(stream, graceful.watcher()));
+        connections.spawn(serving.run(stream));
     }
     drop(listener);
     shared.stopping.cancel();
     tracing::info!(connections.open = connections.len(), grace.ms = bounds.grace.as_millis(), "stopping");
-    if tokio::time::timeout(bounds.grace, graceful.shutdown()).await.is_err() {
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(bounds.grace, ended).await.is_err() {
         tracing::warn!(connections.cut = connections.len(), "closed connections that did not finish in time");
     }
     connections.shutdown().await;
@@ -164,8 +168,8 @@ async fn admit(limit: &Arc<ConnectionLimit>, repeated: &Repeated) -> ConnectionP
         return permit;
     }
     if let Some(left_out) = repeated.due("connections", Instant::now()) {
-        let text = "all connections are taken; those without a request end for new ones, which wait while there are none: a \
-                    higher limit of file descriptors (ulimit -n, LimitNOFILE) may allow more";
+        let text = "all connections are taken; idle ones end for new ones, then those whose requests all wait: a higher limit \
+                    of file descriptors (ulimit -n, LimitNOFILE) may allow more";
         tracing::warn!(log.left_out = left_out, "{text}");
     }
     limit.wait().await
@@ -175,21 +179,21 @@ struct Connection {
     builder: Arc<auto::Builder<TokioExecutor>>,
     router: Router,
     shared: Shared,
-    /// The timeouts of a request's header and of a response.
-    bounds: (Duration, Duration),
+    bounds: Bounds,
     permit: ConnectionPermit,
     /// Whether TLS clients were already logged.
     told_tls: Arc<AtomicBool>,
 }
 
 impl Connection {
-    async fn run(self, stream: TcpStream, watcher: Watcher) {
+    async fn run(self, stream: TcpStream) {
         self.shared.open.fetch_add(1, Ordering::Relaxed);
         let responses = Arc::clone(&self.permit.responses);
         tokio::select! {
-            () = self.serve(stream, watcher) => {}
+            () = self.serve(stream) => {}
             () = self.permit.needed.cancelled() => tracing::debug!("evicted an idle connection for a new one"),
-            () = responses.stalled(self.bounds.1) => {
+            () = self.overstays() => tracing::debug!("closed a connection that was to leave and did not"),
+            () = responses.stalled(self.bounds.answer_timeout) => {
                 if let Some(left_out) = self.shared.repeated.due("unread", Instant::now()) {
                     tracing::warn!(log.left_out = left_out, "closed a connection whose client does not read its responses");
                 }
@@ -199,14 +203,24 @@ impl Connection {
         drop(self.permit);
     }
 
-    async fn serve(&self, mut stream: TcpStream, watcher: Watcher) {
+    /// Resolves when the connection should have ended some time ago.
+    async fn overstays(&self) {
+        self.permit.leave.cancelled().await;
+        tokio::time::sleep(self.bounds.grace).await;
+        if self.shared.stopping.is_cancelled() {
+            // Then the accept loop closes what is left.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn serve(&self, mut stream: TcpStream) {
         if let Err(cause) = stream.set_nodelay(true) {
             tracing::debug!(error = %cause, "cannot set TCP_NODELAY");
         }
         // The protocol is unknown until the first bytes, so no protocol's timeout applies yet.
         let spoke = tokio::select! {
-            () = self.shared.stopping.cancelled() => return,
-            spoke = tokio::time::timeout(self.bounds.0, first_bytes(&mut stream)) => spoke,
+            () = self.permit.leave.cancelled() => return,
+            spoke = tokio::time::timeout(self.bounds.head_timeout, first_bytes(&mut stream)) => spoke,
         };
         let Ok(Ok(ahead)) = spoke else { return };
         if ahead.first() == Some(&TLS_HELLO) {
@@ -222,15 +236,29 @@ impl Connection {
         let router = self.router.clone();
         let (responses, budget) = (Arc::clone(&self.permit.responses), Arc::clone(&self.shared.budget));
         let client = stream.peer_addr().ok().map(|address| ClientAddress(address.ip().to_canonical()));
+        let address = client.map_or(Ipv4Addr::UNSPECIFIED.into(), |client| client.0);
+        let ConnectionPermit { number, leave, .. } = &self.permit;
+        let caller = Caller { address, connection: *number, busy: Arc::clone(&responses.busy), leave: leave.clone() };
         let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
             let router = router.clone();
             request.extensions_mut().insert(responses.begin(&budget));
+            request.extensions_mut().insert(caller.clone());
             client.map(|client| request.extensions_mut().insert(client));
             async move { Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|never| match never {})) }
         });
         let stream = CoalescingStream::new(stream, ahead);
-        let connection = self.builder.serve_connection(TokioIo::new(stream.clone()), service);
-        if let Err(cause) = stream.run(watcher.watch(connection)).await {
+        let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream.clone()), service));
+        let serving = async {
+            tokio::select! {
+                // First, so that the responses to hurried calls say that the connection closes.
+                biased;
+                () = leave.cancelled() => {}
+                ended = connection.as_mut() => return ended,
+            }
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        };
+        if let Err(cause) = stream.run(serving).await {
             tracing::debug!(error = %cause, "connection ended early");
         }
     }

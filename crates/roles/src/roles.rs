@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, Token};
 use wayleave_core::invariants::lawful_step;
@@ -29,8 +28,8 @@ pub(crate) struct Inner {
     pub registry: Registry,
     counters: Counters,
     entropy: Entropy,
-    waiters_max: usize,
-    places: Semaphore,
+    /// One reference more than calls wait.
+    waiting: Arc<()>,
 }
 
 /// What to wait for.
@@ -60,6 +59,16 @@ impl WaitFor {
         }
     }
 
+    /// Whether a view that was made for this shows what is waited for.
+    #[must_use]
+    pub fn is_met_by(self, view: &RoleView) -> bool {
+        let epoch = view.primary.as_ref().map(|primary| primary.epoch);
+        match self {
+            Self::Primary(_) => epoch.is_some(),
+            Self::Vacancy(least) => epoch.is_none_or(|epoch| least.is_some_and(|least| epoch >= least)),
+        }
+    }
+
     /// The role as one sees it who asked for this: a primary that was superseded is none.
     fn view(self, facts: &Facts) -> RoleView {
         let mut view = core::view(facts);
@@ -83,10 +92,10 @@ impl Roles {
     /// The roles of a store, run in another way than usual.
     #[must_use]
     pub fn with(engine: Arc<dyn Engine>, config: Config) -> Self {
-        let Config { waiters_max, registry } = config;
-        let (counters, places, entropy) = (Counters::default(), Semaphore::new(waiters_max), registry.entropy.clone());
+        let Config { registry } = config;
+        let (counters, waiting, entropy) = (Counters::default(), Arc::default(), registry.entropy.clone());
         let registry = Registry::with(engine, registry);
-        Self(Arc::new(Inner { registry, counters, entropy, waiters_max, places }))
+        Self(Arc::new(Inner { registry, counters, entropy, waiting }))
     }
 
     /// What became of calls, since the start of the process.
@@ -104,7 +113,7 @@ impl Roles {
     /// How many wait for a change of a role.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.0.waiters_max.saturating_sub(self.0.places.available_permits())
+        Arc::strong_count(&self.0.waiting) - 1
     }
 
     /// Acquires a role, renews its term, or stands by for it.
@@ -227,14 +236,14 @@ impl Roles {
     /// A role, at once if what is waited for is so, else when it becomes so or the time is up.
     ///
     /// # Errors
-    /// If too many wait, or the store cannot serve it.
+    /// If the store cannot serve it.
     pub async fn primary(&self, role: &RoleName, wait: Wait) -> Result<RoleView, Refusal> {
         let facts = self.0.look(role).await?;
         if wait.time.0 == 0 || wait.what.is_met(&facts) {
             return Ok(wait.what.view(&facts));
         }
         let deadline = Instant::now() + Duration::from_millis(wait.time.0);
-        let _place = self.0.places.try_acquire().map_err(|_| Refusal::Overloaded)?;
+        let _waiting = Arc::clone(&self.0.waiting);
         let mut watch = self.0.registry.watch(&store::subject(role));
         loop {
             // What came before the watch began is seen here, what comes after it is told.

@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use wayleave_core::limits;
 use wayleave_core::time::Millis;
 use wayleave_listen::Bounds;
 
@@ -25,12 +24,8 @@ pub struct Config {
     /// The timeout for a request body, in addition to the time that its bytes take at the minimum rate.
     pub body_timeout: Duration,
     /// The memory budget for request bodies, calls in progress and unread responses of all connections; beyond it
-    /// requests are refused.
+    /// requests are refused. Calls that wait may take half of it.
     pub held_bytes_max: usize,
-    /// The maximum number of readers that wait for a change of the map; further ones are refused.
-    pub map_readers_max: usize,
-    /// The maximum number of clients that wait for a worker; further ones are answered at once.
-    pub match_waiters_max: usize,
     /// Whether the API takes commands of pools: whoever sets one up can run any command here. By default only on loopback.
     pub allow_pool_commands: Option<bool>,
     /// The longest hold of a URL that a URLFrontier client takes; `None` for as long as it asks.
@@ -47,9 +42,7 @@ impl Default for Config {
             allow_origins: Vec::new(),
             bounds: Bounds::default(),
             body_timeout: Duration::from_secs(30),
-            held_bytes_max: 128 << 20,
-            map_readers_max: limits::MAP_READERS_MAX,
-            match_waiters_max: limits::MATCH_WAITERS_MAX,
+            held_bytes_max: 256 << 20,
             allow_pool_commands: None,
             hold_max: None,
         }

@@ -5,6 +5,7 @@ pub mod damage;
 pub mod pools;
 pub mod roles;
 pub(crate) mod text;
+pub mod waits;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -107,13 +107,14 @@ impl Server {
         &self.app.metrics
     }
 
-    /// Serves until `shutdown`; then accepts no more connections, ends long polls, lets requests finish, and closes the
+    /// Serves until `shutdown`; then accepts no more connections, answers calls that wait, lets requests finish, and closes the
     /// rest after the grace period.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Self { listener, address, config, app } = self;
         tracing::info!(listen.address = %address, "listening");
         let shared = Shared {
             budget: Arc::clone(&app.budget),
+            waits: Arc::clone(&app.waits),
             repeated: Arc::clone(&app.repeated),
             open: Arc::clone(&app.metrics.connections),
             stopping: app.stopping.clone(),

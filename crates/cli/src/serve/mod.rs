@@ -177,7 +177,7 @@ fn roles(engine: Arc<dyn Engine>, threads: Threads<'_>, hints: Hints) -> Roles {
     // Not on the threads of the API servers: a store may block its writers.
     let runtime = Some(threads.roles.clone());
     let registry = wayleave_registry::Config { runtime, hints, ..wayleave_registry::Config::default() };
-    Roles::with(engine, wayleave_roles::Config { registry, ..wayleave_roles::Config::default() })
+    Roles::with(engine, wayleave_roles::Config { registry })
 }
 
 /// The one line that people and scripts wait for.

@@ -176,7 +176,7 @@ pub struct Args {
     #[arg(long, env = "WAYLEAVE_MEMTABLE_MB", value_name = "MIB", value_parser = values::between::<u64>(1, 1_048_576))]
     pub memtable_mb: Option<u64>,
     /// Memory budget for request bodies, calls in progress and unread responses of all connections, in MiB; beyond it
-    /// requests are refused with 503 [default: 128]
+    /// requests are refused with 503 [default: 256]
     #[arg(long, env = "WAYLEAVE_REQUESTS_MB", value_name = "MIB", value_parser = values::between::<u64>(1, 1_048_576))]
     pub requests_mb: Option<u64>,
     /// If the journal of the data folder is damaged, drop everything after the damage instead of refusing to start.
@@ -357,7 +357,7 @@ impl Settings {
             drain_ms: args.drain_ms.or(file.drain_ms).unwrap_or(0),
             cache_mb: args.cache_mb.or(file.cache_mb).unwrap_or(32),
             memtable_mb: args.memtable_mb.or(file.memtable_mb).unwrap_or(48),
-            requests_mb: args.requests_mb.or(file.requests_mb).unwrap_or(128),
+            requests_mb: args.requests_mb.or(file.requests_mb).unwrap_or(256),
             repair: args.repair,
             hosts_max: args.hosts_max.or(file.hosts_max).unwrap_or(wayleave_core::limits::HOSTS_MAX_DEFAULT),
             backoff_max_ms: args

@@ -30,7 +30,7 @@ const AT_ONCE: Duration = Duration::from_millis(50);
 /// The roles of a node that never polls them.
 fn unpolled(engine: Arc<dyn Engine>, hints: Hints) -> Roles {
     let registry = wayleave_registry::Config { poll: NEVER, hints, ..wayleave_registry::Config::default() };
-    Roles::with(engine, wayleave_roles::Config { registry, ..wayleave_roles::Config::default() })
+    Roles::with(engine, wayleave_roles::Config { registry })
 }
 
 async fn acquire(roles: &Roles) -> Result<HeartbeatReply, Refusal> {

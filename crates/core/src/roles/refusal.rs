@@ -106,9 +106,6 @@ pub enum Refusal {
     /// The cursor of a listing is not valid.
     #[error("the 'after' cursor was not issued by this server; start again without it")]
     BadCursor,
-    /// Too many callers are waiting.
-    #[error("too many requests are waiting for changes of roles; try again in a moment")]
-    Overloaded,
     /// The store cannot be reached, or too many concurrent updates won; nothing was changed.
     #[error("unavailable, try again: {0}")]
     Unavailable(String),

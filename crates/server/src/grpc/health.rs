@@ -9,7 +9,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use crate::http::App;
+use crate::http::{App, Waiting};
 
 /// The polling interval of a watched status.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -54,7 +54,11 @@ impl Health for Readiness {
     }
 
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        let readiness = Self { app: self.app.clone() };
+        let mut waiting = Waiting::of(request.extensions(), &self.app);
+        let too_many =
+            || Status::resource_exhausted("too many calls wait; check instead of watching, or try again later");
+        let hurry = waiting.begin().ok_or_else(too_many)?;
+        let readiness = (Self { app: self.app.clone() }, waiting);
         let service = request.into_inner().service;
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -62,13 +66,12 @@ impl Health for Readiness {
             stream::unfold((readiness, service, ticks, None), |(readiness, service, mut ticks, last)| async move {
                 loop {
                     ticks.tick().await;
-                    let status = readiness.status(&service);
+                    let status = readiness.0.status(&service);
                     if last != Some(status) {
                         return Some((Ok(answer(status)), (readiness, service, ticks, Some(status))));
                     }
                 }
             });
-        let stopping = self.app.stopping.clone().cancelled_owned();
-        Ok(Response::new(told.take_until(stopping).boxed()))
+        Ok(Response::new(told.take_until(hurry.cancelled_owned()).boxed()))
     }
 }

@@ -16,6 +16,7 @@ use super::map_body::MapBody;
 use crate::{Config, Health, Metrics, Peers, Services, Store, WorkerLogs};
 use wayleave_listen::Budget;
 use wayleave_listen::Repeated;
+use wayleave_listen::Waits;
 
 /// The shared state. A clone counts one reference: the router clones it for every route, layer and extractor that a
 /// request passes.
@@ -40,21 +41,19 @@ pub struct AppParts {
     pub peers: Option<Peers>,
     /// The metrics of this process.
     pub metrics: Arc<Metrics>,
-    /// Cancelled when the server stops: long polls end early.
+    /// Cancelled when the server stops: calls that wait answer early.
     pub stopping: CancellationToken,
     /// The server's configuration.
     pub config: Arc<Config>,
     /// The memory budget of all connections.
     pub budget: Arc<Budget>,
+    /// The calls that wait.
+    pub waits: Arc<Waits>,
     /// The store below.
     pub store: Option<Arc<dyn Store>>,
     /// One snapshot at a time: each keeps the disk busy, and pins old tables.
     pub(crate) snapshots: Arc<Semaphore>,
-    /// Readers that wait for a change of the map.
-    pub(crate) map_readers: Arc<Semaphore>,
-    /// Clients that wait for a worker.
-    pub(crate) match_waiters: Arc<Semaphore>,
-    /// The map as they get it.
+    /// The map as its readers get it.
     pub(crate) map_body: Arc<MapBody>,
     /// Rate limits repeated log lines.
     pub(crate) repeated: Arc<Repeated>,
@@ -80,9 +79,9 @@ impl App {
         let Services { frontier, pipeline, fleet, matches, logs, roles, peers, store } = services;
         let (metrics, stopping) = (Arc::default(), CancellationToken::new());
         let (snapshots, repeated) = (Arc::new(Semaphore::new(1)), Arc::default());
-        let map_readers = Arc::new(Semaphore::new(config.map_readers_max));
-        let match_waiters = Arc::new(Semaphore::new(config.match_waiters_max));
-        let (budget, config) = (Arc::new(Budget::new(config.held_bytes_max)), Arc::new(config));
+        let budget = Arc::new(Budget::new(config.held_bytes_max));
+        let waits = Arc::new(Waits::new(&budget, config.bounds.connections_max));
+        let config = Arc::new(config);
         Self(Arc::new(AppParts {
             frontier,
             pipeline,
@@ -95,10 +94,9 @@ impl App {
             stopping,
             config,
             budget,
+            waits,
             store,
             snapshots,
-            map_readers,
-            match_waiters,
             map_body: Arc::default(),
             repeated,
         }))

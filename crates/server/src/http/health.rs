@@ -74,6 +74,7 @@ async fn get_metrics(State(app): State<App>) -> impl IntoResponse {
     let stats = app.frontier.stats().await.ok();
     let mut page = app.metrics.render(stats.as_ref(), ready);
     metrics::text::gauges(app.store_gauges(), &mut page);
+    metrics::waits::render(&app.waits, &mut page);
     metrics::damage::render(&app.frontier.damage(), &mut page);
     metrics::chunks::render(app.pipeline.counts().await.ok(), &mut page);
     metrics::roles::render(&app.roles, app.roles.totals().await.ok(), &mut page);

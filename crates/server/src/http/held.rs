@@ -60,13 +60,16 @@ fn full(what: &str) -> Refused {
     Problem::new(Code::MemoryFull, detail).into()
 }
 
+/// Answered even when no memory is left: nobody should restart a server because its clients do not read.
+const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+
 /// Middleware: counts a call's request and response against the budget.
 pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let response = request
         .extensions_mut()
         .remove::<Arc<ResponseInFlight>>()
         .unwrap_or_else(|| ResponseInFlight::alone(&app.budget));
-    if app.budget.is_spent() {
+    if app.budget.is_spent() && !PROBES.contains(&request.uri().path()) {
         // Checked before anything is done: a response that does not fit could not be sent.
         return if is_grpc(request.headers()) {
             tonic::Status::unavailable("too many responses are unread; try again").into_http()

@@ -20,8 +20,10 @@ mod pages;
 mod refused;
 mod routes;
 mod v1;
+mod waiting;
 
 pub use app::App;
 pub(crate) use held::{deadline, waits_since};
 pub use openapi::served_document;
 pub use routes::router;
+pub(crate) use waiting::Waiting;

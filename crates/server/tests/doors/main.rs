@@ -30,4 +30,5 @@ mod urlfrontier_differences;
 mod urlfrontier_get;
 mod urlfrontier_put;
 mod urlfrontier_rest;
+mod waits;
 mod work_stories;

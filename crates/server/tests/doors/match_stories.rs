@@ -7,6 +7,7 @@ use axum::http::{Method, Request};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wayleave_core::matches::Verdict;
+use wayleave_listen::waits::WAIT_BYTES;
 use wayleave_server::Config;
 
 use crate::support::net;
@@ -199,7 +200,7 @@ async fn matches_of_all_pools_are_listed_page_by_page() {
 #[tokio::test]
 async fn as_many_calls_wait_as_may_and_the_others_are_answered_at_once() {
     let services = services();
-    let door = Door::serving(Config { match_waiters_max: 1, ..Config::default() }, services);
+    let door = Door::serving(Config { held_bytes_max: 2 * WAIT_BYTES, ..Config::default() }, services);
     // Nobody can start a worker here.
     door.put("/v1/pools/p", json!({"command": ["./w"]})).await.ok();
     let waits = put(&door, "/v1/matches/a?pool=p&wait_ms=60000");

@@ -101,15 +101,10 @@ async fn past_the_bound_a_connection_waits_until_another_ends() {
         start(Config { bounds: Bounds { connections_max: 1, ..Bounds::default() }, ..Config::default() }).await;
     let mut first = TcpStream::connect(running.address).await.unwrap();
     ask(&mut first, HEALTH).await;
-    // A long poll: a connection without a request would be evicted at once.
-    let body = r#"{"holder":"w","wait_ms":60000}"#;
-    let poll = format!(
-        "POST /v1/reservations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n",
-        body.len()
-    );
-    first.write_all(poll.as_bytes()).await.unwrap();
+    // An upload: a connection without a request would be evicted at once, and one that only waits would leave.
+    let head = "POST /v1/urls HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n";
+    first.write_all(head.as_bytes()).await.unwrap();
     first.read_exact(&mut [0; 25]).await.unwrap();
-    first.write_all(body.as_bytes()).await.unwrap();
     let mut second = TcpStream::connect(running.address).await.unwrap();
     second.write_all(HEALTH.as_bytes()).await.unwrap();
     let early = tokio::time::timeout(Duration::from_millis(100), second.read(&mut [0; 1])).await;

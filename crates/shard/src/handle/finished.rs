@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::view::{CrawlPart, CrawlScan, CrawlView};
 use wayleave_core::ids::HostId;
-use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Millis;
 
@@ -60,13 +59,10 @@ impl Finishing {
         crawls.iter().filter_map(|crawl| watched.get(crawl)).for_each(|watched| watched.changed.notify());
     }
 
-    fn watch<'a>(&'a self, crawl: &'a CrawlName) -> CallResult<Watching<'a>> {
-        if self.waiting.fetch_add(1, Ordering::AcqRel) >= limits::FINISH_WAITERS_MAX {
-            self.waiting.fetch_sub(1, Ordering::AcqRel);
-            return Err(Refusal::Overloaded);
-        }
+    fn watch<'a>(&'a self, crawl: &'a CrawlName) -> Watching<'a> {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
         let watched = lock(&self.crawls).entry(crawl.clone()).or_default().clone();
-        Ok(Watching { all: self, crawl, watched })
+        Watching { all: self, crawl, watched }
     }
 }
 
@@ -101,11 +97,11 @@ impl Frontier {
     /// Returns a crawl as soon as it is finished, or when the time is up.
     ///
     /// # Errors
-    /// If it is not known, too many callers wait or list, or the store cannot be reached.
+    /// If it is not known, too many listings are queued, or the store cannot be reached.
     pub async fn crawl_when_finished(&self, crawl: &CrawlName, wait: Millis) -> CallResult<CrawlView> {
         let asked = Instant::now();
         let deadline = asked + Duration::from_millis(wait.0);
-        let watching = self.readiness.finishing.watch(crawl)?;
+        let watching = self.readiness.finishing.watch(crawl);
         let Watched { changed, looked } = &*watching.watched;
         let mut news = changed.subscribe();
         // The first scan is not shared: it must reflect everything that was answered before this call.

@@ -3,6 +3,7 @@
 //! might be ready there.
 
 use std::collections::VecDeque;
+use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use wayleave_core::names::CrawlName;
 
 use crate::ask::{Response, Take, VisitCall};
 use crate::handle::frontier::Frontier;
+use crate::patience::{Patience, Woke, nap};
 use crate::routing::links::NodeCall;
 use crate::routing::router::{CallResult, OwnerLocation, stopping, worse};
 use crate::shared::readiness::{Source, VisitFilter};
@@ -39,11 +41,22 @@ impl Frontier {
     /// # Errors
     /// If the store cannot be reached.
     pub async fn reserve(&self, request: Reserve) -> CallResult<Vec<Reservation>> {
-        let deadline = Instant::now() + Duration::from_millis(request.wait.0);
-        let patience = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
+        self.reserve_while(request, &mut ()).await
+    }
+
+    /// The same for a caller that may end the wait.
+    ///
+    /// # Errors
+    /// The same, and if the call may not wait.
+    pub async fn reserve_while(&self, request: Reserve, patience: &mut dyn Patience) -> CallResult<Vec<Reservation>> {
+        let mut deadline = Instant::now() + Duration::from_millis(request.wait.0);
+        let mut ask_until = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         let mut repeatable = None;
         if let Some(id) = &request.request {
-            repeatable = Some(self.lock_request(&request.holder, id).await);
+            let Some(request_lock) = self.lock_while(&request.holder, id, patience).await? else {
+                return Ok(Vec::new());
+            };
+            repeatable = Some(request_lock);
             let mut granted = self.granted_before(&request.holder, id).await?;
             if !granted.is_empty() {
                 granted.truncate(request.groups);
@@ -72,32 +85,24 @@ impl Frontier {
                 return Ok(granted);
             }
             let unasked = self.unasked();
-            let until = if unasked > 0 { deadline.max(patience) } else { deadline };
+            let until = if unasked > 0 { deadline.max(ask_until) } else { deadline };
             if Instant::now() >= until {
                 return if unasked > 0 { Err(self.cannot_ask(unasked)) } else { Ok(granted) };
             }
-            match &mut waiter {
+            let again = until.min(Instant::now() + LOOK_AGAIN);
+            let woke = match &mut waiter {
                 Some(waiter) if unasked == 0 => {
-                    self.sleep_in_line(waiter, until, |crawl| self.readiness.is_ready_for(crawl)).await;
+                    sleep_in_line(waiter, patience, until, |crawl| self.readiness.is_ready_for(crawl)).await?
                 }
-                _ => tokio::time::sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await,
-            }
-        }
-    }
-
-    /// Sleeps until a waiter is woken, or until then. The first in line also looks at intervals while something is `ready`
-    /// for it: the one that was woken for it may have failed.
-    pub(crate) async fn sleep_in_line(
-        &self,
-        waiter: &mut Waiter<'_>,
-        until: Instant,
-        ready: impl Fn(Option<&CrawlName>) -> bool,
-    ) {
-        loop {
-            let pause = until.min(Instant::now() + LOOK_IN_LINE);
-            let woken = tokio::time::timeout_at(pause, waiter.woken()).await.is_ok();
-            if woken || pause == until || (waiter.is_first() && ready(waiter.wants().crawl())) {
-                return;
+                Some(_) => nap(patience, again, pending()).await?,
+                // A call that does not wait is not charged for the short time of a hand-over.
+                None => {
+                    tokio::time::sleep_until(again).await;
+                    Woke::InTime
+                }
+            };
+            if woke.is_hurried() {
+                (deadline, ask_until) = (Instant::now(), Instant::now());
             }
         }
     }
@@ -274,6 +279,24 @@ impl Frontier {
 
     async fn hand_out_of(&self, source: Source, request: &HandOut, queues: usize) -> CallResult<Vec<UrlToFetch>> {
         self.ask_source(source, Take::HandOut(HandOut { queues, ..request.clone() })).await
+    }
+}
+
+/// Sleeps until a waiter is woken, until then, or until the call is to answer. The first in line also looks at intervals while
+/// something is `ready` for it: the one that was woken for that may have failed.
+pub(crate) async fn sleep_in_line(
+    waiter: &mut Waiter<'_>,
+    patience: &mut dyn Patience,
+    until: Instant,
+    ready: impl Fn(Option<&CrawlName>) -> bool,
+) -> CallResult<Woke<()>> {
+    loop {
+        let pause = until.min(Instant::now() + LOOK_IN_LINE);
+        let woke = nap(patience, pause, waiter.woken()).await?;
+        let looks = || waiter.is_first() && ready(waiter.wants().crawl());
+        if !matches!(woke, Woke::InTime) || pause == until || looks() {
+            return Ok(woke);
+        }
     }
 }
 

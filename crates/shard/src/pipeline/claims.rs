@@ -23,6 +23,7 @@
 //!    of its linger.
 //! 10. A visit to the group and a claim are woken for the same group: one takes it, and the other finds nothing and waits on.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ use wayleave_core::time::Millis;
 
 use super::call::{ChunkCall, ChunkResponse, PipelineCall};
 use super::handle::Pipeline;
+use crate::handle::visits::sleep_in_line;
+use crate::patience::{Patience, nap};
 use crate::routing::repeated_requests::{MayHaveGranted, RequestLock};
 use crate::routing::router::{CallResult, OwnerLocation, changed_before, worse};
 use crate::shared::readiness::{Source, VisitFilter};
@@ -57,18 +60,35 @@ impl Pipeline {
     /// # Errors
     /// If the store cannot be reached, or the host is not known.
     pub async fn claim(&self, claim: Claim, wait: Millis, linger: Millis) -> CallResult<Vec<Claimed>> {
+        self.claim_while(claim, wait, linger, &mut ()).await
+    }
+
+    /// The same for a caller that may end the wait.
+    ///
+    /// # Errors
+    /// The same, and if the call may not wait.
+    pub async fn claim_while(
+        &self,
+        claim: Claim,
+        wait: Millis,
+        linger: Millis,
+        patience: &mut dyn Patience,
+    ) -> CallResult<Vec<Claimed>> {
         let begin = Instant::now();
         let (deadline, lingers) = (begin + Duration::from_millis(wait.0), begin + Duration::from_millis(linger.0));
         let lingers = lingers.min(deadline);
         let mut lock = None;
         if let Some(request) = &claim.request {
-            lock = Some(self.frontier.lock_request(&claim.worker, request).await);
+            let Some(request_lock) = self.frontier.lock_while(&claim.worker, request, patience).await? else {
+                return Ok(Vec::new());
+            };
+            lock = Some(request_lock);
             let granted = self.claimed_before(&claim).await?;
             if !granted.is_empty() {
                 return Ok(granted);
             }
         }
-        self.claim_waiting(&claim, deadline, lingers, lock).await
+        self.claim_waiting(&claim, (deadline, lingers), lock, patience).await
     }
 
     /// Looks until there is something. It waits only as long as its caller does: what a caller that has left is granted
@@ -76,9 +96,9 @@ impl Pipeline {
     async fn claim_waiting(
         &self,
         claim: &Claim,
-        deadline: Instant,
-        lingers: Instant,
+        (mut deadline, mut lingers): (Instant, Instant),
         lock: Option<Arc<RequestLock>>,
+        patience: &mut dyn Patience,
     ) -> CallResult<Vec<Claimed>> {
         let stage = claim.stage;
         let waiters = self.frontier.readiness.chunks.waiters(claim.stage);
@@ -115,11 +135,12 @@ impl Pipeline {
             } else if full && self.frontier.router.links.is_some() {
                 until = until.min(now + LOOK_ELSEWHERE);
             }
-            match &mut waiter {
-                Some(waiter) => {
-                    self.frontier.sleep_in_line(waiter, until, |crawl| self.is_ready_for(stage, crawl)).await;
-                }
-                None => tokio::time::sleep_until(until).await,
+            let woke = match &mut waiter {
+                Some(waiter) => sleep_in_line(waiter, patience, until, |crawl| self.is_ready_for(stage, crawl)).await?,
+                None => nap(patience, until, pending()).await?,
+            };
+            if woke.is_hurried() {
+                (deadline, lingers) = (Instant::now(), Instant::now());
             }
         }
     }

@@ -18,15 +18,18 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{RequestId, Reservation, Reserve};
 use wayleave_core::frontier::requested::digest;
 use wayleave_core::ids::{NodeId, ShardId};
+use wayleave_core::limits::WAIT_MS_MAX;
 use wayleave_engine::Error;
 
 use crate::ask::RowQuery;
 use crate::handle::frontier::Frontier;
 use crate::owner::owner_loop::Owner;
+use crate::patience::{Patience, Woke, nap};
 use crate::routing::links::NodeCall;
 use crate::routing::router::{CallResult, OwnerLocation, worse};
 use crate::shared::readiness::{Source, lock};
@@ -109,6 +112,20 @@ impl Frontier {
         let mutex = lock(&self.readiness.requests.under_way).entry(digest).or_default().clone();
         request_lock.guard = Some(mutex.lock_owned().await);
         Arc::new(request_lock)
+    }
+
+    /// The same for a caller that may end the wait; none if it does.
+    pub(crate) async fn lock_while(
+        &self,
+        holder: &str,
+        request: &RequestId,
+        patience: &mut dyn Patience,
+    ) -> CallResult<Option<Arc<RequestLock>>> {
+        let latest = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
+        Ok(match nap(patience, latest, self.lock_request(holder, request)).await? {
+            Woke::With(request_lock) => Some(request_lock),
+            Woke::InTime | Woke::Hurried => None,
+        })
     }
 
     /// Reserves groups from these sources for a request with an id. Runs to completion even if its caller disconnects,

@@ -25,6 +25,7 @@ use crate::http::extract::{ChunkInPath, JsonBody, QueryOf, ReportedFrom};
 use crate::http::held::Held;
 use crate::http::named;
 use crate::http::refused::Refused;
+use crate::http::waiting::Waiting;
 
 /// All calls under `/v1/chunks`.
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -52,6 +53,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 )]
 pub async fn claim_chunks(
     State(app): State<App>,
+    mut waiting: Waiting,
     JsonBody(body): JsonBody<ClaimChunksRequest>,
 ) -> Result<Json<ClaimChunksResponse>, Refused> {
     let (wait, linger) = body.waits()?;
@@ -65,12 +67,8 @@ pub async fn claim_chunks(
         claim = body.claim(Some(host))?;
     }
     let crawl = claim.crawl.clone().filter(|_| claim.stage == Stage::Crawl);
-    let claimed = tokio::select! {
-        // Poll the pipeline first: what it granted must be answered even while the server stops.
-        biased;
-        claimed = app.pipeline.claim(claim, wait, linger) => claimed?,
-        () = app.stopping.cancelled() => Vec::new(),
-    };
+    let claimed = app.pipeline.claim_while(claim, wait, linger, &mut waiting).await;
+    let claimed = claimed.map_err(|refusal| waiting.explain(refusal))?;
     let finished = match crawl.filter(|_| claimed.is_empty()) {
         // On an error the worker asks again, as it would anyway.
         Some(crawl) => app.frontier.is_finished(&crawl).await.unwrap_or(false),

@@ -14,6 +14,7 @@ use crate::http::app::App;
 use crate::http::extract::{CrawlInPath, JsonBody, QueryOf};
 use crate::http::named;
 use crate::http::refused::Refused;
+use crate::http::waiting::Waiting;
 
 /// Lists the crawls by name, page by page.
 #[utoipa::path(
@@ -38,6 +39,7 @@ pub async fn list_crawls(
 )]
 pub async fn get_crawl(
     State(app): State<App>,
+    mut waiting: Waiting,
     CrawlInPath(crawl): CrawlInPath,
     QueryOf(query): QueryOf<GetCrawlQuery>,
 ) -> Result<Json<Crawl>, Refused> {
@@ -45,11 +47,8 @@ pub async fn get_crawl(
     if wait.0 == 0 {
         return Ok(Json(app.frontier.crawl(crawl).await?.into()));
     }
-    let view = tokio::select! {
-        biased;
-        view = app.frontier.crawl_when_finished(&crawl, wait) => view?,
-        () = app.stopping.cancelled() => app.frontier.crawl(crawl.clone()).await?,
-    };
+    let view = waiting.call(wait, |wait| app.frontier.crawl_when_finished(&crawl, wait)).await?;
+    waiting.check(view.waits_for.is_none())?;
     Ok(Json(view.into()))
 }
 

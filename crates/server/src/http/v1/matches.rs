@@ -1,10 +1,8 @@
 //! Matches: a client asks for a worker of a pool.
 //!
-//! A call that waits ends when there is news of its client, when its time is over, when the server stops, or when its
-//! caller hangs up, which drops the handler. As many as the configuration allows may wait; further ones are answered at
-//! once.
-
-use std::future::Future;
+//! A call that waits ends when there is news of its client, when its time is over, when it is to answer early, or when
+//! its caller hangs up, which drops the handler. One that may not wait is answered at once: its client is queued all the
+//! same.
 
 use axum::Json;
 use axum::extract::State;
@@ -22,11 +20,11 @@ use wayleave_api::{Code, Problem};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::matches::{Asker, MatchStage, MatchView, Refusal as No};
 use wayleave_core::names::{ClientName, PoolName};
-use wayleave_core::time::Millis;
 
 use crate::http::app::App;
 use crate::http::extract::{ClientInPath, QueryOf};
 use crate::http::refused::Refused;
+use crate::http::waiting::Waiting;
 
 /// Pools that one page of a listing over all pools looks into.
 const POOLS_PER_PAGE: usize = 100;
@@ -64,11 +62,13 @@ const fn asker(client: ClientName) -> Asker {
 )]
 pub async fn put_match(
     State(app): State<App>,
+    mut waiting: Waiting,
     ClientInPath(client): ClientInPath,
     QueryOf(query): QueryOf<PutMatchQuery>,
 ) -> Result<Response, Refused> {
     let (pool, asker) = (query.pool()?, asker(client.clone()));
-    let found = waited(&app, query.wait()?, |wait| app.matches.put(pool.clone(), asker.clone(), wait)).await?;
+    let put = |wait| app.matches.put(pool.clone(), asker.clone(), wait);
+    let found = waiting.call(query.wait()?, put).await?;
     answer(&pool, &client, found, "its request was cancelled while this call waited")
 }
 
@@ -85,6 +85,7 @@ pub async fn put_match(
 )]
 pub async fn get_match(
     State(app): State<App>,
+    mut waiting: Waiting,
     ClientInPath(client): ClientInPath,
     QueryOf(query): QueryOf<GetMatchQuery>,
 ) -> Result<Response, Refused> {
@@ -96,7 +97,8 @@ pub async fn get_match(
         return Ok(fresh(StatusCode::OK, Match::new(&pool, &client, view).without_token()));
     }
     let asker = asker(client.clone());
-    let found = waited(&app, query.wait()?, |wait| app.matches.look(pool.clone(), asker.clone(), wait)).await?;
+    let look = |wait| app.matches.look(pool.clone(), asker.clone(), wait);
+    let found = waiting.call(query.wait()?, look).await?;
     answer(&pool, &client, found, "it has no request in this pool")
 }
 
@@ -199,22 +201,6 @@ async fn page(
     let (found, next) = app.matches.matches(pool, stage, after, most).await?;
     let listed = |(client, view): (ClientName, MatchView)| Match::new(pool, &client, view).without_token();
     Ok((found.into_iter().map(listed).collect(), next))
-}
-
-/// Makes a call that waits; not at all if too many wait already. When the server stops, it is made again without waiting.
-async fn waited<F>(app: &App, wait: Millis, call: impl Fn(Millis) -> F) -> Result<Option<MatchView>, Refusal>
-where
-    F: Future<Output = Result<Option<MatchView>, Refusal>>,
-{
-    let permit = if wait.0 > 0 { app.match_waiters.clone().try_acquire_owned().ok() } else { None };
-    if permit.is_none() {
-        return call(Millis(0)).await;
-    }
-    tokio::select! {
-        biased;
-        found = call(wait) => found,
-        () = app.stopping.cancelled() => call(Millis(0)).await,
-    }
 }
 
 fn answer(pool: &PoolName, client: &ClientName, found: Option<MatchView>, none: &str) -> Result<Response, Refused> {

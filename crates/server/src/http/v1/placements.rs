@@ -11,12 +11,11 @@ use wayleave_api::map::{GetMapQuery, Map};
 use wayleave_api::placements::{
     ListPlacementsQuery, ListPlacementsResponse, Placement, ReportPlacementRequest, ReportPlacementResponse,
 };
-use wayleave_api::{Code, Problem};
-use wayleave_core::time::Millis;
 
 use crate::http::app::App;
 use crate::http::extract::{ChunkInPath, JsonBody, QueryOf, ServerInPath};
 use crate::http::refused::Refused;
+use crate::http::waiting::Waiting;
 
 /// The calls under `/v1/placements`, and `/v1/map`.
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -69,7 +68,7 @@ pub async fn report_placement(
 
 /// Returns the map: where readers find each built chunk, in every row.
 ///
-/// With `since` and `wait_ms` it is a long poll for another version. A bounded number of readers may wait.
+/// With `since` and `wait_ms` it is a long poll for another version.
 #[utoipa::path(
     get, path = "/v1/map", tag = "placements", params(GetMapQuery),
     responses(
@@ -77,29 +76,18 @@ pub async fn report_placement(
         (status = 204, description = "The map still has the version `since`."),
     )
 )]
-pub async fn get_map(State(app): State<App>, QueryOf(query): QueryOf<GetMapQuery>) -> Result<Response, Refused> {
+pub async fn get_map(
+    State(app): State<App>,
+    mut waiting: Waiting,
+    QueryOf(query): QueryOf<GetMapQuery>,
+) -> Result<Response, Refused> {
     let (since, wait) = (query.since()?, query.wait()?);
-    let waiting = match wait {
-        Millis(0) => None,
-        _ => Some(app.map_readers.clone().try_acquire_owned().map_err(|_| many_readers(&app))?),
-    };
-    let map = tokio::select! {
-        biased;
-        map = app.fleet.map(since, wait) => map?,
-        () = app.stopping.cancelled() => app.fleet.map(since, Millis(0)).await?,
-    };
+    let map = waiting.call(wait, |wait| app.fleet.map(since, wait)).await?;
+    waiting.check(map.is_some())?;
+    // The place is for waiting: the map is the response's.
     drop(waiting);
     Ok(match map {
         Some(map) => ([(header::CONTENT_TYPE, "application/json")], app.map_body.of(map).await?).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     })
-}
-
-fn many_readers(app: &App) -> Problem {
-    let limit = app.config.map_readers_max;
-    let detail = format!(
-        "{limit} readers wait for a change of the map, which is the limit of this server; ask without wait_ms, ask another \
-         node, or have one reader per machine that shares the map with the others"
-    );
-    Problem::new(Code::Overloaded, detail).with("limit", limit)
 }

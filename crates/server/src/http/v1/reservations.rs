@@ -26,6 +26,7 @@ use crate::http::extract::{JsonBody, OptionalJsonBody, QueryOf, TokenInPath};
 use crate::http::held::Held;
 use crate::http::named;
 use crate::http::refused::Refused;
+use crate::http::waiting::Waiting;
 
 /// Reserves groups that are ready, each with URLs to fetch.
 ///
@@ -36,16 +37,13 @@ use crate::http::refused::Refused;
 )]
 pub async fn reserve_groups(
     State(app): State<App>,
+    mut waiting: Waiting,
     JsonBody(body): JsonBody<ReserveGroupsRequest>,
 ) -> Result<Json<ReserveGroupsResponse>, Refused> {
     let request = Reserve::try_from(&body)?;
     let crawl = request.crawl.clone();
-    let granted = tokio::select! {
-        // Poll the frontier first: what it granted must be answered even while the server stops.
-        biased;
-        granted = app.frontier.reserve(request) => granted?,
-        () = app.stopping.cancelled() => Vec::new(),
-    };
+    let granted = app.frontier.reserve_while(request, &mut waiting).await;
+    let granted = granted.map_err(|refusal| waiting.explain(refusal))?;
     let urls: usize = granted.iter().map(|reservation| reservation.urls.len()).sum();
     app.metrics.reservations_granted.fetch_add(granted.len() as u64, Ordering::Relaxed);
     app.metrics.urls_reserved.fetch_add(urls as u64, Ordering::Relaxed);

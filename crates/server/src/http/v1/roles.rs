@@ -13,12 +13,12 @@ use wayleave_api::roles::{
 };
 use wayleave_core::ids::Epoch;
 use wayleave_core::roles::HeartbeatCall;
-use wayleave_core::time::Millis;
 use wayleave_roles::{Wait, WaitFor};
 
 use crate::http::app::App;
 use crate::http::extract::{JsonBody, QueryOf, ReportedFrom, RoleInPath, UuidInPath};
 use crate::http::refused::Refused;
+use crate::http::waiting::Waiting;
 
 /// All calls under `/v1/roles`.
 pub(super) fn routes() -> OpenApiRouter<App> {
@@ -60,6 +60,7 @@ pub async fn list_roles(
 )]
 pub async fn get_role(
     State(app): State<App>,
+    mut waiting: Waiting,
     RoleInPath(role): RoleInPath,
     QueryOf(query): QueryOf<GetRoleQuery>,
 ) -> Result<impl IntoResponse, Refused> {
@@ -68,12 +69,8 @@ pub async fn get_role(
         WireWaitFor::Primary => WaitFor::Primary(least.unwrap_or_default()),
         WireWaitFor::Vacancy => WaitFor::Vacancy(least),
     };
-    let wait = Wait { what, time: query.wait()? };
-    let view = tokio::select! {
-        biased;
-        view = app.roles.primary(&role, wait) => view?,
-        () = app.stopping.cancelled() => app.roles.primary(&role, Wait { time: Millis(0), ..wait }).await?,
-    };
+    let view = waiting.call(query.wait()?, |time| app.roles.primary(&role, Wait { what, time })).await?;
+    waiting.check(what.is_met_by(&view))?;
     Ok(fresh(Role::from(view)))
 }
 
