@@ -210,13 +210,23 @@ impl FjallTables {
             (MergeKind::All, _) => self.tree.major_compact(TABLE_BYTES, oldest),
             (MergeKind::Due, None) => self.tree.compact(self.strategy.clone(), oldest),
             (MergeKind::Due, Some(Step::Merge { from, to })) => self.tree.compact(Arc::new(PullDown(from, to)), oldest),
-            (MergeKind::Due, Some(Step::Move { from, to })) => self.tree.compact(Arc::new(MoveDown(from, to)), oldest),
+            (MergeKind::Due, Some(Step::Move { .. })) => self.move_level(oldest),
             (MergeKind::Due, Some(Step::Nothing)) => Ok(()),
             (MergeKind::Due, Some(Step::Stuck)) => {
                 return Err(MergeFailure::Damaged("no merge can go around it".into()));
             }
         };
         merged.map_err(|error| failure(&error))
+    }
+
+    /// Moves a level out of the way. No table is added meanwhile: (the step is chosen for a level of one run) (a flush adds a
+    /// second one) would put both into one run of the target, in which rows are then not found.
+    fn move_level(&self, oldest: u64) -> lsm_tree::Result<()> {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        match around::next_step(&self.levels()) {
+            Some(Step::Move { from, to }) => self.tree.compact(Arc::new(MoveDown(from, to)), oldest),
+            _ => Ok(()),
+        }
     }
 
     /// Finds the table that a merge could not read, and notes it; true if there is one that was not known.

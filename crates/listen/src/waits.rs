@@ -152,7 +152,10 @@ impl Waits {
     fn place(&self, state: &mut State, caller: &Caller) -> Option<Share> {
         if state.connections >= self.connections_max && !state.has(caller) {
             let (address, connection) = state.in_excess_of_connections(caller)?;
+            // With the memory of one of them, which others might take otherwise.
+            let share = state.hurry_longest(address, connection);
             state.hurry_all(address, connection);
+            return share;
         }
         if state.waits < self.waits_max
             && let Some(share) = self.budget.large_share(WAIT_BYTES)

@@ -310,7 +310,7 @@ async fn all_but_the_damage_is_salvaged_and_the_result_opens() {
         assert_eq!(lost.len(), 1, "{made}");
         let hosts = lost[0]["hosts"].as_array().unwrap();
         // Rows of URLs name their hosts; a log names none, and its hosts are counted anew.
-        let of_urls = ["(url ", "(due "].iter().any(|kind| lost[0]["what"].as_str().unwrap().contains(kind));
+        let of_urls = ["url of", "due of"].iter().any(|kind| lost[0]["what"].as_str().unwrap().contains(kind));
         assert!(hosts.len() < 20 && hosts.is_empty() != of_urls, "{made}");
         let list = std::fs::read_to_string(other.with_extension("lost")).unwrap();
         assert!(hosts.iter().all(|host| list.contains(host.as_str().unwrap())), "{list}");

@@ -174,10 +174,9 @@ mod tests {
         assert_eq!(forgotten, gone);
     }
 
-    /// Jobs from before there was one home: every shard assigned ids and forgot jobs that had ended there, regardless
-    /// of the others.
+    /// Every shard assigns ids and forgets jobs that have ended there, regardless of the others.
     #[test]
-    fn jobs_of_an_older_store_are_settled_as_well() {
+    fn jobs_that_a_shard_has_forgotten_are_settled_as_well() {
         let row = |row: JobRow, stage| JobRow { id: Token::new(ShardId(1), 1), stage, ..row };
         let heard = row(ended(1, 5), JobPhase::Announced);
         let over = vec![vec![heard.clone()], vec![row(ended(1, 5), JobPhase::Begun)], vec![]];

@@ -3,7 +3,6 @@
 //! might be ready there.
 
 use std::collections::VecDeque;
-use std::future::pending;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -53,10 +52,7 @@ impl Frontier {
         let mut ask_until = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         let mut repeatable = None;
         if let Some(id) = &request.request {
-            let Some(request_lock) = self.lock_while(&request.holder, id, patience).await? else {
-                return Ok(Vec::new());
-            };
-            repeatable = Some(request_lock);
+            repeatable = Some(self.lock_while(&request.holder, id, patience).await?);
             let mut granted = self.granted_before(&request.holder, id).await?;
             if !granted.is_empty() {
                 granted.truncate(request.groups);
@@ -94,7 +90,11 @@ impl Frontier {
                 Some(waiter) if unasked == 0 => {
                     sleep_in_line(waiter, patience, until, |crawl| self.readiness.is_ready_for(crawl)).await?
                 }
-                Some(_) => nap(patience, again, pending()).await?,
+                // Only the first in line looks often: what a shard has when it opens again wakes the others.
+                Some(waiter) => {
+                    let again = if waiter.is_first() { again } else { until.min(Instant::now() + LOOK_IN_LINE) };
+                    nap(patience, again, waiter.woken()).await?
+                }
                 // A call that does not wait is not charged for the short time of a hand-over.
                 None => {
                     tokio::time::sleep_until(again).await;
@@ -293,8 +293,11 @@ pub(crate) async fn sleep_in_line(
     loop {
         let pause = until.min(Instant::now() + LOOK_IN_LINE);
         let woke = nap(patience, pause, waiter.woken()).await?;
-        let looks = || waiter.is_first() && ready(waiter.wants().crawl());
-        if !matches!(woke, Woke::InTime) || pause == until || looks() {
+        if !matches!(woke, Woke::InTime) || pause == until {
+            return Ok(woke);
+        }
+        if waiter.is_first() && ready(waiter.wants().crawl()) {
+            waiter.looks_unwoken();
             return Ok(woke);
         }
     }

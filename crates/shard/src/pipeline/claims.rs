@@ -8,8 +8,8 @@
 //!    wake-up, which goes to the next one.
 //! 2. It looks, and leaves with something else than what it was woken for, or with a part of what there is: it wakes the
 //!    next one if a shard still has something.
-//! 3. It looks, and is refused, perhaps for a reason of its own, such as a request id that was used before: it leaves owing.
-//!    If the reason is the store's, the next one is refused and leaves, too.
+//! 3. It looks, and is refused because its request id was used before: it leaves owing. If the reason is another one, which the next
+//!    claim would meet too, it owes nothing, and the first in line looks again within a second.
 //! 4. It looks and may not take what it finds, which another one may: it wants one host, or still lingers for a full
 //!    chunk. Such claims watch, and use no wake-up up. When it lingers no more, a claim joins the others before it looks.
 //! 5. It looks before the owner has made the group ready, and sleeps after: it was in line before it looked, so it is woken.
@@ -79,10 +79,7 @@ impl Pipeline {
         let lingers = lingers.min(deadline);
         let mut lock = None;
         if let Some(request) = &claim.request {
-            let Some(request_lock) = self.frontier.lock_while(&claim.worker, request, patience).await? else {
-                return Ok(Vec::new());
-            };
-            lock = Some(request_lock);
+            lock = Some(self.frontier.lock_while(&claim.worker, request, patience).await?);
             let granted = self.claimed_before(&claim).await?;
             if !granted.is_empty() {
                 return Ok(granted);
@@ -114,9 +111,14 @@ impl Pipeline {
             waiter.iter_mut().for_each(Waiter::enqueue);
             let one = Claim { links_min: if full { claim.links } else { 1 }, ..claim.clone() };
             let claimed = match &lock {
-                None => self.claim_once(&one).await?,
-                Some(lock) => self.claim_repeatable(one, lock.clone()).await?,
+                None => self.claim_once(&one).await,
+                Some(lock) => self.claim_repeatable(one, lock.clone()).await,
             };
+            if claimed.as_ref().is_err_and(|refusal| !matches!(refusal, Refusal::RequestReused(_))) {
+                // The next one would only fail as well. What is there is found by the first in line.
+                waiter.iter_mut().for_each(Waiter::found_nothing);
+            }
+            let claimed = claimed?;
             let now = Instant::now();
             if !claimed.is_empty() {
                 waiter.into_iter().for_each(|waiter| waiter.leave(|crawl| self.has_more(stage, crawl)));

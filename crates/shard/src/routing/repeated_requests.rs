@@ -114,18 +114,21 @@ impl Frontier {
         Arc::new(request_lock)
     }
 
-    /// The same for a caller that may end the wait; none if it does.
+    /// The same for a caller that may end the wait. It then hears that nothing is decided yet: an earlier call with this id
+    /// may still be granted something.
     pub(crate) async fn lock_while(
         &self,
         holder: &str,
         request: &RequestId,
         patience: &mut dyn Patience,
-    ) -> CallResult<Option<Arc<RequestLock>>> {
+    ) -> CallResult<Arc<RequestLock>> {
         let latest = Instant::now() + Duration::from_millis(WAIT_MS_MAX);
-        Ok(match nap(patience, latest, self.lock_request(holder, request)).await? {
-            Woke::With(request_lock) => Some(request_lock),
-            Woke::InTime | Woke::Hurried => None,
-        })
+        match nap(patience, latest, self.lock_request(holder, request)).await? {
+            Woke::With(request_lock) => Ok(request_lock),
+            Woke::InTime | Woke::Hurried => Err(Refusal::Unavailable(
+                "an earlier call with this request_id is still being decided; repeat it under the same id".to_owned(),
+            )),
+        }
     }
 
     /// Reserves groups from these sources for a request with an id. Runs to completion even if its caller disconnects,

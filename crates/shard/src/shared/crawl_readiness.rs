@@ -3,25 +3,33 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use hashbrown::HashMap;
+use tokio::time::Instant;
 use wayleave_core::ids::ShardId;
 use wayleave_core::limits::TRACKED_CRAWLS_MAX;
 use wayleave_core::names::CrawlName;
 use wayleave_core::time::Time;
 
 use crate::shared::node_readiness::CrawlBeat;
+use crate::shared::readiness::lock;
 
 /// No group is ready.
 pub(crate) const NEVER: u64 = u64::MAX;
 /// The shard has not published it since tracking began.
 const UNTOLD: u64 = u64::MAX - 1;
+/// The shortest time between two moments at which all crawls are dropped. With more crawls than are tracked each look of a
+/// waiter would drop them, and other nodes would have their waiters look after each.
+const DROP_EVERY: Duration = Duration::from_secs(60);
 
 /// The published readiness of the tracked crawls.
 pub(crate) struct CrawlReadiness {
     shards: usize,
     crawls: RwLock<HashMap<CrawlName, ReadyByShard>>,
+    /// When all crawls were dropped last.
+    dropped_at: Mutex<Option<Instant>>,
     /// How often all crawls were dropped.
     generation: AtomicU64,
 }
@@ -36,7 +44,12 @@ pub(crate) struct ReadyByShard {
 
 impl CrawlReadiness {
     pub fn new(shards: u16) -> Self {
-        Self { shards: shards.into(), crawls: RwLock::default(), generation: AtomicU64::new(0) }
+        Self {
+            shards: shards.into(),
+            crawls: RwLock::default(),
+            dropped_at: Mutex::default(),
+            generation: AtomicU64::new(0),
+        }
     }
 
     /// The readiness of a crawl; `None` if it is not tracked.
@@ -45,13 +58,18 @@ impl CrawlReadiness {
     }
 
     /// Starts tracking a crawl, because a worker was given URLs of it and will ask for more, or waits for some. Returns
-    /// whether it was not tracked before.
+    /// whether it is tracked from now on. Where there is no room it is not: it may be ready anywhere.
     pub fn listen(&self, crawl: &CrawlName) -> bool {
         if self.of(crawl).is_some() {
             return false;
         }
         let mut crawls = self.crawls.write().unwrap_or_else(PoisonError::into_inner);
         if crawls.len() >= TRACKED_CRAWLS_MAX {
+            let mut dropped_at = lock(&self.dropped_at);
+            if dropped_at.is_some_and(|at| at.elapsed() < DROP_EVERY) {
+                return false;
+            }
+            *dropped_at = Some(Instant::now());
             crawls.clear();
             self.generation.fetch_add(1, Ordering::AcqRel);
         }
@@ -108,5 +126,24 @@ impl ReadyByShard {
             UNTOLD => any,
             ready => ready,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A regression: with more crawls than there is room for, each look of a waiter dropped all of them.
+    #[tokio::test(start_paused = true)]
+    async fn crawls_beyond_the_room_drop_the_others_at_intervals_only() {
+        let readiness = CrawlReadiness::new(1);
+        let listen = |from: usize| {
+            (from..from + TRACKED_CRAWLS_MAX).filter(|n| readiness.listen(&format!("c{n}").as_str().into())).count()
+        };
+        assert_eq!(listen(0), TRACKED_CRAWLS_MAX);
+        assert_eq!(listen(TRACKED_CRAWLS_MAX), TRACKED_CRAWLS_MAX, "the first ones were dropped");
+        assert_eq!((listen(0), readiness.beats(&[NEVER]).0), (0, 1));
+        tokio::time::advance(DROP_EVERY).await;
+        assert_eq!((listen(0), readiness.beats(&[NEVER]).0), (TRACKED_CRAWLS_MAX, 2));
     }
 }

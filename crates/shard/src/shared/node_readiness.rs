@@ -137,13 +137,13 @@ impl Peer {
         let mut of_crawls = 0;
         let before = if news.is_complete { std::mem::take(&mut self.crawls) } else { BTreeMap::new() };
         for (crawl, beat) in std::mem::take(&mut news.crawls) {
-            let known = self.crawls.insert(crawl.clone(), beat).or_else(|| before.get(&crawl).copied());
+            // Counted from the moment from which a crawl is tracked, of which a complete beat may be the first.
+            let known = self.crawls.insert(crawl.clone(), beat);
             let counted = known.map_or(if is_first { beat.woken } else { 0 }, |known| known.woken);
-            let more = usize::try_from(beat.woken.saturating_sub(counted)).unwrap_or(usize::MAX);
-            // Tracked anew: what became ready before that is not counted.
-            let is_new = known.is_none_or(|known| beat.woken < known.woken);
-            let more = more.max(usize::from(is_new && beat.since.is_some()));
-            of_crawls += more;
+            let fresh = usize::try_from(beat.woken.saturating_sub(counted)).unwrap_or(usize::MAX);
+            of_crawls += fresh;
+            // What became ready before that is not counted.
+            let more = fresh.max(usize::from(known.is_none() && beat.since.is_some()));
             if more > 0 {
                 heard.crawls.push((crawl, more));
             }
@@ -152,7 +152,7 @@ impl Peer {
         let all = count(self.news.woken, news.woken, some_ready);
         // After a crawl is no longer tracked it may have anything again.
         let untracked = before.keys().any(|crawl| !self.crawls.contains_key(crawl));
-        heard.others = all.saturating_sub(of_crawls).max(usize::from(untracked && some_ready));
+        heard.others = all.saturating_sub(of_crawls).max(usize::from((untracked || is_first) && some_ready));
         heard.offered = count(self.news.chunks.offered, news.chunks.offered, news.chunks.crawl_at.is_some());
         heard.crawled = count(self.news.chunks.crawled, news.chunks.crawled, news.chunks.builds);
         self.news = news;
@@ -205,6 +205,9 @@ mod tests {
     #[test]
     fn a_waiter_is_woken_for_each_group_of_its_crawl_that_another_node_gets() {
         let mut peer = Peer::default();
+        let whole = NodeReadiness { is_complete: true, ..beat(7, &[("a", Some(5), 3)]) };
+        let one = Peer::default().hear(whole, true);
+        assert_eq!((one.crawls, one.others), (vec![("a".into(), 1)], 1), "it may have others, too");
         let whole = NodeReadiness { is_complete: true, ..beat(7, &[("a", None, 3)]) };
         let first = peer.hear(whole.clone(), true);
         assert_eq!((first.crawls, first.others), (Vec::new(), 1), "what was ready before counts as one");
@@ -218,8 +221,14 @@ mod tests {
         let more = peer.hear(beat(12, &[("b", Some(6), 0)]), false);
         assert_eq!((more.crawls, more.others), (vec![(b, 1)], 0));
         assert!(peer.tracks(&a));
+        // It has begun to track d, and has a group of a crawl that it does not track.
+        let more = peer.hear(beat(13, &[("d", Some(6), 0)]), false);
+        assert_eq!((more.crawls, more.others), (vec![("d".into(), 1)], 1));
+        // It tracks crawls anew, and has counted groups of one since then.
+        let more = peer.hear(NodeReadiness { is_complete: true, ..beat(15, &[("a", Some(5), 2)]) }, false);
+        assert_eq!((more.crawls, more.others), (vec![(a.clone(), 2)], 1));
         // It tracks nothing any more.
-        let none = peer.hear(NodeReadiness { is_complete: true, ..beat(12, &[]) }, false);
+        let none = peer.hear(NodeReadiness { is_complete: true, ..beat(15, &[]) }, false);
         assert_eq!((none.crawls, none.others), (Vec::new(), 1));
         assert_eq!(peer.ready_since(filter(Some(&a))), Some(Time(1)), "it may have some");
     }

@@ -325,11 +325,13 @@ impl Readiness {
             let all = self.shards.iter().map(|published| of(published).load(Ordering::Acquire));
             all.min().filter(|time| *time != NEVER).map(Time)
         };
+        // The number first: what is counted by then has been published.
+        let woken = self.woken.load(Ordering::Acquire);
         let totals = self.totals.all();
         NodeReadiness {
             oldest_ready: least(|published| &published.oldest_ready),
             next_due: least(|published| &published.next_due),
-            woken: self.woken.load(Ordering::Acquire),
+            woken,
             totals,
             chunks: self.chunks.beat(),
             ..NodeReadiness::default()

@@ -304,6 +304,13 @@ impl Waiter<'_> {
         }
     }
 
+    /// The waiter looks although nobody woke it. What it leaves is passed on as if it had been woken for it.
+    pub fn looks_unwoken(&mut self) {
+        if self.owes.is_none() && !matches!(self.wants, Wants::Watch(..)) {
+            self.owes = Some(self.wants.crawl().cloned());
+        }
+    }
+
     /// The waiter has looked and found nothing.
     pub fn found_nothing(&mut self) {
         self.owes = None;
