@@ -202,15 +202,14 @@ async fn calls(door: &Door) -> Vec<(&'static str, String, Value, u16)> {
     let again = json!({"holder": "w", "crawl": "idle", "wait_ms": 60_000, "request_id": "r"});
     let chunk = json!({"stage": "crawl", "worker": "w", "crawl": "idle", "wait_ms": 60_000, "request_id": "r"});
     let post = |path: &str, body: &Value| ("POST", path.to_owned(), body.clone(), 200);
-    // It waits until the first call with its id is decided, and cannot say what that one gets.
-    let repeated = |path: &str, body: &Value| ("POST", path.to_owned(), body.clone(), 503);
     vec![
         post("/v1/reservations", &json!({"holder": "w", "crawl": "idle", "wait_ms": 60_000})),
+        // Of two with one id, one waits until the other is decided.
         post("/v1/reservations", &again),
-        repeated("/v1/reservations", &again),
+        post("/v1/reservations", &again),
         post("/v1/chunks/claim", &json!({"stage": "build", "worker": "w", "wait_ms": 60_000})),
         post("/v1/chunks/claim", &chunk),
-        repeated("/v1/chunks/claim", &chunk),
+        post("/v1/chunks/claim", &chunk),
         ("GET", format!("/v1/map?since={version}&wait_ms=60000"), Value::Null, 204),
         ("GET", "/v1/roles/r?wait_ms=60000".to_owned(), Value::Null, 200),
         ("GET", "/v1/crawls/news?wait_for=finished&wait_ms=60000".to_owned(), Value::Null, 200),
@@ -240,15 +239,20 @@ async fn every_call_that_waits_is_charged_and_answers_when_the_server_stops() {
     tokio::time::timeout(SOON, all_wait).await.expect("all of them wait");
     assert!(door.app.budget.held() >= calls.len() * WAIT_BYTES);
     door.app.stopping.cancel();
+    let mut undecided = 0;
     for (answer, call) in answers.into_iter().zip(&calls) {
         let answer = tokio::time::timeout(SOON, answer).await.expect(&call.1).unwrap();
-        assert_eq!(answer.status.as_u16(), call.3, "{call:?}: {}", answer.text);
+        // It cannot say what the other call with its id gets.
+        let is_undecided = call.2.get("request_id").is_some() && answer.status == 503;
+        undecided += usize::from(is_undecided);
+        assert!(is_undecided || answer.status.as_u16() == call.3, "{call:?}: {}", answer.text);
         let nothing = answer.text.is_empty()
             || !["reservations", "chunks"]
                 .iter()
                 .any(|list| answer.json()[*list].as_array().is_some_and(|list| !list.is_empty()));
         assert!(nothing, "{}", answer.text);
     }
+    assert!(undecided <= 2, "{undecided}");
     assert_eq!((door.app.waits.count(), door.app.budget.held()), (0, 0));
 }
 
