@@ -28,6 +28,12 @@ impl Hosts {
         Self { shard, ..Self::default() }
     }
 
+    /// The first host from an id on that was born in this shard. Looks at all hosts.
+    pub fn own_from(&self, from: HostId) -> Option<Ix> {
+        let own = self.hosts.iter().filter(|(_, host)| host.id.birth() == self.shard && host.id >= from);
+        own.min_by_key(|(_, host)| host.id).map(|(ix, _)| ix)
+    }
+
     /// The first host after an id that was born in another shard.
     pub fn foreign_after(&self, after: Option<HostId>) -> Option<Ix> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);

@@ -22,6 +22,9 @@ use crate::time::Time;
 
 /// Probes of unused host numbers are cheap: this many cost as much as one item.
 const PROBES_A_LOOK: usize = 16;
+/// After this many unused numbers in a row the next host is found in one pass over all hosts: a salvaged shard goes on far above
+/// the numbers that it may have given out.
+const PROBES_IN_GAP: usize = 2_048;
 /// Queues or members of an item that cost as much as one item.
 pub(super) const PARTS_A_LOOK: usize = 8;
 /// Approximate size of the fixed part of a host, group or URL in an answer.
@@ -93,7 +96,12 @@ impl State {
     fn host_after(&self, after: Option<HostId>, looks: &mut usize) -> Next<Ix> {
         if after.is_none_or(|after| after.birth() == self.shard) {
             let mut counter = after.map_or(0, |after| after.counter() + 1);
+            let mut unused = 0;
             while counter < self.shard_row.next_host {
+                if unused >= PROBES_IN_GAP {
+                    let Some(ix) = self.hosts.own_from(HostId::new(self.shard, counter)) else { break };
+                    return Next::Found(ix);
+                }
                 if *looks == 0 && counter > 0 {
                     return Next::Later(HostId::new(self.shard, counter - 1));
                 }
@@ -106,6 +114,7 @@ impl State {
                         break;
                     }
                 }
+                unused += PROBES_A_LOOK;
                 *looks = looks.saturating_sub(1);
             }
         }

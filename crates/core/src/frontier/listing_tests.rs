@@ -127,3 +127,16 @@ fn crawls_come_by_name_and_no_more_of_them_than_asked_for() {
     state.delete_crawl(&"crawl-651".into(), NOW, NOW, &mut Vec::new());
     assert_eq!(&*state.list_crawls(Some(&"crawl-650".into()), 1).0[0].crawl, "crawl-652");
 }
+
+/// A regression: a salvaged shard goes on far above its numbers, and a listing looked at each of the unused ones.
+#[test]
+fn unused_numbers_between_two_hosts_cost_few_slices() {
+    let mut state = state(300);
+    state.shard_row.next_host += 1 << 40;
+    put(&mut state, "late", "c");
+    state.shard_row.next_host += 1 << 40;
+    let slices = slices(|after| state.list_hosts(&HostFilter::default(), after, ROOM, NOW));
+    assert!(slices.len() <= 4, "{}", slices.len());
+    let hosts: Vec<_> = slices.into_iter().flatten().collect();
+    assert_eq!((hosts.len(), hosts.last().map(|view| view.host.to_string())), (301, Some("late".to_owned())));
+}

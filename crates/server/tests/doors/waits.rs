@@ -200,7 +200,7 @@ async fn calls(door: &Door) -> Vec<(&'static str, String, Value, u16)> {
     door.seed("news", &["http://a.example/1"]).await;
     let version = &door.get("/v1/map").await.ok()["version"];
     let again = json!({"holder": "w", "crawl": "idle", "wait_ms": 60_000, "request_id": "r"});
-    let chunk = json!({"stage": "crawl", "worker": "w", "crawl": "idle", "wait_ms": 60_000, "request_id": "r"});
+    let chunk = json!({"stage": "crawl", "worker": "w", "crawl": "idle", "wait_ms": 60_000, "request_id": "c"});
     let post = |path: &str, body: &Value| ("POST", path.to_owned(), body.clone(), 200);
     vec![
         post("/v1/reservations", &json!({"holder": "w", "crawl": "idle", "wait_ms": 60_000})),
