@@ -108,7 +108,7 @@ impl Drop for Wait {
 }
 
 impl Waits {
-    /// The waits of a port with this memory budget and at most so many connections.
+    /// The waits of a port with this memory budget and a limit of connections.
     #[must_use]
     pub fn new(budget: &Arc<Budget>, connections_max: usize) -> Self {
         let reserve = (connections_max / 64).max(64).min(connections_max / 4);

@@ -46,7 +46,7 @@ pub struct Copied {
     pub losses: Vec<Loss>,
 }
 
-/// Makes another store of all rows of a source. `list` is told what is missing before the store is complete: after a kill in
+/// Makes another store of all rows of a source. `list` gets what is missing before the store is complete: after a kill in
 /// between nobody would know.
 ///
 /// # Errors

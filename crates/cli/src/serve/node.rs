@@ -100,7 +100,7 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
 }
 
 /// Starts what carries out what pools order, and sets up the pools of the settings file. No command of a store that was copied is
-/// started before its pools are paused; none at all if this node is told to stop first.
+/// started before its pools are paused; none at all if this node is stopped first.
 async fn carry_out(
     settings: &Settings,
     matches: &Matches,

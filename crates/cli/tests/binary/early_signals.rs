@@ -1,4 +1,4 @@
-//! A server that is told to stop before it is ready, while it opens its store or joins the others; and one that is told twice.
+//! A server that is stopped before it is ready, while it opens its store or joins the others; and one that gets the signal twice.
 
 use std::fs::OpenOptions;
 use std::io::Read;

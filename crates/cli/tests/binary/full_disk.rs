@@ -138,7 +138,7 @@ fn a_disk_that_fills_up_under_load_gives_back_what_is_deleted() {
     }
 }
 
-/// Three times: adds URLs of a kilobyte and a half until no more are accepted, at most so many batches; then deletes them.
+/// Three times: adds URLs of a kilobyte and a half until no more are accepted, at most this many batches; then deletes them.
 fn fills_up_and_gives_back(mib: u32, memtable_mb: &str, batches_max: usize) {
     let (keep, _) = folder();
     let disk = Disk::new(keep.path(), mib, 0);

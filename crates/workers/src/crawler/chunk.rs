@@ -12,7 +12,7 @@
 //!   it, which is logged.
 //! - The crawler is told to stop: what is being fetched is finished, the rest returns to its queues at `complete`.
 //! - The server's store takes no new URLs, or the server does not answer: reports wait, with the lease. No more pages than are
-//!   fetched at once wait with them. If the crawler is told to stop meanwhile, links whose reports the full store refused return
+//!   fetched at once wait with them. If the crawler is stopped meanwhile, links whose reports the full store refused return
 //!   to their queues, too; their pages are in the file, and in that of another chunk, too.
 
 use std::collections::{HashSet, VecDeque};
@@ -148,7 +148,7 @@ impl Crawler {
         let request = ReportLinksRequest { token: held.token.clone(), results: vec![visited.result.clone()], replace };
         let passes = |error: &Error| is_full(error) || error.is_transient();
         let answer = match self.until_taken(passes, || self.client.report_links(&held.id, &request)).await {
-            // The crawler is told to stop.
+            // The crawler is stopping.
             Err(error) if is_full(&error) => return Ok(Reported { fetched: false, replacements: Vec::new() }),
             answer => answer.map_err(Halt::Server)?,
         };

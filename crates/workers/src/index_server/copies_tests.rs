@@ -188,7 +188,7 @@ fn a_location_in_a_store_that_is_not_given_is_explained() {
     assert_eq!(needs_store(&gone), None);
 }
 
-/// A regression: it was built anew for ever, because the next index was at such a location too.
+/// A regression: it was built anew without end, because the next index was at such a location too.
 #[test]
 fn a_chunk_at_a_location_that_this_server_cannot_read_is_never_gone() {
     let location = || "file:///data/indexes/chunk-1.index.tar".parse().unwrap();
