@@ -37,7 +37,7 @@ pub enum OpenError {
     /// The folder is a data folder but its content is invalid.
     #[error(
         "data folder {} is damaged ({what}): nothing was changed. `wayleave check` lists every damaged file; restore it from \
-         a backup",
+         a backup, or save what can be read with `wayleave salvage`",
         path.display()
     )]
     Damaged {
