@@ -54,7 +54,8 @@ fn kill_at(args: &[&str], server: Option<&Server>, part: &Path, bytes: u64) -> b
         std::thread::yield_now();
     }
     child.kill().unwrap();
-    child.wait().unwrap().code().is_none()
+    // It may have had nothing left to do but to exit.
+    child.wait().unwrap().code().is_none() && part.exists()
 }
 
 /// Kills a command at several points of its way; `undo` makes room for another try where it came too late.
