@@ -19,7 +19,7 @@ use crate::routing::router::home;
 const PASS_EVERY: Millis = Millis(2 * HOUR);
 /// From the opening of a shard to its first pass,
 const FIRST_AFTER: Millis = Millis(60_000);
-/// and how much later that of the next shard begins, up to so many shards: a start opens all at once.
+/// and how much later that of the next shard begins: a start opens all shards at once. The delay starts over after this many.
 const SHARD_AFTER: Millis = Millis(5_000);
 const SHARDS_APART: u64 = 64;
 /// Between two steps of a pass.

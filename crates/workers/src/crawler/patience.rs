@@ -25,7 +25,7 @@ pub(super) const FULL_PAUSE: Duration = match Code::StoreFull.retry_after_secs()
 };
 
 impl Crawler {
-    /// Reports, again while it fails in a way that `passes`. The caller drops it when the lease is lost. Once the crawler is told to
+    /// Reports, again while it fails in a way that `passes`. The caller drops it when the lease is lost. Once the crawler has to
     /// stop, there is one more attempt.
     pub(super) async fn until_taken<T, R>(
         &self,
