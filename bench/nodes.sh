@@ -3,6 +3,8 @@
 # an operation beside it; and hosts while a node is added and removed.
 #
 #   cargo build --release --bin wayleave && bench/nodes.sh
+#   HERDS=10 bench/nodes.sh    # only herds of idle callers, on one node and on three, with that many seconds for each
+#   LIMITS=1,1000 bench/nodes.sh # only page limits: that many crawls with and without them, on three nodes
 #
 # Needs Debian's postgresql package (initdb, pgbench). Everything lies in a temporary folder and is removed afterwards.
 set -euo pipefail
@@ -58,6 +60,33 @@ work() { sql -d w -c "SELECT xact_commit, tup_inserted + tup_updated + tup_delet
 (cd / && "${as[@]}" "$bin/initdb" -D "$folder/pg" -A trust -U postgres >/dev/null)
 (cd / && "${as[@]}" "$bin/pg_ctl" -D "$folder/pg" -w -l "$folder/pg.log" \
   -o "-p $port -k $folder -c listen_addresses=127.0.0.1 -c shared_buffers=512MB -c max_wal_size=8GB" start >/dev/null)
+
+if [ -n "${HERDS:-}" ]; then
+  for nodes in ${NODES:-1 3}; do
+    echo "== herds on $nodes node(s)"
+    database
+    addresses=
+    for n in $(seq "$nodes"); do
+      start "$n"
+      addresses+=${addresses:+,}127.0.0.1:$((first + n))
+    done
+    even "$nodes"
+    "$wayleave" bench --scenario "${SCENARIO:-herds}" --address "$addresses" --seconds "$HERDS" --waiters "${WAITERS:-1,100,10000}" \
+      --pid "$(IFS=,; echo "${pids[*]}")"
+    for n in $(seq "$nodes"); do stop "$n"; done
+  done
+  exit
+fi
+
+if [ -n "${LIMITS:-}" ]; then
+  database
+  for n in 1 2 3; do start "$n"; done
+  even 3
+  "$(dirname "$0")/limits.py" --crawls "$LIMITS" --address "$(printf '127.0.0.1:%s,' $((first + 1)) $((first + 2)))127.0.0.1:$((first + 3))" \
+    --pid "$(IFS=,; echo "${pids[*]}")" --database "postgres://postgres@127.0.0.1:$port/w"
+  for n in 1 2 3; do stop "$n"; done
+  exit
+fi
 
 echo "== one compare-and-swap an operation (pgbench, 8 clients, one row each, synced)"
 database

@@ -1,5 +1,5 @@
-//! Other programs, several at a time: tracks run beside each other, the jobs of a track one after the other. What a job prints is shown
-//! only if it fails; every job runs, also after one that failed.
+//! Runs other programs, several at a time: tracks run in parallel, the jobs of a track one after the other. What a
+//! job prints is shown only if it fails; every job runs, also after one that failed.
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -26,10 +26,7 @@ pub struct Done {
     pub succeeded: bool,
 }
 
-/// Runs every track to its end.
-///
-/// # Errors
-/// If a job failed; its output has been shown.
+/// Runs every track to its end. Fails if a job failed; its output has been shown.
 pub fn run(tracks: Vec<Vec<Job>>) -> Result<Vec<Done>> {
     let done: Vec<Done> = std::thread::scope(|scope| {
         let running: Vec<_> = tracks
@@ -43,7 +40,7 @@ pub fn run(tracks: Vec<Vec<Job>>) -> Result<Vec<Done>> {
     });
     let failed: Vec<&str> = done.iter().filter(|done| !done.succeeded).map(|done| done.name.as_str()).collect();
     if !failed.is_empty() {
-        // Once more, at the end, where somebody who has only the end of a long log finds it.
+        // Once more, at the end, for readers of only the end of a long log.
         for done in done.iter().filter(|done| !done.succeeded) {
             println!("{}, its last lines:\n{}", done.name, last_lines(&done.out));
         }
@@ -146,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_in_the_background_has_the_same_words_and_variables_and_the_lowest_priority() {
+    fn a_background_job_keeps_its_arguments_and_variables_at_lowest_priority() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo $(nice) $WAYLEAVE_JOB $0", "word"]).env("WAYLEAVE_JOB", "set");
         let done = run(vec![vec![Job { name: "all".to_owned(), command: in_background(&command) }]]).unwrap();

@@ -1,9 +1,9 @@
 //! Runs a test binary and fails if it leaves processes behind: servers, browsers, workers that a test has started and not
 //! ended.
 //!
-//! Each binary runs below a process of its own that is a subreaper: whatever loses its parent becomes its child, also what
-//! has left its group and session and cleared its environment. It reaps them, as the first process of a machine does: some
-//! wait until another one is gone, and a zombie never goes.
+//! Each binary runs below a process of its own that is a subreaper: every process that loses its parent becomes its
+//! child, even one that has left its group and session and cleared its environment. It reaps them, as the first
+//! process of a machine does: some wait until another one is gone, and a zombie never goes.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -22,10 +22,8 @@ pub const WORD: &str = "leaves-nothing";
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Runs a program to its end; its exit code. For a process of its own: it reaps all children.
-///
-/// # Errors
-/// If the program has left processes: they are named, and killed.
+/// Runs a program to its end; its exit code. For a process of its own: it reaps all children. Fails if the program has
+/// left processes: they are named, and killed.
 pub fn run(words: &[String]) -> Result<u8> {
     run_for(words, PATIENCE)
 }
@@ -129,10 +127,10 @@ mod tests {
     }
 
     #[test]
-    fn what_has_left_its_parent_its_session_and_its_environment_is_found_named_and_killed() {
+    fn a_process_that_left_parent_session_and_environment_is_found_and_killed() {
         let mut alone = Command::new(std::env::current_exe().unwrap());
         let done = alone.args(["--ignored", "--exact", "leftovers::tests::alone", "--nocapture"]).output().unwrap();
-        let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success() && said.contains("all well"), "{said}");
+        let output = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success() && output.contains("all well"), "{output}");
     }
 }

@@ -28,7 +28,27 @@ struct Proof {
     mounts: bool,
 }
 
+const fn proof(name: &'static str, tests: &'static [(&'static str, &'static str, &'static str)]) -> Proof {
+    Proof { name, about: "", tests, settings: &[], packages: &[], mounts: false }
+}
+
 impl Proof {
+    const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
+    const fn with(self, settings: &'static [(&'static str, &'static str)]) -> Self {
+        Self { settings, ..self }
+    }
+
+    const fn needs(self, packages: &'static [&'static [Package<'static>]]) -> Self {
+        Self { packages, ..self }
+    }
+
+    const fn alone(self) -> Self {
+        Self { mounts: true, ..self }
+    }
+
     /// Whether a test runs the binary; those inside a crate do not.
     fn needs_binary(&self) -> bool {
         self.tests.iter().any(|(_, target, _)| *target != "lib")
@@ -40,140 +60,68 @@ const CLI: &str = "wayleave-cli";
 const FJALL: &str = "wayleave-engine-fjall";
 
 const PROOFS: &[Proof] = &[
-    Proof {
-        name: "nodes",
-        about: "three nodes over a primary with a synchronous standby: 10 rounds of every fault",
-        tests: &[(SIM, "proofs", "three_nodes")],
-        settings: &[("WAYLEAVE_DATABASE", "pair"), ("WAYLEAVE_ROUNDS", "10")],
-        packages: &[packages::TESTS],
-        mounts: false,
-    },
-    Proof {
-        name: "patroni",
-        about: "three nodes over three PostgreSQL under Patroni and etcd: switchover, kills, a lost and a cut machine",
-        tests: &[(SIM, "proofs", "three_nodes")],
-        settings: &[("WAYLEAVE_DATABASE", "patroni"), ("WAYLEAVE_ROUNDS", "2")],
-        packages: &[packages::TESTS, packages::PATRONI],
-        mounts: false,
-    },
-    Proof {
-        name: "pgbouncer",
-        about: "the same through HAProxy and PgBouncer in session mode",
-        tests: &[(SIM, "proofs", "three_nodes")],
-        settings: &[("WAYLEAVE_DATABASE", "pgbouncer"), ("WAYLEAVE_ROUNDS", "2")],
-        packages: &[packages::TESTS, packages::PATRONI, packages::POOLER],
-        mounts: false,
-    },
-    Proof {
-        name: "kills",
-        about: "the embedded store, killed 1,000 times while clients work",
-        tests: &[(CLI, "binary", "kill_loop")],
-        settings: &[("WAYLEAVE_KILLS", "1000")],
-        packages: &[],
-        mounts: false,
-    },
-    Proof {
-        name: "crawl",
-        about: "a crawl of 100,000 URLs of 1,000 hosts through each door, to its end, while workers die",
-        tests: &[(CLI, "binary", "great_crawl")],
-        settings: &[("WAYLEAVE_CRAWL_HOSTS", "1000"), ("WAYLEAVE_CRAWL_PAGES", "100")],
-        packages: &[],
-        mounts: false,
-    },
-    Proof {
-        name: "pipeline",
-        about: "10,000 links crawled, built and served in two rows, while workers, servers and whole machines die; and three nodes",
-        tests: &[(CLI, "binary", "pipeline")],
-        settings: &[("WAYLEAVE_PIPELINE_HOSTS", "250"), ("WAYLEAVE_PIPELINE_PAGES", "25")],
-        packages: &[packages::TESTS],
-        mounts: false,
-    },
-    Proof {
-        name: "matches",
-        about: "200 clients at once on an empty pool of 5 workers with 10 slots each, processes and containers, the server killed three times",
-        tests: &[(CLI, "binary", "rush")],
-        settings: &[
+    proof("nodes", &[(SIM, "proofs", "three_nodes")])
+        .about("three nodes over a primary with a synchronous standby: 10 rounds of every fault")
+        .with(&[("WAYLEAVE_DATABASE", "pair"), ("WAYLEAVE_ROUNDS", "10")])
+        .needs(&[packages::TESTS]),
+    proof("patroni", &[(SIM, "proofs", "three_nodes")])
+        .about("three nodes over three PostgreSQL under Patroni and etcd: switchover, kills, a lost and a cut machine")
+        .with(&[("WAYLEAVE_DATABASE", "patroni"), ("WAYLEAVE_ROUNDS", "2")])
+        .needs(&[packages::TESTS, packages::PATRONI]),
+    proof("pgbouncer", &[(SIM, "proofs", "three_nodes")])
+        .about("the same through HAProxy and PgBouncer in session mode")
+        .with(&[("WAYLEAVE_DATABASE", "pgbouncer"), ("WAYLEAVE_ROUNDS", "2")])
+        .needs(&[packages::TESTS, packages::PATRONI, packages::POOLER]),
+    proof("upgrade", &[(SIM, "proofs", "upgrade")])
+        .about("three nodes replaced one by one by a program of the next format, back once, while clients work")
+        .needs(&[packages::TESTS]),
+    proof("kills", &[(SIM, "proofs", "kill_loop")])
+        .about("the embedded store, killed 1,000 times while clients work")
+        .with(&[("WAYLEAVE_KILLS", "1000")]),
+    proof("crawl", &[(CLI, "binary", "great_crawl")])
+        .about("a crawl of 100,000 URLs of 1,000 hosts through each door, to its end, while workers die")
+        .with(&[("WAYLEAVE_CRAWL_HOSTS", "1000"), ("WAYLEAVE_CRAWL_PAGES", "100")]),
+    proof("pipeline", &[(CLI, "binary", "pipeline")])
+        .about("10,000 links crawled, built and served in two rows, while workers, servers and whole machines die; and three nodes")
+        .with(&[("WAYLEAVE_PIPELINE_HOSTS", "250"), ("WAYLEAVE_PIPELINE_PAGES", "25")])
+        .needs(&[packages::TESTS]),
+    proof("matches", &[(CLI, "binary", "concurrent_matches")])
+        .about("200 clients at once on an empty pool of 5 workers with 10 slots each, processes and containers, the server killed three times")
+        .with(&[
             ("WAYLEAVE_RUSH_CLIENTS", "200"),
             ("WAYLEAVE_RUSH_WORKERS", "5"),
             ("WAYLEAVE_RUSH_SLOTS", "10"),
             ("WAYLEAVE_RUSH_SECONDS", "60"),
-        ],
-        packages: &[packages::CONTAINERS],
-        mounts: false,
-    },
-    Proof {
-        name: "deploy",
-        about: "the image and the compose files by their documented lines, in a container engine of its own",
-        tests: &[(CLI, "binary", "containers")],
-        settings: &[],
-        packages: &[packages::CONTAINERS],
-        mounts: false,
-    },
-    Proof {
-        name: "schema",
-        about: "the OpenAPI document against a server: thousands of requests of schemathesis, which pip installs below target",
-        tests: &[(CLI, "binary", "schema")],
-        settings: &[("WAYLEAVE_SCHEMA_SEEDS", "7 11 23")],
-        packages: &[packages::SCHEMA],
-        mounts: false,
-    },
-    Proof {
-        name: "generators",
-        about: "clients that openapi-generator and openapi-python-client make of the OpenAPI document, at work with a server",
-        tests: &[(CLI, "binary", "generators")],
-        settings: &[],
-        packages: &[packages::SCHEMA, packages::GENERATORS],
-        mounts: false,
-    },
-    Proof {
-        name: "disk",
-        about: "the embedded store on file systems of its own: one loses power 100 times, others fill up while tables are merged",
-        tests: &[(SIM, "proofs", "power_cut"), (CLI, "binary", "full_disk")],
-        settings: &[("WAYLEAVE_POWER_CUTS", "100"), ("WAYLEAVE_FULL_DISK_LARGE", "1")],
-        packages: &[packages::DISK],
-        mounts: true,
-    },
-    Proof {
-        name: "copy",
-        about: "a store of a million URLs copied to PostgreSQL and back, every row compared; and all other tests of copies",
-        tests: &[(CLI, "binary", "copy")],
-        settings: &[("WAYLEAVE_COPY_URLS", "1000000")],
-        packages: &[packages::TESTS],
-        mounts: false,
-    },
-    Proof {
-        name: "damage",
-        about: "400 flipped bits in every file of a data folder, after a clean stop and after a kill",
-        tests: &[(FJALL, "lib", "damage_tests")],
-        settings: &[],
-        packages: &[],
-        mounts: false,
-    },
-    Proof {
-        name: "seeds",
-        about: "the simulators with 2,000 seeds each, and 20,000 of the simulated disk",
-        // The first filter matches `node_seeds` too.
-        tests: &[(SIM, "proofs", "seeds"), (FJALL, "lib", "simulated")],
-        settings: &[("WAYLEAVE_SIM_SEEDS", "2000"), ("WAYLEAVE_DISK_SEEDS", "20000")],
-        packages: &[],
-        mounts: false,
-    },
-    Proof {
-        name: "takeovers",
-        about: "how long a role's work stands still after its primary was killed or stopped, ten times each",
-        tests: &[(CLI, "binary", "elect")],
-        settings: &[],
-        packages: &[],
-        mounts: false,
-    },
-    Proof {
-        name: "models",
-        about: "the timed models with all of their settings, also those that take minutes",
-        tests: &[(SIM, "proofs", "timed_model")],
-        settings: &[],
-        packages: &[],
-        mounts: false,
-    },
+        ])
+        .needs(&[packages::CONTAINERS]),
+    proof("deploy", &[(CLI, "binary", "containers")])
+        .about("the image and the compose files by their documented lines, in a container engine of its own")
+        .needs(&[packages::CONTAINERS]),
+    proof("schema", &[(CLI, "binary", "schema")])
+        .about("the OpenAPI document against a server: thousands of requests of schemathesis, which pip installs below target")
+        .with(&[("WAYLEAVE_SCHEMA_SEEDS", "7 11 23")])
+        .needs(&[packages::SCHEMA]),
+    proof("generators", &[(CLI, "binary", "generators")])
+        .about("clients that openapi-generator and openapi-python-client make of the OpenAPI document, at work with a server")
+        .needs(&[packages::SCHEMA, packages::GENERATORS]),
+    proof("disk", &[(SIM, "proofs", "power_cut"), (CLI, "binary", "full_disk")])
+        .about("the embedded store on file systems of its own: one loses power 100 times, others fill up while tables are merged")
+        .with(&[("WAYLEAVE_POWER_CUTS", "100"), ("WAYLEAVE_FULL_DISK_LARGE", "1")])
+        .needs(&[packages::DISK])
+        .alone(),
+    proof("copy", &[(CLI, "binary", "copy")])
+        .about("a store of a million URLs copied to PostgreSQL and back, every row compared; and all other tests of copies")
+        .with(&[("WAYLEAVE_COPY_URLS", "1000000")])
+        .needs(&[packages::TESTS]),
+    proof("damage", &[(FJALL, "lib", "damage_tests")])
+        .about("400 flipped bits in every file of a data folder, after a clean stop and after a kill"),
+    proof("seeds", &[(SIM, "proofs", "seeds"), (FJALL, "lib", "simulated")])
+        .about("the simulators with 2,000 seeds each, and 20,000 of the simulated disk")
+        .with(&[("WAYLEAVE_SIM_SEEDS", "2000"), ("WAYLEAVE_DISK_SEEDS", "20000")]),
+    proof("takeovers", &[(CLI, "binary", "elect")])
+        .about("how long a role's work stands still after its primary was killed or stopped, ten times each"),
+    proof("models", &[(SIM, "proofs", "timed_model")])
+        .about("the timed models with all of their settings, also those that take minutes"),
 ];
 
 /// The names with their descriptions, one per line.
@@ -185,12 +133,13 @@ pub fn listing() -> String {
 pub fn run(root: &Path, names: &[String]) -> Result<()> {
     let chosen = choose(names)?;
     let needs_binary = chosen.iter().any(|proof| proof.needs_binary());
+    let next = chosen.iter().any(|proof| proof.name == "upgrade").then(|| next_binary(root)).transpose()?;
     let binary = needs_binary.then(|| binary(root)).transpose()?;
     let mut verdicts = Vec::new();
     for proof in chosen {
         steps::heading(&format!("{}: {}", proof.name, proof.about));
         let start = Instant::now();
-        let outcome = prove(root, proof, binary.as_deref());
+        let outcome = prove(root, proof, binary.as_deref(), next.as_deref());
         if let Err(error) = &outcome {
             eprintln!("{error:#}");
         }
@@ -222,7 +171,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Proof>> {
 }
 
 /// Runs the tests; returns the lines of figures that they printed.
-fn prove(root: &Path, proof: &Proof, binary: Option<&Path>) -> Result<Vec<String>> {
+fn prove(root: &Path, proof: &Proof, binary: Option<&Path>, next: Option<&Path>) -> Result<Vec<String>> {
     for packages in proof.packages {
         packages::ensure(packages)?;
     }
@@ -238,8 +187,10 @@ fn prove(root: &Path, proof: &Proof, binary: Option<&Path>) -> Result<Vec<String
             command = alone(&command);
         }
         command.stdout(Stdio::piped());
-        if let Some(binary) = binary {
-            command.env("WAYLEAVE_BIN", binary);
+        for (name, binary) in [("WAYLEAVE_BIN", binary), ("WAYLEAVE_BIN_NEXT", next)] {
+            if let Some(binary) = binary {
+                command.env(name, binary);
+            }
         }
         for (name, value) in proof.settings.iter().filter(|(name, _)| std::env::var_os(name).is_none()) {
             command.env(name, value);
@@ -287,7 +238,22 @@ fn binary(root: &Path) -> Result<PathBuf> {
     if let Some(given) = std::env::var_os("WAYLEAVE_BIN") {
         return std::fs::canonicalize(&given).with_context(|| format!("WAYLEAVE_BIN={}", given.display()));
     }
-    steps::cargo(root, &["build", "--locked", "--release", "--package", "wayleave-cli"])?;
+    build(root, &[])
+}
+
+/// The same of the next format, kept beside it; or the one that `WAYLEAVE_BIN_NEXT` names.
+fn next_binary(root: &Path) -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os("WAYLEAVE_BIN_NEXT") {
+        return std::fs::canonicalize(&given).with_context(|| format!("WAYLEAVE_BIN_NEXT={}", given.display()));
+    }
+    let built = build(root, &["--features", "next-format"])?;
+    let kept = built.with_file_name("wayleave-next");
+    std::fs::copy(&built, &kept).with_context(|| format!("cannot make {}", kept.display()))?;
+    Ok(kept)
+}
+
+fn build(root: &Path, more: &[&str]) -> Result<PathBuf> {
+    steps::cargo(root, &[&["build", "--locked", "--release", "--package", "wayleave-cli"], more].concat())?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder));
     Ok(target.join("release/wayleave"))
 }

@@ -1,4 +1,4 @@
-//! `verify`, `check` and `fix`: other programs, under headings.
+//! `verify`, `check` and `fix`: run other programs, each under a heading.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -70,8 +70,11 @@ pub fn fix(root: &Path) -> Result<()> {
 
 /// Makes the fixtures of the storage format.
 pub fn fixtures(root: &Path) -> Result<()> {
-    let make = ["test", "--package", "wayleave-sim", "--test", "proofs", "fixtures::make"];
-    cargo(root, &[&make[..], &["--", "--exact", "--ignored"]].concat())
+    let rows: &[&str] = &["--package", "wayleave-engine", "--lib", "rows::fixtures::make"];
+    let stores: &[&str] = &["--package", "wayleave-sim", "--test", "proofs", "fixtures::make"];
+    [rows, stores]
+        .iter()
+        .try_for_each(|make| cargo(root, &[&["test"], *make, &["--", "--exact", "--ignored"]].concat()))
 }
 
 fn step<T>(name: &str, act: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -129,8 +132,9 @@ pub fn command(root: &Path, args: &[&str]) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(args).current_dir(root);
-    // What `cargo run` told this program about itself. Build scripts that watch these (as that of ring does) would run again, and
-    // all that depends on them be built again, whenever cargo is started here after it was started by hand.
+    // What `cargo run` passed to this program about itself. Build scripts that watch these (as that of ring does)
+    // would run again, and all that depends on them be built again, whenever cargo is started here after it was
+    // started by hand.
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_about_a_package(&name.to_string_lossy())) {
         command.env_remove(name);
     }
@@ -156,7 +160,7 @@ mod tests {
 
     /// What went wrong once: `cargo test` and `cargo xtask verify` took turns in building ring, rustls and all above them again.
     #[test]
-    fn cargo_is_not_told_which_package_started_it() {
+    fn cargo_does_not_learn_which_package_started_it() {
         let command = command(Path::new("/"), &["test"]);
         let removed = |name: &str| command.get_envs().any(|(other, value)| other == name && value.is_none());
         assert!(removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_NAME"), "{command:?}");

@@ -1,4 +1,4 @@
-//! The tests: every binary is built once, then all are run side by side.
+//! Runs the tests: every binary is built once, then all run in parallel.
 //!
 //! Cargo runs one binary after the other and most of them wait: for leases, restarts, a database. Here long parts of a binary run in a
 //! process of their own, and what only computes runs at the lowest priority, so that no test that watches the clock waits for
@@ -31,7 +31,7 @@ enum Track {
     Rest,
     /// The command line and its servers: waits for leases, browsers and restarts.
     Binary,
-    /// Three nodes and what befalls them, then servers that fail over: waits nearly all the time.
+    /// Three nodes under faults, then servers that fail over: waits nearly all the time.
     Nodes,
     /// Only computes and reads no clock.
     Background,
@@ -42,6 +42,7 @@ const TRACKS: [Track; 4] = [Track::Nodes, Track::Binary, Track::Rest, Track::Bac
 /// Tests that do not run with all others: their binary, what their paths contain (all, if empty), and their track.
 const PARTS: &[(&str, &str, Track)] = &[
     ("sim proofs", "three_nodes::", Track::Nodes),
+    ("sim proofs", "kill_loop::", Track::Binary),
     ("sim proofs", "timed_model::", Track::Background),
     ("sim proofs", "seeds::", Track::Background),
     ("engine-fjall lib", "simulated::", Track::Background),
@@ -71,7 +72,7 @@ pub fn build(root: &Path, words: &[&str]) -> Result<Vec<Binary>> {
     Ok(binaries)
 }
 
-/// The test binary that a message of cargo tells of.
+/// The test binary in a message of cargo.
 fn binary(message: &str) -> Option<Binary> {
     let message: Value = serde_json::from_str(message).ok()?;
     let text = |path: &str| message.pointer(path).and_then(Value::as_str);
@@ -129,10 +130,8 @@ impl Binary {
     }
 }
 
-/// How many tests were run and how many left out with a reason.
-///
-/// # Errors
-/// If a binary has more or fewer tests than were run of it.
+/// How many tests were run and how many left out with a reason. Fails if a binary has more or fewer tests than were run
+/// of it.
 pub fn judge(binaries: &[Binary], done: &[Done]) -> Result<(usize, usize)> {
     let mut sums = (0, 0);
     for binary in binaries {
@@ -173,14 +172,14 @@ mod tests {
         Binary { name: name.to_owned(), path: "/t/deps/x".into(), folder: "/t".into() }
     }
 
-    fn said(passed: usize, ignored: usize) -> String {
+    fn summary(passed: usize, ignored: usize) -> String {
         format!(
             "running\ntest result: ok. {passed} passed; 0 failed; {ignored} ignored; 0 measured; 7 filtered out; finished in 0s\n"
         )
     }
 
     #[test]
-    fn cargo_tells_of_test_binaries_among_other_things() {
+    fn test_binaries_are_found_in_cargos_messages() {
         let message = |test: bool, kind: &str| {
             format!(
                 r#"{{"reason":"compiler-artifact","manifest_path":"/w/crates/cli/Cargo.toml","executable":"/t/x",
@@ -206,8 +205,12 @@ mod tests {
         let all: Vec<(&str, String)> = tracks.iter().flatten().map(|job| (job.name.as_str(), words(job))).collect();
         let expected = [
             ("sim proofs three_nodes", "leaves-nothing /t/deps/x three_nodes::"),
+            ("sim proofs kill_loop", "leaves-nothing /t/deps/x kill_loop::"),
             ("cli binary", "leaves-nothing /t/deps/x"),
-            ("sim proofs", "leaves-nothing /t/deps/x --skip=three_nodes:: --skip=timed_model:: --skip=seeds::"),
+            (
+                "sim proofs",
+                "leaves-nothing /t/deps/x --skip=three_nodes:: --skip=kill_loop:: --skip=timed_model:: --skip=seeds::",
+            ),
             ("core lib", "leaves-nothing /t/deps/x"),
             ("sim proofs timed_model", "leaves-nothing nice -n 19 /t/deps/x timed_model::"),
             ("sim proofs seeds", "leaves-nothing nice -n 19 /t/deps/x seeds::"),
@@ -217,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_last_line_of_a_binary_says_how_many_tests_it_ran() {
-        assert_eq!(counts(&said(12, 3)), (12, 3));
+        assert_eq!(counts(&summary(12, 3)), (12, 3));
         assert_eq!(counts("it ended before"), (0, 0));
     }
 
@@ -234,7 +237,7 @@ mod tests {
             [Done {
                 name: "xtask bin".to_owned(),
                 took: std::time::Duration::ZERO,
-                out: said(passed, 0),
+                out: summary(passed, 0),
                 succeeded: true,
             }]
         };

@@ -6,8 +6,8 @@ use wayleave_core::ids::ChunkId;
 use wayleave_core::limits;
 use wayleave_core::pipeline::row;
 
-use crate::bad_value::{BadValue, exact};
-use crate::bounded_int::whole;
+use crate::BadValue;
+use crate::bounds::{Bounded, CHECKSUM, EXACT, bounds, text};
 
 /// The kind of checksum that is taken.
 const KIND: &str = "sha256:";
@@ -17,13 +17,15 @@ const KIND: &str = "sha256:";
 #[serde(deny_unknown_fields)]
 pub struct Artifact {
     /// Its URL, of any scheme (`https`, `s3`, `file` …); at most 2,048 bytes.
+    #[schema(format = "uri")]
     pub location: String,
     /// Its size.
-    #[serde(deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>")]
     pub bytes: u64,
     /// Its SHA-256: `sha256:` and 64 hexadecimal digits.
     pub checksum: String,
 }
+
+bounds!(Artifact { bytes: EXACT } { location: text(0, limits::LOCATION_BYTES_MAX, ""), checksum: CHECKSUM });
 
 impl From<row::Artifact> for Artifact {
     fn from(artifact: row::Artifact) -> Self {
@@ -36,9 +38,10 @@ impl TryFrom<&Artifact> for row::Artifact {
     type Error = BadValue;
 
     fn try_from(artifact: &Artifact) -> Result<Self, BadValue> {
+        artifact.check_bounds()?;
         Ok(Self {
             location: location(&artifact.location)?.into(),
-            bytes: exact("bytes", artifact.bytes)?,
+            bytes: artifact.bytes,
             checksum: checksum(&artifact.checksum)?,
             from: None,
         })
@@ -95,10 +98,7 @@ pub(crate) fn checksum(text: &str) -> Result<[u8; 32], BadValue> {
 #[error("'{0}' is not the id of a chunk: it is a whole number, as in the answer to the claim")]
 pub struct BadChunkId(String);
 
-/// Parses the id of a chunk.
-///
-/// # Errors
-/// If it is not written as it was issued.
+/// Parses the id of a chunk. Fails if it is not written as it was issued.
 pub fn chunk_id(text: &str) -> Result<ChunkId, BadChunkId> {
     let number = text.parse::<u64>().ok().filter(|number| number.to_string() == text);
     number.map(ChunkId).ok_or_else(|| BadChunkId(text.chars().take(40).collect()))

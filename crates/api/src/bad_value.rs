@@ -2,8 +2,6 @@
 
 use std::fmt::Display;
 
-use wayleave_core::limits;
-
 /// Which field is not acceptable, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
@@ -35,23 +33,12 @@ impl BadValue {
     }
 }
 
-/// Accepts a number between two bounds.
-///
-/// # Errors
-/// If it does not; the message names both bounds.
+/// Accepts a number between two bounds; the message of the error names both.
 pub(crate) fn between<T: PartialOrd + Display>(field: &str, value: T, least: T, most: T) -> Result<T, BadValue> {
     if value < least || value > most {
         return Err(BadValue::new(field, format!("{value} is not between {least} and {most}")));
     }
     Ok(value)
-}
-
-/// Accepts an integer that every JSON parser represents exactly.
-///
-/// # Errors
-/// If it is larger.
-pub(crate) fn exact(field: &str, value: u64) -> Result<u64, BadValue> {
-    between(field, value, 0, limits::NUMBER_MAX)
 }
 
 /// A list that exceeds the limit of one request.
@@ -72,9 +59,6 @@ impl From<TooMany> for BadValue {
 }
 
 /// Accepts a list of at most `limit` entries.
-///
-/// # Errors
-/// If it is longer.
 pub(crate) const fn at_most(field: &'static str, found: usize, limit: usize) -> Result<(), TooMany> {
     if found > limit { Err(TooMany { field, limit }) } else { Ok(()) }
 }

@@ -9,77 +9,34 @@ use wayleave_core::redact;
 use crate::artifact::Artifact;
 use crate::placements::Placement;
 use crate::urls::UrlState;
+use crate::words::words;
 use crate::{BadValue, Timestamp};
 
-/// A stage of work that is claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Stage {
-    /// Fetching links.
-    Crawl,
-    /// Building an index of what was fetched.
-    Build,
-}
-
-impl From<Stage> for request::Stage {
-    fn from(stage: Stage) -> Self {
-        match stage {
-            Stage::Crawl => Self::Crawl,
-            Stage::Build => Self::Build,
-        }
+words! {
+    /// A stage of work that is claimed.
+    Stage = request::Stage {
+        /// Fetching links.
+        Crawl,
+        /// Building an index of what was fetched.
+        Build,
     }
 }
 
-impl From<request::Stage> for Stage {
-    fn from(stage: request::Stage) -> Self {
-        match stage {
-            request::Stage::Crawl => Self::Crawl,
-            request::Stage::Build => Self::Build,
-        }
-    }
-}
-
-/// Where a chunk is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ChunkState {
-    /// A crawler fetches its links, or is awaited.
-    Crawling,
-    /// Its links are fetched; an index builder is awaited.
-    Crawled,
-    /// An index builder works on it.
-    Building,
-    /// Its index is built.
-    Built,
-    /// Too many attempts have failed; an operator may retry or skip it.
-    SetAside,
-    /// It ended without a result.
-    Skipped,
-}
-
-impl From<ChunkState> for row::ChunkState {
-    fn from(state: ChunkState) -> Self {
-        match state {
-            ChunkState::Crawling => Self::Crawling,
-            ChunkState::Crawled => Self::Crawled,
-            ChunkState::Building => Self::Building,
-            ChunkState::Built => Self::Built,
-            ChunkState::SetAside => Self::SetAside,
-            ChunkState::Skipped => Self::Skipped,
-        }
-    }
-}
-
-impl From<row::ChunkState> for ChunkState {
-    fn from(state: row::ChunkState) -> Self {
-        match state {
-            row::ChunkState::Crawling => Self::Crawling,
-            row::ChunkState::Crawled => Self::Crawled,
-            row::ChunkState::Building => Self::Building,
-            row::ChunkState::Built => Self::Built,
-            row::ChunkState::SetAside => Self::SetAside,
-            row::ChunkState::Skipped => Self::Skipped,
-        }
+words! {
+    /// Where a chunk is.
+    ChunkState = row::ChunkState {
+        /// A crawler fetches its links, or is awaited.
+        Crawling,
+        /// Its links are fetched; an index builder is awaited.
+        Crawled,
+        /// An index builder works on it.
+        Building,
+        /// Its index is built.
+        Built,
+        /// Too many attempts have failed; an operator may retry or skip it.
+        SetAside,
+        /// It ended without a result.
+        Skipped,
     }
 }
 
@@ -105,7 +62,6 @@ pub struct ListChunksQuery {
     pub after: Option<String>,
     /// Rows per page, 1 to 1,000; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[param(default = 100, minimum = 1, maximum = 1000)]
     pub limit: Option<u64>,
     /// Whether to show the user names, passwords and query values in the locations of artifacts, such as
     /// `http://user:password@host/?token=…`.
@@ -115,9 +71,6 @@ pub struct ListChunksQuery {
 
 impl ListChunksQuery {
     /// The filter.
-    ///
-    /// # Errors
-    /// If the crawl name is invalid.
     pub fn filter(&self) -> Result<view::ChunkFilter, BadValue> {
         let crawl: Option<CrawlName> =
             self.crawl.as_deref().map(names::crawl).transpose().map_err(|e| BadValue::new("crawl", e))?;
@@ -292,4 +245,7 @@ pub struct ListChunksResponse {
     pub chunks: Vec<Chunk>,
     /// Pass it as `after` to get the next page; null at the end.
     pub next: Option<String>,
+    /// The ids of chunks that are missing on this page, because the store is damaged there; absent if none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<String>,
 }

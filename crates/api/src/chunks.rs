@@ -11,9 +11,9 @@ use wayleave_core::{limits, names, redact};
 
 use crate::Timestamp;
 pub use crate::artifact::{Artifact, BadChunkId, chunk_id};
-use crate::bad_value::{BadValue, TooMany, between};
+use crate::bad_value::{BadValue, TooMany};
 use crate::bounded::bounded;
-use crate::bounded_int::whole;
+use crate::bounds::{Bounded, CRAWL, HOLDER, KEY, LEASE, REQUEST_ID, TOKEN, WAIT, bounds, list, text, whole};
 pub use crate::chunk_list::{
     Chunk, ChunkArtifacts, ChunkLink, ChunkLinkState, ChunkLinks, ChunkState, ListChunksQuery, ListChunksResponse,
     Stage,
@@ -22,12 +22,6 @@ use crate::metadata::Metadata;
 use crate::object;
 use crate::reservations::{UrlResult, check_results, core_results, named_worker, request_id};
 use crate::urls::AddUrlsResponse;
-
-const LEASE_MIN: u64 = limits::LEASE_MS_MIN;
-const LEASE_MAX: u64 = limits::LEASE_MS_MAX;
-const WAIT_MAX: u64 = limits::WAIT_MS_MAX;
-const CHUNKS_MAX: u64 = limits::CLAIM_CHUNKS_MAX as u64;
-const LINKS_MAX: u64 = limits::CHUNK_LINKS_MAX as u64;
 
 const fn lease_default() -> u64 {
     limits::LEASE_MS_DEFAULT
@@ -49,34 +43,35 @@ pub struct ClaimChunksRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crawl: Option<String>,
     /// Maximum number of chunks, 1 to 100; if absent 1 for `crawl`, 5 for `build`.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 1, CHUNKS_MAX>")]
-    #[schema(minimum = 1, maximum = 100)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
     /// Maximum number of links in a chunk, 1 to 1,000, each of another group. Only for `crawl`.
-    #[serde(default = "links_default", deserialize_with = "whole::<_, _, 1, LINKS_MAX>")]
-    #[schema(default = 5, minimum = 1, maximum = 1000)]
+    #[serde(default = "links_default")]
     pub links: u64,
     /// Only links of this host or queue key, and as many as `links`: the crawler keeps `delay_ms` between them. Only for
     /// `crawl`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// The lease time of the chunks, 100 to 3,600,000.
-    #[serde(default = "lease_default", deserialize_with = "whole::<_, _, LEASE_MIN, LEASE_MAX>")]
-    #[schema(default = 60000, minimum = 100, maximum = 3600000)]
+    #[serde(default = "lease_default")]
     pub lease_ms: u64,
     /// How long to wait for a chunk of fewer than `links` links to fill up, at most 60,000; never longer than `wait_ms`.
-    #[serde(default, deserialize_with = "whole::<_, _, 0, WAIT_MAX>")]
-    #[schema(default = 0, maximum = 60000)]
+    #[serde(default)]
     pub linger_ms: u64,
     /// The long-poll time for a chunk, at most 60,000.
-    #[serde(default, deserialize_with = "whole::<_, _, 0, WAIT_MAX>")]
-    #[schema(default = 0, maximum = 60000)]
+    #[serde(default)]
     pub wait_ms: u64,
     /// Idempotency key, unique per request. The same request with the same id gets the same chunks again while their
     /// leases last, so a lost response costs nothing. At most 128 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1, max_length = 128)]
     pub request_id: Option<String>,
+}
+
+bounds! {
+    ClaimChunksRequest {
+        max: whole(1, limits::CLAIM_CHUNKS_MAX as u64), links: whole(1, limits::CHUNK_LINKS_MAX as u64).or(links_default()),
+        lease_ms: LEASE, linger_ms: WAIT, wait_ms: WAIT,
+    } { worker: HOLDER, crawl: CRAWL, host: KEY, request_id: REQUEST_ID }
 }
 
 impl ClaimChunksRequest {
@@ -97,10 +92,7 @@ impl ClaimChunksRequest {
         }
     }
 
-    /// The host as requested, if there is one.
-    ///
-    /// # Errors
-    /// If no host can have that name, or an index builder names one.
+    /// The host as requested, if there is one. Fails if no host can have that name, or an index builder names one.
     pub fn asked_host(&self) -> Result<Option<AskedHost>, BadValue> {
         let asked = self.host.as_deref().map(AskedHost::parse).transpose().map_err(|e| BadValue::new("host", e))?;
         match (self.stage, asked) {
@@ -113,25 +105,23 @@ impl ClaimChunksRequest {
     }
 
     /// The claim, with the host under its stored name.
-    ///
-    /// # Errors
-    /// If a field is invalid.
     pub fn claim(&self, host: Option<HostName>) -> Result<request::Claim, BadValue> {
         let default = match self.stage {
             Stage::Crawl => 1,
             Stage::Build => limits::BUILD_CHUNKS_DEFAULT as u64,
         };
+        self.check_bounds()?;
         let crawl = self.crawl.as_deref().or_else(|| host.is_some().then_some(names::DEFAULT_CRAWL));
         let crawl = crawl.map(names::crawl).transpose().map_err(|e| BadValue::new("crawl", e))?;
         let claim = request::Claim {
             stage: self.stage.into(),
             worker: named_worker("worker", &self.worker, "claims")?.into(),
             crawl,
-            chunks: between("max", self.max.unwrap_or(default), 1, CHUNKS_MAX)? as usize,
-            links: between("links", self.links, 1, LINKS_MAX)? as usize,
+            chunks: self.max.unwrap_or(default) as usize,
+            links: self.links as usize,
             links_min: 1,
             host,
-            lease: lease(self.lease_ms)?,
+            lease: Millis(self.lease_ms),
             request: None,
         };
         Ok(match &self.request_id {
@@ -141,17 +131,10 @@ impl ClaimChunksRequest {
     }
 
     /// How long to wait for a chunk, and for a chunk to fill up.
-    ///
-    /// # Errors
-    /// If one exceeds its limit.
     pub fn waits(&self) -> Result<(Millis, Millis), BadValue> {
-        let wait = |field, ms| between(field, ms, 0, WAIT_MAX).map(Millis);
-        Ok((wait("wait_ms", self.wait_ms)?, wait("linger_ms", self.linger_ms)?))
+        self.check_bounds()?;
+        Ok((Millis(self.wait_ms), Millis(self.linger_ms)))
     }
-}
-
-fn lease(ms: u64) -> Result<Millis, BadValue> {
-    between("lease_ms", ms, LEASE_MIN, LEASE_MAX).map(Millis)
 }
 
 fn token(text: &str) -> Result<Token, BadValue> {
@@ -268,19 +251,16 @@ pub struct ReportLinksRequest {
     pub replace: bool,
 }
 
+bounds!(ReportLinksRequest {} { token: TOKEN, results: list(limits::RESULTS_MAX) });
+
 impl ReportLinksRequest {
-    /// Whether there are more results or found URLs than one request may carry.
-    ///
-    /// # Errors
-    /// If there are; the message names the limit.
+    /// Whether there are more results or found URLs than one request may carry. The message of the error
+    /// names the limit.
     pub fn check_size(&self) -> Result<(), TooMany> {
         check_results(&self.results)
     }
 
     /// The report in the core's form.
-    ///
-    /// # Errors
-    /// If a field is invalid.
     pub fn report(&self, chunk: ChunkId) -> Result<request::ReportLinks, BadValue> {
         let (token, results) = (token(&self.token)?, core_results(&self.results)?);
         Ok(request::ReportLinks { chunk, token, results, replace: self.replace })
@@ -309,16 +289,18 @@ pub struct RenewChunkRequest {
     /// The token of the lease.
     pub token: String,
     /// The new lease time from now, 100 to 3,600,000.
-    #[serde(default = "lease_default", deserialize_with = "whole::<_, _, LEASE_MIN, LEASE_MAX>")]
-    #[schema(default = 60000, minimum = 100, maximum = 3600000)]
+    #[serde(default = "lease_default")]
     pub lease_ms: u64,
 }
+
+bounds!(RenewChunkRequest { lease_ms: LEASE } { token: TOKEN });
 
 impl TryFrom<&RenewChunkRequest> for (Token, Millis) {
     type Error = BadValue;
 
     fn try_from(body: &RenewChunkRequest) -> Result<Self, BadValue> {
-        Ok((token(&body.token)?, lease(body.lease_ms)?))
+        body.check_bounds()?;
+        Ok((token(&body.token)?, Millis(body.lease_ms)))
     }
 }
 
@@ -341,6 +323,8 @@ pub struct CompleteChunkRequest {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub artifact: Option<Artifact>,
 }
+
+bounds!(CompleteChunkRequest {} { token: TOKEN });
 
 impl TryFrom<&CompleteChunkRequest> for (Token, request::EndChunk) {
     type Error = BadValue;
@@ -366,6 +350,8 @@ pub struct FailChunkRequest {
     #[schema(default = false)]
     pub input_lost: bool,
 }
+
+bounds!(FailChunkRequest {} { token: TOKEN, reason: text(1, limits::REASON_BYTES_MAX, r"\S") });
 
 impl TryFrom<&FailChunkRequest> for (Token, request::EndChunk) {
     type Error = BadValue;

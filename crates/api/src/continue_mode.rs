@@ -5,39 +5,22 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wayleave_core::ids::{Epoch, Token};
-use wayleave_core::limits;
 use wayleave_core::roles as core;
 use wayleave_core::time::Time;
 
-use crate::bad_value::{BadValue, exact};
-use crate::bounded_int::whole;
+use crate::BadValue;
+use crate::bounds::{Bounded, EXACT, PEER_ADDRESS, TOKEN, bounds};
+use crate::words::words;
 
-/// What a primary does when it cannot reach the server before its term ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// It stops.
-    #[default]
-    Strict,
-    /// It continues for a while, as long as every standby that could take over has just promised not to.
-    Continue,
-}
-
-impl From<Mode> for core::Mode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::Strict => Self::Strict,
-            Mode::Continue => Self::Continue,
-        }
-    }
-}
-
-impl From<core::Mode> for Mode {
-    fn from(mode: core::Mode) -> Self {
-        match mode {
-            core::Mode::Strict => Self::Strict,
-            core::Mode::Continue => Self::Continue,
-        }
+words! {
+    /// What a primary does when it cannot reach the server before its term ends.
+    #[derive(Default)]
+    Mode = core::Mode {
+        /// It stops.
+        #[default]
+        Strict,
+        /// It continues for a while, as long as every standby that could take over has just promised not to.
+        Continue,
     }
 }
 
@@ -51,6 +34,8 @@ pub struct Peer {
     /// question.
     pub secret: String,
 }
+
+bounds!(Peer {} { address: PEER_ADDRESS, secret: TOKEN });
 
 /// Keeps the secret out of logs.
 impl std::fmt::Debug for Peer {
@@ -97,19 +82,19 @@ impl From<core::Peer> for Peer {
 #[serde(deny_unknown_fields)]
 pub struct TakeOver {
     /// Its epoch.
-    #[serde(deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>")]
     pub epoch: u64,
     /// Its end, in milliseconds of the server's time.
-    #[serde(deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>")]
     pub expires_at_ms: u64,
 }
+
+bounds!(TakeOver { epoch: EXACT, expires_at_ms: EXACT });
 
 impl TryFrom<TakeOver> for core::Bid {
     type Error = BadValue;
 
     fn try_from(wire: TakeOver) -> Result<Self, BadValue> {
-        let epoch = exact("take_over.epoch", wire.epoch).map(Epoch)?;
-        Ok(Self { epoch, expires_at: exact("take_over.expires_at_ms", wire.expires_at_ms).map(Time)? })
+        wire.check_bounds().map_err(|e| e.within("take_over"))?;
+        Ok(Self { epoch: Epoch(wire.epoch), expires_at: Time(wire.expires_at_ms) })
     }
 }
 

@@ -7,10 +7,9 @@ use wayleave_core::limits;
 use wayleave_core::settings::{self, CrawlChanges};
 use wayleave_core::time::Millis;
 
-use crate::bad_value::{BadValue, between, exact};
-use crate::bounded_int::{whole, whole_text};
+use crate::BadValue;
+use crate::bounds::{ATTEMPTS, Bound, Bounded, DELAY, EXACT, SHORT, WAIT, bounds, whole};
 use crate::object;
-use crate::pace::delay;
 pub use crate::revisit::Revisit;
 use crate::stats::Counts;
 use crate::{Patch, Timestamp};
@@ -20,61 +19,39 @@ use crate::{Patch, Timestamp};
 #[serde(deny_unknown_fields)]
 pub struct CrawlLimitsPatch {
     /// URLs of the whole crawl. Concurrent additions may exceed it.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub urls: Patch<u64>,
     /// Pages fetched in the whole crawl, including those handed out. Never exceeded.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub pages: Patch<u64>,
     /// URLs per host.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub urls_per_host: Patch<u64>,
     /// Pages fetched per host.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub pages_per_host: Patch<u64>,
     /// The greatest depth accepted.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { u32::MAX as u64 }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u32>)]
     pub depth: Patch<u32>,
     /// Attempts after which a URL fails.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 1, { u32::MAX as u64 }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u32>)]
     pub attempts: Patch<u32>,
     /// Hosts of the whole crawl. Concurrent additions may exceed it; URLs of hosts that it already has are accepted.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub hosts: Patch<u64>,
+}
+
+bounds! {
+    CrawlLimitsPatch {
+        urls: EXACT, pages: EXACT, urls_per_host: EXACT, pages_per_host: EXACT, depth: SHORT, attempts: ATTEMPTS, hosts: EXACT,
+    }
 }
 
 impl CrawlLimitsPatch {
@@ -94,29 +71,27 @@ impl CrawlLimitsPatch {
 #[serde(deny_unknown_fields)]
 pub struct RetryPatch {
     /// Attempts after which a URL fails, including the first one; the same as `limits.attempts`. 5 if unset.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 1, { u32::MAX as u64 }>"
-    )]
-    #[schema(value_type = Option<u32>, default = 5, minimum = 1)]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u32>)]
     pub attempts: Patch<u32>,
     /// The wait after the first attempt, doubling with each further one; 240,000 if unset.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 1, { limits::RETRY_AFTER_MAX.0 }>"
-    )]
-    #[schema(value_type = Option<u64>, default = 240000, minimum = 1, maximum = 86400000)]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
     pub first_ms: Patch<u64>,
     /// The longest wait; 3,600,000 if unset.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 1, { limits::RETRY_AFTER_MAX.0 }>"
-    )]
-    #[schema(value_type = Option<u64>, default = 3600000, minimum = 1, maximum = 86400000)]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
     pub max_ms: Patch<u64>,
+}
+
+const RETRY: Bound = whole(1, limits::RETRY_AFTER_MAX.0);
+
+bounds! {
+    RetryPatch {
+        attempts: ATTEMPTS.or(limits::ATTEMPTS_MAX_DEFAULT as u64),
+        first_ms: RETRY.or(limits::RETRY_BASE.0),
+        max_ms: RETRY.or(limits::RETRY_MAX.0),
+    }
 }
 
 /// The retry policy in force.
@@ -135,24 +110,16 @@ pub struct RetryPolicy {
 #[serde(deny_unknown_fields)]
 pub struct SetCrawlRequest {
     /// Its share of visits relative to other crawls; 1 if unset.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 1, { limits::WEIGHT_MAX as u64 }>"
-    )]
-    #[schema(value_type = Option<u32>, default = 1, minimum = 1, maximum = 1000)]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u32>)]
     pub weight: Patch<u32>,
     /// Whether an operator has paused it.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<bool>, default = false)]
     pub paused: Patch<bool>,
     /// Delay where neither group nor host sets one.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
-    )]
-    #[schema(value_type = Option<u64>, default = 1000)]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
     pub delay_ms: Patch<u64>,
     /// Its limits; `null` clears all of them.
     #[serde(default, skip_serializing_if = "Patch::is_keep", deserialize_with = "object::patch")]
@@ -168,6 +135,11 @@ pub struct SetCrawlRequest {
     pub retry: Patch<RetryPatch>,
 }
 
+bounds!(SetCrawlRequest {
+    weight: whole(1, limits::WEIGHT_MAX as u64).or(1),
+    delay_ms: DELAY.or(limits::DELAY_DEFAULT.0)
+});
+
 impl TryFrom<&SetCrawlRequest> for CrawlChanges {
     type Error = BadValue;
 
@@ -182,12 +154,6 @@ impl TryFrom<&SetCrawlRequest> for CrawlChanges {
             Patch::Clear => RetryPatch { attempts: Patch::Clear, first_ms: Patch::Clear, max_ms: Patch::Clear },
             Patch::Set(retry) => retry,
         };
-        // Both are checked, even if only one of them applies.
-        let attempts = bounds.attempts.try_into_change(|n| between("limits.attempts", n, 1, u32::MAX))?;
-        let attempts = match retry.attempts {
-            Patch::Keep => attempts,
-            attempts => attempts.try_into_change(|n| between("retry.attempts", n, 1, u32::MAX))?,
-        };
         if let (Some(first), Some(most)) = (retry.first_ms.value(), retry.max_ms.value())
             && first > most
         {
@@ -196,21 +162,23 @@ impl TryFrom<&SetCrawlRequest> for CrawlChanges {
                 format!("{first} is more than max_ms, which is {most}"),
             ));
         }
-        let wait = |field, ms| between(field, ms, 1, limits::RETRY_AFTER_MAX.0).map(Millis);
+        request.check_bounds()?;
+        bounds.check_bounds().map_err(|e| e.within("limits"))?;
+        retry.check_bounds().map_err(|e| e.within("retry"))?;
         Ok(Self {
-            weight: request.weight.try_into_change(|n| between("weight", n, 1, limits::WEIGHT_MAX))?,
+            weight: request.weight.into(),
             paused: request.paused.into(),
-            delay: request.delay_ms.try_into_change(|ms| delay("delay_ms", ms))?,
+            delay: request.delay_ms.map(Millis),
             revisit: request.revisit.try_into_change(settings::Revisit::try_from)?,
-            urls_per_host: bounds.urls_per_host.try_into_change(|n| exact("limits.urls_per_host", n))?,
-            pages_per_host: bounds.pages_per_host.try_into_change(|n| exact("limits.pages_per_host", n))?,
-            urls: bounds.urls.try_into_change(|n| exact("limits.urls", n))?,
-            pages: bounds.pages.try_into_change(|n| exact("limits.pages", n))?,
+            urls_per_host: bounds.urls_per_host.into(),
+            pages_per_host: bounds.pages_per_host.into(),
+            urls: bounds.urls.into(),
+            pages: bounds.pages.into(),
             depth: bounds.depth.into(),
-            attempts,
-            hosts: bounds.hosts.try_into_change(|n| exact("limits.hosts", n))?,
-            retry_first: retry.first_ms.try_into_change(|ms| wait("retry.first_ms", ms))?,
-            retry_most: retry.max_ms.try_into_change(|ms| wait("retry.max_ms", ms))?,
+            attempts: if retry.attempts.is_keep() { bounds.attempts } else { retry.attempts }.into(),
+            hosts: bounds.hosts.into(),
+            retry_first: retry.first_ms.map(Millis),
+            retry_most: retry.max_ms.map(Millis),
         })
     }
 }
@@ -329,15 +297,13 @@ pub enum CrawlWaitFor {
 #[into_params(parameter_in = Query)]
 pub struct GetCrawlQuery {
     /// The long-poll time in milliseconds, at most 60,000; 0 answers at once.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 0, WAIT_MAX>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// What to wait for: `finished`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(inline)]
     pub wait_for: Option<CrawlWaitFor>,
 }
-
-const WAIT_MAX: u64 = limits::WAIT_MS_MAX;
 
 impl GetCrawlQuery {
     /// Waits up to `wait_ms` for the end of the crawl.
@@ -347,11 +313,8 @@ impl GetCrawlQuery {
     }
 
     /// How long to wait.
-    ///
-    /// # Errors
-    /// If it exceeds the limit.
     pub fn wait(&self) -> Result<Millis, BadValue> {
-        between("wait_ms", self.wait_ms.unwrap_or(0), 0, limits::WAIT_MS_MAX).map(Millis)
+        WAIT.check_or_default("wait_ms", self.wait_ms).map(Millis)
     }
 }
 
@@ -368,12 +331,9 @@ pub struct PurgeCrawlQuery {
 }
 
 impl PurgeCrawlQuery {
-    /// How long ago.
-    ///
-    /// # Errors
-    /// If the number is too large to be exact.
+    /// How long ago. Fails if the number is too large to be exact.
     pub fn older_than(&self) -> Result<Millis, BadValue> {
-        exact("older_than_ms", self.older_than_ms).map(Millis)
+        EXACT.check("older_than_ms", self.older_than_ms).map(Millis)
     }
 }
 

@@ -6,38 +6,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::{fleet as core, limits};
 
+use crate::BadValue;
 use crate::Timestamp;
-use crate::bad_value::{BadValue, between};
-use crate::bounded_int::whole;
+use crate::bounds::{Bounded, PEER_ADDRESS, ROW, TOKEN, VERSION, bounds, whole};
 use crate::continue_mode::is_host_and_port;
 use crate::roles::{address, token};
-
-const CAPACITY_MAX: u64 = limits::CAPACITY_MAX;
-const ROW_MAX: u64 = limits::ROW_MAX;
-
-/// Generates a wire enum and its conversions from and to the core's.
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident = $core:path { $($(#[$what:meta])* $word:ident,)+ }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-        #[serde(rename_all = "snake_case")]
-        pub enum $name { $($(#[$what])* $word,)+ }
-
-        impl From<$name> for $core {
-            fn from(word: $name) -> Self {
-                match word { $($name::$word => Self::$word,)+ }
-            }
-        }
-
-        impl From<$core> for $name {
-            fn from(word: $core) -> Self {
-                use $core as Of;
-                match word { $(Of::$word => Self::$word,)+ }
-            }
-        }
-    };
-}
-pub(crate) use words;
+use crate::words::words;
 
 words! {
     /// What a machine does.
@@ -102,13 +76,11 @@ pub struct ReportMachineRequest {
     /// Where others reach it, as `host:port`; at most 512 bytes. Probes go to `http://{address}/healthz`.
     pub address: String,
     /// Its share of the work relative to others, 1 to 1,000,000.
-    #[serde(default = "capacity_default", deserialize_with = "whole::<_, _, 1, CAPACITY_MAX>")]
-    #[schema(default = 1, minimum = 1, maximum = 1000000)]
+    #[serde(default = "capacity_default")]
     pub capacity: u64,
     /// The row of an index server, 0 to 63; 0 if absent. The servers of a row together hold one copy of every chunk. It
     /// cannot change while the name is registered.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, ROW_MAX>")]
-    #[schema(minimum = 0, maximum = 63)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<u64>,
     /// How it is.
     pub state: MachineState,
@@ -118,6 +90,11 @@ pub struct ReportMachineRequest {
     /// Its version, for people; at most 128 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+}
+
+bounds! {
+    ReportMachineRequest { capacity: whole(1, limits::CAPACITY_MAX).or(capacity_default()), row: ROW }
+        { address: PEER_ADDRESS, token: TOKEN, version: VERSION }
 }
 
 // The token stays out of logs.
@@ -145,9 +122,6 @@ impl ReportMachineRequest {
     }
 
     /// The report in the core's form, with the address that it came from.
-    ///
-    /// # Errors
-    /// If a field is invalid.
     pub fn report(&self, from: Option<IpAddr>) -> Result<core::Report, BadValue> {
         let address = address(&self.address)?;
         if !is_host_and_port(address) {
@@ -162,13 +136,14 @@ impl ReportMachineRequest {
             let reason = format!("a {kind} has no row: leave it out, rows are for index servers");
             return Err(BadValue::contradiction("row", reason));
         }
+        self.check_bounds()?;
         let version = self.version.as_deref().map(version).transpose()?;
         Ok(core::Report {
             kind: self.kind.into(),
             address: address.into(),
             from,
-            capacity: between("capacity", self.capacity, 1, CAPACITY_MAX)?,
-            row: self.row.map(|row| between("row", row, 0, ROW_MAX)).transpose()?,
+            capacity: self.capacity,
+            row: self.row,
             state: self.state.into(),
             version: version.map(Into::into),
             token: token(self.token.as_deref())?,
@@ -315,7 +290,6 @@ pub struct ListMachinesQuery {
     pub after: Option<String>,
     /// Rows per page, 1 to 1,000; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[param(default = 100, minimum = 1, maximum = 1000)]
     pub limit: Option<u64>,
 }
 

@@ -5,7 +5,7 @@ use wayleave_core::fleet::Report;
 use super::*;
 
 fn read(text: &str) -> Result<Report, String> {
-    let body: ReportMachineRequest = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let body: ReportMachineRequest = crate::object::read(text.as_bytes()).map_err(|e| e.sentence("the body"))?;
     body.report(None).map_err(|bad| bad.to_string())
 }
 
@@ -40,7 +40,7 @@ fn what_cannot_be_taken_is_named_with_its_bounds() {
     let crawler = r#"{"type":"crawler","address":"a:1","state":"online","row":0}"#;
     assert!(read(crawler).unwrap_err().contains("a crawler has no row"));
     let word = r#"{"type":"crawler","address":"a:1","state":"fine"}"#;
-    assert!(read(word).unwrap_err().contains("unknown variant `fine`"));
+    assert!(read(word).unwrap_err().contains("state: 'fine' is none of"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use wayleave_core::limits;
 use wayleave_core::settings::PaceChanges;
 
 use crate::bad_value::{BadValue, at_most};
-use crate::bounded_int::whole;
+use crate::bounds::{Bound, Bounded, DELAY, EXACT, KEY, bounds, whole};
 use crate::hosts::{LiveVisit, State};
 use crate::pace::{self, pace_of};
 use crate::stats::Counts;
@@ -22,11 +22,7 @@ pub struct SetGroupRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<String>>,
     /// Time between two visits.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub delay_ms: Patch<u64>,
     /// Delay as a multiple of the last visit's duration.
@@ -34,19 +30,11 @@ pub struct SetGroupRequest {
     #[schema(value_type = Option<f64>)]
     pub delay_factor: Patch<f64>,
     /// Minimum delay for `delay_factor`.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_min: Patch<u64>,
     /// Maximum delay for `delay_factor`.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_max: Patch<u64>,
     /// Blocked until this time. `null` also lifts the back-off that the site requested.
@@ -58,28 +46,24 @@ pub struct SetGroupRequest {
     #[schema(value_type = Option<bool>)]
     pub paused: Patch<bool>,
     /// Limit on pages per crawl.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub limit: Patch<u64>,
     /// Maximum number of concurrent visits; 1 if unset.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 1, { limits::PARALLEL_MAX as u64 }>"
-    )]
-    #[schema(value_type = Option<u32>, default = 1, minimum = 1, maximum = 1000)]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u32>)]
     pub parallel: Patch<u32>,
 }
 
+bounds! {
+    SetGroupRequest {
+        delay_ms: DELAY, delay_ms_min: DELAY, delay_ms_max: DELAY, limit: EXACT,
+        parallel: whole(1, limits::PARALLEL_MAX as u64).or(1),
+    } { hosts: Bound::List(limits::GROUP_HOSTS_MAX, Some(&KEY)), delay_factor: Bound::Number(pace::FACTOR_MAX) }
+}
+
 impl SetGroupRequest {
-    /// The hosts as requested.
-    ///
-    /// # Errors
-    /// If there are too many or one of them is not a valid name.
+    /// The hosts as requested. Fails if there are too many or one of them is not a valid name.
     pub fn asked_hosts(&self) -> Result<Option<Vec<AskedHost>>, BadValue> {
         let Some(hosts) = &self.hosts else { return Ok(None) };
         at_most("hosts", hosts.len(), limits::GROUP_HOSTS_MAX)?;
@@ -93,7 +77,9 @@ impl TryFrom<&SetGroupRequest> for PaceChanges {
     type Error = BadValue;
 
     fn try_from(request: &SetGroupRequest) -> Result<Self, BadValue> {
-        pace_of!(request, parallel: request.parallel, crawl_delay_ms: Patch::Keep).try_into()
+        let changes = Self::try_from(pace_of!(request, parallel: request.parallel, crawl_delay_ms: Patch::Keep))?;
+        request.check_bounds()?;
+        Ok(changes)
     }
 }
 

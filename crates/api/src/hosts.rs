@@ -7,52 +7,28 @@ use wayleave_core::settings::PaceChanges;
 use wayleave_core::{limits, names, redact};
 
 use crate::bad_value::BadValue;
-use crate::bounded_int::whole;
+use crate::bounds::{Bound, Bounded, DELAY, EXACT, bounds, whole};
 use crate::pace::{self, pace_of};
 use crate::stats::Counts;
+use crate::words::words;
 use crate::{Patch, Timestamp};
 
-/// The state of a host or a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// May be reserved now.
-    Ready,
-    /// Must wait for its delay or its next due URL.
-    Waiting,
-    /// Reserved.
-    Busy,
-    /// Blocked until a time.
-    Blocked,
-    /// Paused by an operator.
-    Paused,
-    /// Has no URL that will ever be due.
-    Idle,
-}
-
-impl From<view::State> for State {
-    fn from(state: view::State) -> Self {
-        match state {
-            view::State::Ready => Self::Ready,
-            view::State::Waiting => Self::Waiting,
-            view::State::Busy => Self::Busy,
-            view::State::Blocked => Self::Blocked,
-            view::State::Paused => Self::Paused,
-            view::State::Idle => Self::Idle,
-        }
-    }
-}
-
-impl From<State> for view::State {
-    fn from(state: State) -> Self {
-        match state {
-            State::Ready => Self::Ready,
-            State::Waiting => Self::Waiting,
-            State::Busy => Self::Busy,
-            State::Blocked => Self::Blocked,
-            State::Paused => Self::Paused,
-            State::Idle => Self::Idle,
-        }
+words! {
+    /// The state of a host or a group.
+    #[derive(Hash)]
+    State = view::State {
+        /// May be reserved now.
+        Ready,
+        /// Must wait for its delay or its next due URL.
+        Waiting,
+        /// Reserved.
+        Busy,
+        /// Blocked until a time.
+        Blocked,
+        /// Paused by an operator.
+        Paused,
+        /// Has no URL that will ever be due.
+        Idle,
     }
 }
 
@@ -73,7 +49,6 @@ pub struct ListHostsQuery {
     pub after: Option<String>,
     /// Rows per page, 1 to 1,000; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[param(default = 100, minimum = 1, maximum = 1000)]
     pub limit: Option<u64>,
 }
 
@@ -107,11 +82,7 @@ impl NamesQuery {
 #[serde(deny_unknown_fields)]
 pub struct SetHostRequest {
     /// Time between two visits.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub delay_ms: Patch<u64>,
     /// Delay as a multiple of the last visit's duration.
@@ -119,19 +90,11 @@ pub struct SetHostRequest {
     #[schema(value_type = Option<f64>)]
     pub delay_factor: Patch<f64>,
     /// Minimum delay for `delay_factor`.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_min: Patch<u64>,
     /// Maximum delay for `delay_factor`.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::DELAY_MAX.0 }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub delay_ms_max: Patch<u64>,
     /// Blocked until this time. `null` also lifts the back-off that the site requested, for the whole group.
@@ -139,11 +102,7 @@ pub struct SetHostRequest {
     #[schema(value_type = Option<Timestamp>)]
     pub blocked_until: Patch<Timestamp>,
     /// The Crawl-delay of robots.txt, which workers report; `null` clears it until one reports it again.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::CRAWL_DELAY_MAX.0 }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub crawl_delay_ms: Patch<u64>,
     /// Whether an operator has paused it.
@@ -151,11 +110,7 @@ pub struct SetHostRequest {
     #[schema(value_type = Option<bool>)]
     pub paused: Patch<bool>,
     /// Limit on pages per crawl.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<u64>)]
     pub limit: Patch<u64>,
     /// Also queues the host itself, without a URL, at this time.
@@ -163,11 +118,20 @@ pub struct SetHostRequest {
     pub ready_at: Option<Timestamp>,
 }
 
+bounds! {
+    SetHostRequest {
+        delay_ms: DELAY, delay_ms_min: DELAY, delay_ms_max: DELAY, limit: EXACT,
+        crawl_delay_ms: whole(0, limits::CRAWL_DELAY_MAX.0),
+    } { delay_factor: Bound::Number(pace::FACTOR_MAX) }
+}
+
 impl TryFrom<&SetHostRequest> for PaceChanges {
     type Error = BadValue;
 
     fn try_from(request: &SetHostRequest) -> Result<Self, BadValue> {
-        pace_of!(request, crawl_delay_ms: request.crawl_delay_ms, parallel: Patch::Keep).try_into()
+        let changes = Self::try_from(pace_of!(request, crawl_delay_ms: request.crawl_delay_ms, parallel: Patch::Keep))?;
+        request.check_bounds()?;
+        Ok(changes)
     }
 }
 

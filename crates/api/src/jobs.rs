@@ -10,9 +10,9 @@ use wayleave_core::names::{self, HostName};
 use wayleave_core::{crawl_url, limits};
 
 use crate::Timestamp;
-use crate::bad_value::{BadValue, TooMany, at_most, between};
+use crate::bad_value::{BadValue, TooMany, at_most};
 use crate::bounded::bounded_texts;
-use crate::bounded_int::whole;
+use crate::bounds::{Bounded, CRAWL, KEY, SOME, TOKEN, bounds, list, whole};
 use crate::urls::UrlState;
 
 /// Which known URLs to requeue or delete: those named in `urls`, or all that match the filter. One of the two is
@@ -31,15 +31,9 @@ pub struct ReworkUrlsRequest {
     pub state: Option<UrlState>,
     /// Only those that contain this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1)]
     pub contains: Option<String>,
     /// Only those that were last visited (requeue) or stored (delete) longer ago than this.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::<_, _, 0, { limits::JOB_AGE_MS_MAX }>"
-    )]
-    #[schema(minimum = 0, maximum = 315_576_000_000_000_u64)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older_than_ms: Option<u64>,
     /// These URLs, at most 10,000; combined only with `crawl` and `host`.
     #[serde(
@@ -47,8 +41,12 @@ pub struct ReworkUrlsRequest {
         skip_serializing_if = "Vec::is_empty",
         deserialize_with = "bounded_texts::<_, { limits::BATCH_URLS_MAX }>"
     )]
-    #[schema(max_items = 10_000)]
     pub urls: Vec<String>,
+}
+
+bounds! {
+    ReworkUrlsRequest { older_than_ms: whole(0, limits::JOB_AGE_MS_MAX) }
+        { crawl: CRAWL, host: KEY, contains: SOME, urls: list(limits::BATCH_URLS_MAX) }
 }
 
 /// The request: some URLs, or a job over many.
@@ -61,26 +59,17 @@ pub enum Wanted {
 }
 
 impl ReworkUrlsRequest {
-    /// Whether there are more URLs than one request may carry.
-    ///
-    /// # Errors
-    /// If there are; the message names the limit.
+    /// Whether there are more URLs than one request may carry. The message of the error names the limit.
     pub fn check_size(&self) -> Result<(), TooMany> {
         at_most("urls", self.urls.len(), limits::BATCH_URLS_MAX)
     }
 
     /// The host as requested, if there is one.
-    ///
-    /// # Errors
-    /// If the name is invalid.
     pub fn asked_host(&self) -> Result<Option<AskedHost>, BadValue> {
         self.host.as_deref().map(AskedHost::parse).transpose().map_err(|e| BadValue::new("host", e))
     }
 
-    /// The request, with the host under its stored name.
-    ///
-    /// # Errors
-    /// If a field is invalid, or nothing is named.
+    /// The request, with the host under its stored name. Fails if a field is invalid, or nothing is named.
     pub fn wanted(&self, host: Option<HostName>) -> Result<Wanted, BadValue> {
         let Self { crawl, host: _, state, contains, older_than_ms, urls } = self;
         let is_filter = state.is_some() || contains.is_some() || older_than_ms.is_some();
@@ -114,8 +103,8 @@ impl ReworkUrlsRequest {
         let crawl = crawl.as_deref().map(names::crawl).transpose().map_err(|e| BadValue::new("crawl", e))?;
         let contains = contains.as_deref().map(Into::into);
         let filter = view::UrlFilter { crawl, host, state: state.map(Into::into), contains, ignore_case: false };
-        let age = older_than_ms.map(|ms| between("older_than_ms", ms, 0, limits::JOB_AGE_MS_MAX)).transpose()?;
-        Ok(Wanted::All(filter, age))
+        self.check_bounds()?;
+        Ok(Wanted::All(filter, *older_than_ms))
     }
 }
 
@@ -131,8 +120,8 @@ pub struct ReworkUrlsResponse {
 }
 
 impl From<BulkOutcome> for ReworkUrlsResponse {
-    fn from(told: BulkOutcome) -> Self {
-        let BulkOutcome { done, reserved, unknown, unreadable: _ } = told;
+    fn from(outcome: BulkOutcome) -> Self {
+        let BulkOutcome { done, reserved, unknown, unreadable: _ } = outcome;
         Self { done, reserved, unknown }
     }
 }
@@ -214,7 +203,7 @@ impl From<view::JobView> for Job {
             BulkAction::Delete => (JobKind::Delete, "deleted"),
         };
         let view::JobView { shards, shards_done, looked_at, .. } = view;
-        let (done, unreadable) = (view.told.done, view.told.unreadable);
+        let (done, unreadable) = (view.outcome.done, view.outcome.unreadable);
         let (state, reason) = match view.state {
             CoreState::Waiting | CoreState::Running => {
                 let reason = format!(
@@ -237,7 +226,7 @@ impl From<view::JobView> for Job {
             state,
             reason,
             done,
-            reserved: view.told.reserved,
+            reserved: view.outcome.reserved,
             looked_at,
             unreadable,
             started_at: Timestamp(view.started_at),
@@ -272,6 +261,8 @@ pub struct RevokeRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
+
+bounds!(RevokeRequest {} { token: TOKEN, host: KEY });
 
 /// What was revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

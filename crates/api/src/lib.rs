@@ -6,7 +6,7 @@
 mod artifact;
 pub mod bad_value;
 mod bounded;
-mod bounded_int;
+pub mod bounds;
 mod chunk_list;
 pub mod chunks;
 mod continue_mode;
@@ -37,9 +37,11 @@ mod slots;
 pub mod stats;
 pub mod store;
 pub mod time;
+mod typed;
 pub mod urlfrontier;
 pub mod urls;
 pub mod wording;
+mod words;
 
 pub use bad_value::BadValue;
 pub use patch::Patch;

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
-use wayleave_core::limits;
 
-use crate::bad_value::{BadValue, between};
+use crate::BadValue;
+use crate::bounds::PAGE;
 
 /// A page of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
@@ -16,21 +16,18 @@ pub struct PageQuery {
     pub after: Option<String>,
     /// Rows per page, 1 to 1,000; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[param(default = 100, minimum = 1, maximum = 1000)]
     pub limit: Option<u64>,
 }
 
 /// The page size: as requested, or the default.
-///
-/// # Errors
-/// If it is zero or over the limit.
 pub fn page_rows(limit: Option<u64>) -> Result<usize, BadValue> {
-    let limit = limit.unwrap_or(limits::PAGE_DEFAULT as u64);
-    Ok(between("limit", limit, 1, limits::PAGE_MAX as u64)? as usize)
+    Ok(PAGE.check_or_default("limit", limit)? as usize)
 }
 
 #[cfg(test)]
 mod tests {
+    use wayleave_core::limits;
+
     use super::*;
 
     #[test]

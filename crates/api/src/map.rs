@@ -2,13 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
+use wayleave_core::placement as core;
 use wayleave_core::time::Millis;
-use wayleave_core::{limits, placement as core};
 
-use crate::bad_value::{BadValue, between, exact};
-use crate::bounded_int::whole_text;
-
-const WAIT_MAX: u64 = limits::WAIT_MS_MAX;
+use crate::BadValue;
+use crate::bounds::{EXACT, WAIT};
 
 /// Which map, and how long to wait for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
@@ -16,32 +14,22 @@ const WAIT_MAX: u64 = limits::WAIT_MS_MAX;
 #[into_params(parameter_in = Query)]
 pub struct GetMapQuery {
     /// The version that the reader has: the answer is 204 while the map still has it. Absent for the present map.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_text::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,
     /// How long to wait for another version than `since`, in milliseconds, at most 60,000; 0 answers at once.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 0, WAIT_MAX>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
 }
 
 impl GetMapQuery {
-    /// The version that the reader has.
-    ///
-    /// # Errors
-    /// If the number is too large to be exact.
+    /// The version that the reader has. Fails if the number is too large to be exact.
     pub fn since(&self) -> Result<Option<u64>, BadValue> {
-        self.since.map(|version| exact("since", version)).transpose()
+        self.since.map(|version| EXACT.check("since", version)).transpose()
     }
 
     /// How long to wait; not at all without a version to compare with.
-    ///
-    /// # Errors
-    /// If it exceeds the limit.
     pub fn wait(&self) -> Result<Millis, BadValue> {
-        let wait = between("wait_ms", self.wait_ms.unwrap_or(0), 0, WAIT_MAX)?;
+        let wait = WAIT.check_or_default("wait_ms", self.wait_ms)?;
         Ok(Millis(if self.since.is_some() { wait } else { 0 }))
     }
 }

@@ -4,33 +4,32 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::Token;
 use wayleave_core::matches::{MatchStage, MatchView};
 use wayleave_core::names::{self, ClientName, PoolName};
 use wayleave_core::time::Millis;
-use wayleave_core::{frontier::refusal::Refusal, limits};
 
+use crate::BadValue;
 use crate::Timestamp;
-use crate::bad_value::{BadValue, between};
-use crate::bounded_int::whole_text;
+use crate::bounds::WAIT;
 use crate::problem::{Code, Problem};
+use crate::words::words;
 
-const WAIT_MAX: u64 = limits::WAIT_MS_MAX;
-
-/// The state of a match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum MatchState {
-    /// It waits for a slot of a worker.
-    Queued,
-    /// A worker is asked to reserve a slot.
-    Making,
-    /// It has a worker.
-    Matched,
-    /// Its worker is gone, or no longer held the reservation. The client's next PUT queues it again.
-    Vacant,
-    /// It failed. The client's next call queues it again, after the pool's back-off.
-    Failed,
+words! {
+    /// The state of a match.
+    MatchState = MatchStage {
+        /// It waits for a slot of a worker.
+        Queued,
+        /// A worker is asked to reserve a slot.
+        Making,
+        /// It has a worker.
+        Matched,
+        /// Its worker is gone, or no longer held the reservation. The client's next PUT queues it again.
+        Vacant,
+        /// It failed. The client's next call queues it again, after the pool's back-off.
+        Failed,
+    }
 }
 
 impl MatchState {
@@ -47,18 +46,6 @@ impl MatchState {
     }
 }
 
-impl From<MatchStage> for MatchState {
-    fn from(stage: MatchStage) -> Self {
-        match stage {
-            MatchStage::Queued => Self::Queued,
-            MatchStage::Vacant => Self::Vacant,
-            MatchStage::Making => Self::Making,
-            MatchStage::Matched => Self::Matched,
-            MatchStage::Failed => Self::Failed,
-        }
-    }
-}
-
 /// The pool, and how long to wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -67,24 +54,17 @@ pub struct PutMatchQuery {
     /// The pool.
     pub pool: String,
     /// How long to wait for a worker, in milliseconds, at most 60,000; 0 answers at once.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 0, WAIT_MAX>")]
-    #[param(default = 0, minimum = 0, maximum = 60000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
 }
 
 impl PutMatchQuery {
     /// The pool.
-    ///
-    /// # Errors
-    /// If the text is not the name of a pool.
     pub fn pool(&self) -> Result<PoolName, Box<Problem>> {
         pool(&self.pool)
     }
 
     /// How long to wait.
-    ///
-    /// # Errors
-    /// If it exceeds the limit.
     pub fn wait(&self) -> Result<Millis, BadValue> {
         wait(self.wait_ms)
     }
@@ -95,7 +75,7 @@ fn pool(text: &str) -> Result<PoolName, Box<Problem>> {
 }
 
 fn wait(ms: Option<u64>) -> Result<Millis, BadValue> {
-    between("wait_ms", ms.unwrap_or(0), 0, WAIT_MAX).map(Millis)
+    WAIT.check_or_default("wait_ms", ms).map(Millis)
 }
 
 /// The pool, how long to wait, and whether the look confirms the match.
@@ -106,8 +86,7 @@ pub struct GetMatchQuery {
     /// The pool.
     pub pool: String,
     /// How long to wait for a worker, in milliseconds, at most 60,000; 0 answers at once.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 0, WAIT_MAX>")]
-    #[param(default = 0, minimum = 0, maximum = 60000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// `false` for operators: the match is shown as it is, without its token, and nothing is confirmed. The answer is 200
     /// whatever its state, and does not wait.
@@ -118,17 +97,11 @@ pub struct GetMatchQuery {
 
 impl GetMatchQuery {
     /// The pool.
-    ///
-    /// # Errors
-    /// If the text is not the name of a pool.
     pub fn pool(&self) -> Result<PoolName, Box<Problem>> {
         pool(&self.pool)
     }
 
     /// How long to wait.
-    ///
-    /// # Errors
-    /// If it exceeds the limit.
     pub fn wait(&self) -> Result<Millis, BadValue> {
         wait(self.wait_ms)
     }
@@ -155,17 +128,11 @@ impl fmt::Debug for DeleteMatchQuery {
 
 impl DeleteMatchQuery {
     /// The pool.
-    ///
-    /// # Errors
-    /// If the text is not the name of a pool.
     pub fn pool(&self) -> Result<PoolName, Box<Problem>> {
         pool(&self.pool)
     }
 
     /// The token.
-    ///
-    /// # Errors
-    /// If it is malformed.
     pub fn token(&self) -> Result<Option<Token>, BadValue> {
         crate::roles::token(self.token.as_deref())
     }
@@ -304,23 +271,16 @@ pub struct ListMatchesQuery {
     pub after: Option<String>,
     /// Rows per page, 1 to 1,000; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[param(default = 100, minimum = 1, maximum = 1000)]
     pub limit: Option<u64>,
 }
 
 impl ListMatchesQuery {
     /// The pool, if one is named.
-    ///
-    /// # Errors
-    /// If the text is not the name of a pool.
     pub fn pool(&self) -> Result<Option<PoolName>, Box<Problem>> {
         self.pool.as_deref().map(pool).transpose()
     }
 
-    /// Where the page starts.
-    ///
-    /// # Errors
-    /// If `after` is no cursor of this listing.
+    /// Where the page starts. Fails if `after` is no cursor of this listing.
     pub fn cursor(&self) -> Result<Option<MatchCursor>, Box<Problem>> {
         let Some(text) = &self.after else { return Ok(None) };
         let pool = self.pool()?;

@@ -46,6 +46,10 @@ pub struct Node {
     pub shards: usize,
     /// The version of its program.
     pub version: String,
+    /// The newest format of a store that its program knows.
+    pub format: u32,
+    /// Whether the format of the store cannot be raised before it is upgraded or gone.
+    pub holds_back: bool,
     /// When it joined.
     pub started_at: Option<Timestamp>,
     /// When its lease expires unless it is renewed; never, if it is alone.
@@ -61,4 +65,6 @@ pub struct Nodes {
     pub nodes: Vec<Node>,
     /// The total number of shards.
     pub shards: u16,
+    /// The format of the store: programs that do not know it are refused. It is raised once all nodes know a newer one.
+    pub format: u32,
 }

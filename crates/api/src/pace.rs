@@ -1,14 +1,16 @@
-//! The pace settings of hosts and groups, validated in one place.
+//! The pace settings of hosts and groups, converted in one place. Their whole numbers are checked before.
 
-use wayleave_core::limits;
 use wayleave_core::settings::{PaceChanges, PaceSettings};
 use wayleave_core::time::Millis;
 
-use crate::bad_value::{BadValue, between, exact};
+use crate::bad_value::{BadValue, between};
 use crate::{Patch, Timestamp};
 
 /// The core stores factors in thousandths.
 const MILLI: f64 = 1_000.0;
+
+/// The largest factor.
+pub(crate) const FACTOR_MAX: f64 = u32::MAX as f64 / MILLI;
 
 /// Changes as received.
 #[derive(Clone, Copy, Default)]
@@ -55,32 +57,24 @@ impl TryFrom<Pace> for PaceChanges {
             ));
         }
         Ok(Self {
-            delay: pace.delay_ms.try_into_change(|ms| delay("delay_ms", ms))?,
+            delay: pace.delay_ms.map(Millis),
             factor_milli: pace.delay_factor.try_into_change(factor_milli)?,
-            delay_min: pace.delay_ms_min.try_into_change(|ms| delay("delay_ms_min", ms))?,
-            delay_max: pace.delay_ms_max.try_into_change(|ms| delay("delay_ms_max", ms))?,
-            blocked_until: pace.blocked_until.try_into_change(|at| Ok::<_, BadValue>(at.0))?,
+            delay_min: pace.delay_ms_min.map(Millis),
+            delay_max: pace.delay_ms_max.map(Millis),
+            blocked_until: pace.blocked_until.map(|at| at.0),
             paused: pace.paused.into(),
-            limit: pace.limit.try_into_change(|n| exact("limit", n))?,
-            parallel: pace.parallel.try_into_change(|n| between("parallel", n, 1, limits::PARALLEL_MAX))?,
-            crawl_delay: pace
-                .crawl_delay_ms
-                .try_into_change(|ms| between("crawl_delay_ms", ms, 0, limits::CRAWL_DELAY_MAX.0).map(Millis))?,
+            limit: pace.limit.into(),
+            parallel: pace.parallel.into(),
+            crawl_delay: pace.crawl_delay_ms.map(Millis),
         })
     }
 }
 
-/// A delay within its bound.
-pub(crate) fn delay(field: &str, ms: u64) -> Result<Millis, BadValue> {
-    between(field, ms, 0, limits::DELAY_MAX.0).map(Millis)
-}
-
 fn factor_milli(factor: f64) -> Result<u32, BadValue> {
-    let most = f64::from(u32::MAX) / MILLI;
     if !factor.is_finite() {
         return Err(BadValue::new("delay_factor", "is not a number"));
     }
-    let factor = between("delay_factor", factor, 0.0, most)?;
+    let factor = between("delay_factor", factor, 0.0, FACTOR_MAX)?;
     Ok((factor * MILLI).round() as u32)
 }
 
@@ -92,6 +86,8 @@ pub(crate) fn factor(settings: &PaceSettings) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::groups::SetGroupRequest as Group;
+    use wayleave_core::limits;
     use wayleave_core::settings::Change;
 
     #[test]
@@ -106,17 +102,17 @@ mod tests {
     #[test]
     fn every_bound_is_named_with_its_field() {
         let over = limits::DELAY_MAX.0 + 1;
-        for (pace, field) in [
-            (Pace { delay_ms: Patch::Set(over), ..Pace::default() }, "delay_ms"),
-            (Pace { delay_ms_min: Patch::Set(over), ..Pace::default() }, "delay_ms_min"),
-            (Pace { delay_ms_max: Patch::Set(over), ..Pace::default() }, "delay_ms_max"),
-            (Pace { delay_ms_min: Patch::Set(2), delay_ms_max: Patch::Set(1), ..Pace::default() }, "delay_ms_min"),
-            (Pace { delay_factor: Patch::Set(-0.5), ..Pace::default() }, "delay_factor"),
-            (Pace { delay_factor: Patch::Set(f64::NAN), ..Pace::default() }, "delay_factor"),
-            (Pace { parallel: Patch::Set(0), ..Pace::default() }, "parallel"),
-            (Pace { parallel: Patch::Set(limits::PARALLEL_MAX + 1), ..Pace::default() }, "parallel"),
+        for (group, field) in [
+            (Group { delay_ms: Patch::Set(over), ..Group::default() }, "delay_ms"),
+            (Group { delay_ms_min: Patch::Set(over), ..Group::default() }, "delay_ms_min"),
+            (Group { delay_ms_max: Patch::Set(over), ..Group::default() }, "delay_ms_max"),
+            (Group { delay_ms_min: Patch::Set(2), delay_ms_max: Patch::Set(1), ..Group::default() }, "delay_ms_min"),
+            (Group { delay_factor: Patch::Set(-0.5), ..Group::default() }, "delay_factor"),
+            (Group { delay_factor: Patch::Set(f64::NAN), ..Group::default() }, "delay_factor"),
+            (Group { parallel: Patch::Set(0), ..Group::default() }, "parallel"),
+            (Group { parallel: Patch::Set(limits::PARALLEL_MAX + 1), ..Group::default() }, "parallel"),
         ] {
-            assert_eq!(PaceChanges::try_from(pace).expect_err(field).field, field);
+            assert_eq!(PaceChanges::try_from(&group).expect_err(field).field, field);
         }
     }
 

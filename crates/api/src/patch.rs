@@ -29,10 +29,16 @@ impl<T> Patch<T> {
         }
     }
 
+    /// The core's form of the change.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Change<U> {
+        match self {
+            Self::Keep => Change::Keep,
+            Self::Clear => Change::Clear,
+            Self::Set(value) => Change::Set(change(value)),
+        }
+    }
+
     /// The core's form of the change, with its value validated.
-    ///
-    /// # Errors
-    /// The error of the check.
     pub fn try_into_change<U, E>(self, check: impl FnOnce(T) -> Result<U, E>) -> Result<Change<U>, E> {
         Ok(match self {
             Self::Keep => Change::Keep,
@@ -50,11 +56,7 @@ impl<T> From<Option<T>> for Patch<T> {
 
 impl<T> From<Patch<T>> for Change<T> {
     fn from(patch: Patch<T>) -> Self {
-        match patch {
-            Patch::Keep => Self::Keep,
-            Patch::Clear => Self::Clear,
-            Patch::Set(value) => Self::Set(value),
-        }
+        patch.map(|value| value)
     }
 }
 

@@ -6,16 +6,14 @@ use wayleave_core::fleet::RowNo;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::names::{self, MachineId};
-use wayleave_core::{limits, placement as core, redact};
+use wayleave_core::{placement as core, redact};
 
+use crate::BadValue;
 use crate::Timestamp;
 use crate::artifact::{Artifact, checksum, chunk_id};
-use crate::bad_value::{BadValue, between};
-use crate::bounded_int::whole_text;
-use crate::fleet::words;
+use crate::bounds::{CHECKSUM, ROW, TOKEN, bounds};
 use crate::roles::token;
-
-const ROW_MAX: u64 = limits::ROW_MAX;
+use crate::words::words;
 
 words! {
     /// The state of a copy that is listed.
@@ -107,7 +105,7 @@ pub struct ListPlacementsQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// Only those in this row, 0 to 63.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 0, ROW_MAX>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<u64>,
     /// Only those in this state. A copy that is gone is not listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,7 +116,6 @@ pub struct ListPlacementsQuery {
     pub after: Option<String>,
     /// Rows per page, 1 to 1,000; 100 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[param(default = 100, minimum = 1, maximum = 1000)]
     pub limit: Option<u64>,
     /// Whether to show the user names, passwords and query values in the locations of artifacts, such as
     /// `http://user:password@host/?token=…`.
@@ -128,21 +125,15 @@ pub struct ListPlacementsQuery {
 }
 
 impl ListPlacementsQuery {
-    /// The filter.
-    ///
-    /// # Errors
-    /// If the server's name or the row is invalid.
+    /// The filter. Fails if the server's name or the row is invalid.
     pub fn filter(&self) -> Result<core::Filter, BadValue> {
         let server = self.server.as_deref().map(names::machine).transpose().map_err(|e| BadValue::new("server", e))?;
-        let row = self.row.map(|row| between("row", row, 0, ROW_MAX)).transpose()?;
+        let row = self.row.map(|row| ROW.check("row", row)).transpose()?;
         let row = row.and_then(|row| u8::try_from(row).ok()).map(RowNo);
         Ok(core::Filter { server, row, state: self.state.map(Into::into) })
     }
 
-    /// The copy to go on after.
-    ///
-    /// # Errors
-    /// If the cursor was not issued by a server.
+    /// The copy to go on after. Fails if the cursor was not issued by a server.
     pub fn cursor(&self) -> Result<Option<core::Cursor>, Refusal> {
         let Some(text) = self.after.as_deref() else { return Ok(None) };
         let parts = text.split_once('@').and_then(|(chunk, server)| {
@@ -185,6 +176,8 @@ pub struct ReportPlacementRequest {
     pub token: Option<String>,
 }
 
+bounds!(ReportPlacementRequest {} { checksum: CHECKSUM, token: TOKEN });
+
 // The token stays out of logs.
 impl std::fmt::Debug for ReportPlacementRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -194,17 +187,11 @@ impl std::fmt::Debug for ReportPlacementRequest {
 
 impl ReportPlacementRequest {
     /// The token in the core's form.
-    ///
-    /// # Errors
-    /// If it is malformed.
     pub fn token(&self) -> Result<Option<Token>, BadValue> {
         token(self.token.as_deref())
     }
 
     /// The checksum in the core's form.
-    ///
-    /// # Errors
-    /// If it is malformed.
     pub fn checksum(&self) -> Result<Option<[u8; 32]>, BadValue> {
         self.checksum.as_deref().map(checksum).transpose()
     }

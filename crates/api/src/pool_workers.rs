@@ -8,14 +8,11 @@ use wayleave_core::ids::Token;
 use wayleave_core::limits;
 use wayleave_core::matches::{self as core, Secret};
 
+use crate::BadValue;
 use crate::Timestamp;
-use crate::bad_value::{BadValue, between};
-use crate::bounded_int::{whole, whole_text};
+use crate::bounds::{Bounded, LOG, PEER_ADDRESS, SHORT, TOKEN, bounds, whole};
 use crate::continue_mode::is_host_and_port;
 use crate::roles::address;
-
-const SLOTS_MAX: u64 = limits::WORKER_SLOTS_MAX;
-const LOG_MAX: u64 = limits::WORKER_LOG_BYTES_MAX;
 
 /// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -121,16 +118,14 @@ pub struct ReportWorkerRequest {
     /// Where clients reach it, as `host:port`; at most 512 bytes.
     pub address: String,
     /// How many more clients it takes, 0 to 1,000.
-    #[serde(deserialize_with = "whole::<_, _, 0, SLOTS_MAX>")]
-    #[schema(minimum = 0, maximum = 1000)]
     pub free: u64,
     /// `WAYLEAVE_RUN` of its environment.
-    #[serde(deserialize_with = "whole::<_, _, 0, 4_294_967_295>")]
-    #[schema(minimum = 0, maximum = 4294967295_u64)]
     pub run: u64,
     /// `WAYLEAVE_SECRET` of its environment.
     pub secret: String,
 }
+
+bounds!(ReportWorkerRequest { free: whole(0, limits::WORKER_SLOTS_MAX), run: SHORT } { secret: TOKEN, address: PEER_ADDRESS });
 
 // The secret stays out of logs.
 impl fmt::Debug for ReportWorkerRequest {
@@ -156,21 +151,22 @@ pub struct CheckedReport {
 
 impl ReportWorkerRequest {
     /// The report, checked.
-    ///
-    /// # Errors
-    /// If a field is invalid.
     pub fn check(self) -> Result<CheckedReport, BadValue> {
         let address = address(&self.address)?;
         if !is_host_and_port(address) {
             let reason = format!("'{address}' is not a host and a port; write it like 10.0.0.7:9000, without a scheme");
             return Err(BadValue::new("address", reason));
         }
-        let free = between("free", self.free, 0, SLOTS_MAX)?;
-        let run = between("run", self.run, 0, u64::from(u32::MAX))?;
+        self.check_bounds()?;
         let secret = Token::parse(&self.secret)
             .map_err(|_| BadValue::new("secret", "is not one; send WAYLEAVE_SECRET of the worker's environment"))?;
         let narrow = |value| u32::try_from(value).unwrap_or(u32::MAX);
-        Ok(CheckedReport { address: address.to_owned(), free: narrow(free), run: narrow(run), secret: Secret(secret) })
+        Ok(CheckedReport {
+            address: address.to_owned(),
+            free: narrow(self.free),
+            run: narrow(self.run),
+            secret: Secret(secret),
+        })
     }
 }
 
@@ -180,18 +176,14 @@ impl ReportWorkerRequest {
 #[into_params(parameter_in = Query)]
 pub struct GetWorkerLogQuery {
     /// The last so many bytes, 1 to 262,144; 65,536 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 1, LOG_MAX>")]
-    #[param(default = 65536, minimum = 1, maximum = 262144)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
 
 impl GetWorkerLogQuery {
     /// How many bytes.
-    ///
-    /// # Errors
-    /// If it is out of bounds.
     pub fn bytes(self) -> Result<usize, BadValue> {
-        Ok(between("bytes", self.bytes.unwrap_or(limits::WORKER_LOG_BYTES_DEFAULT), 1, LOG_MAX)? as usize)
+        Ok(LOG.check_or_default("bytes", self.bytes)? as usize)
     }
 }
 

@@ -6,27 +6,18 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use wayleave_core::limits;
+use wayleave_core::matches::settings::numbers;
 use wayleave_core::matches::{self as core, BadSetting, PoolSpec, Settings};
 
+use crate::BadValue;
 use crate::Timestamp;
-use crate::bad_value::{BadValue, between};
 use crate::bounded::bounded_texts;
-use crate::bounded_int::whole;
-use crate::fleet::words;
+use crate::bounds::{Bound, Bounded, SOME, bounds, list, text};
 pub use crate::pool_workers::{
     CheckedReport, GetWorkerLogQuery, GetWorkerLogResponse, ListWorkersResponse, RemovedWorker, ReportWorkerRequest,
     Worker, WorkerState,
 };
-
-const ARGS_MAX: usize = limits::COMMAND_ARGS_MAX;
-const WORKERS_MAX: u64 = limits::POOL_WORKERS_MAX;
-const SLOTS_MAX: u64 = limits::WORKER_SLOTS_MAX;
-const ROOM_MAX: u64 = limits::POOL_WORKERS_MAX * limits::WORKER_SLOTS_MAX;
-const MS_MIN: u64 = limits::POOL_MS_MIN;
-const MS_MAX: u64 = limits::POOL_MS_MAX;
-const NUMBER_MAX: u64 = limits::NUMBER_MAX;
-const MEMORY_MIN: u64 = limits::WORKER_MEMORY_MIN;
-const CPU_MAX: u64 = limits::WORKER_CPU_MILLIS_MAX;
+use crate::words::words;
 
 words! {
     /// What starts the workers.
@@ -58,7 +49,11 @@ pub struct SetPoolRequest {
     pub runtime: Option<Runtime>,
     /// The program and its arguments, never through a shell; at most 256 entries and 64 KiB. Required for a process. For a
     /// container it replaces the image's command.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "bounded_texts::<_, ARGS_MAX>")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded_texts::<_, { limits::COMMAND_ARGS_MAX }>"
+    )]
     pub command: Vec<String>,
     /// The image of a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,86 +63,79 @@ pub struct SetPoolRequest {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// The port that a worker listens on: a container's own; for a process 0 or nothing means a free one.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, 65_535>")]
-    #[schema(minimum = 0, maximum = 65535)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u64>,
     /// The address at which clients reach workers, without a port; loopback if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advertise: Option<String>,
     /// The most memory that a container may use, at least 6,291,456; no limit if absent.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::<_, _, MEMORY_MIN, NUMBER_MAX>"
-    )]
-    #[schema(minimum = 6291456)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
     /// The most CPU time that a container may use, in thousandths of a CPU, 10 to 1,024,000; no limit if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 10, CPU_MAX>")]
-    #[schema(minimum = 10, maximum = 1024000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_millis: Option<u64>,
     /// When the image is pulled; `missing` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<Pull>,
     /// Clients that one worker serves at once, 1 to 1,000; 1 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 1, SLOTS_MAX>")]
-    #[schema(default = 1, minimum = 1, maximum = 1000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slots: Option<u64>,
     /// Workers that run even if nobody asks, 0 to 1,000; 0 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, WORKERS_MAX>")]
-    #[schema(default = 0, minimum = 0, maximum = 1000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<u64>,
     /// Workers at most, 1 to 1,000 and not below `min`; if absent 1, or `min` if that is more.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 1, WORKERS_MAX>")]
-    #[schema(default = 1, minimum = 1, maximum = 1000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
     /// Free slots to keep ready, at most `max` × `slots`; 0 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, ROOM_MAX>")]
-    #[schema(default = 0, minimum = 0, maximum = 1000000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<u64>,
     /// How long a worker may be idle before it is stopped; 300,000 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, MS_MAX>")]
-    #[schema(default = 300000, minimum = 0, maximum = 31536000000_u64)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
     /// The age at which a worker gets no more clients, and is replaced once it has none; any age if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, MS_MIN, MS_MAX>")]
-    #[schema(minimum = 100, maximum = 31536000000_u64)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ms_max: Option<u64>,
     /// The clients after which a worker gets no more, and is replaced; any number if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 1, NUMBER_MAX>")]
-    #[schema(minimum = 1)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uses_max: Option<u64>,
     /// The deadline of each step of starting a worker; 60,000 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, MS_MIN, MS_MAX>")]
-    #[schema(default = 60000, minimum = 100, maximum = 31536000000_u64)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_ms_max: Option<u64>,
     /// Requests that may queue, 1 to 100,000; 10,000 if absent. Further ones are refused.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::<_, _, 1, { limits::MATCH_QUEUE_MAX }>"
-    )]
-    #[schema(default = 10000, minimum = 1, maximum = 100000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_max: Option<u64>,
     /// The deadline of a request that waits for a worker; 300,000 if absent. Then it fails.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, MS_MIN, MS_MAX>")]
-    #[schema(default = 300000, minimum = 100, maximum = 31536000000_u64)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub match_ms_max: Option<u64>,
     /// How long a match lasts if the client does not confirm it by a PUT or GET; 60,000 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, MS_MIN, MS_MAX>")]
-    #[schema(default = 60000, minimum = 100, maximum = 31536000000_u64)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation_ms: Option<u64>,
     /// Requests and workers that are worked on at the same time, 1 to 1,000; 64 if absent.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::<_, _, 1, { limits::MAKERS_MAX }>"
-    )]
-    #[schema(default = 64, minimum = 1, maximum = 1000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub makers_max: Option<u64>,
     /// Whether the pool is paused and starts nothing; if absent it stays as it is, and a new pool is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
+}
+
+bounds! {
+    SetPoolRequest {
+        port: Bound::Whole(numbers::PORT),
+        memory_bytes: Bound::Whole(numbers::MEMORY_BYTES),
+        cpu_millis: Bound::Whole(numbers::CPU_MILLIS),
+        slots: Bound::Whole(numbers::SLOTS),
+        min: Bound::Whole(numbers::MIN),
+        max: Bound::Whole(numbers::MAX),
+        buffer: Bound::Whole(numbers::BUFFER),
+        idle_ms: Bound::Whole(numbers::IDLE_MS),
+        age_ms_max: Bound::Whole(numbers::AGE_MS_MAX),
+        uses_max: Bound::Whole(numbers::USES_MAX),
+        start_ms_max: Bound::Whole(numbers::START_MS_MAX),
+        queue_max: Bound::Whole(numbers::QUEUE_MAX),
+        match_ms_max: Bound::Whole(numbers::MATCH_MS_MAX),
+        reservation_ms: Bound::Whole(numbers::RESERVATION_MS),
+        makers_max: Bound::Whole(numbers::MAKERS_MAX),
+    } { command: list(limits::COMMAND_ARGS_MAX), image: SOME, advertise: text(1, limits::ADDRESS_BYTES_MAX, "") }
 }
 
 /// Pauses a pool, or resumes it.
@@ -169,14 +157,11 @@ impl fmt::Debug for SetPoolRequest {
 }
 
 impl SetPoolRequest {
-    /// The settings in the core's form.
-    ///
-    /// # Errors
-    /// If a setting is missing, out of its bounds, or contradicts another.
+    /// The settings in the core's form. Fails if a setting is missing, out of its bounds, or contradicts another.
     pub fn settings(self) -> Result<Settings, BadValue> {
         self.check_bounds()?;
         let spec = PoolSpec {
-            runtime: self.runtime.map(|runtime| core::RuntimeKind::from(runtime).name().to_owned()),
+            runtime: self.runtime.map(Into::into),
             command: self.command,
             image: self.image,
             env: self.env,
@@ -184,7 +169,7 @@ impl SetPoolRequest {
             advertise: self.advertise,
             memory_bytes: self.memory_bytes,
             cpu_millis: self.cpu_millis,
-            pull: self.pull.map(|pull| core::PullPolicy::from(pull).name().to_owned()),
+            pull: self.pull.map(Into::into),
             slots: self.slots,
             min: self.min,
             max: self.max,
@@ -206,30 +191,6 @@ impl SetPoolRequest {
                 BadValue::new(field, reason)
             }
         })
-    }
-
-    /// Each number by itself.
-    fn check_bounds(&self) -> Result<(), BadValue> {
-        for (field, value, least, most) in [
-            ("port", self.port, 0, 65_535),
-            ("memory_bytes", self.memory_bytes, MEMORY_MIN, NUMBER_MAX),
-            ("cpu_millis", self.cpu_millis, 10, CPU_MAX),
-            ("slots", self.slots, 1, SLOTS_MAX),
-            ("min", self.min, 0, WORKERS_MAX),
-            ("max", self.max, 1, WORKERS_MAX),
-            ("buffer", self.buffer, 0, ROOM_MAX),
-            ("idle_ms", self.idle_ms, 0, MS_MAX),
-            ("age_ms_max", self.age_ms_max, MS_MIN, MS_MAX),
-            ("uses_max", self.uses_max, 1, NUMBER_MAX),
-            ("start_ms_max", self.start_ms_max, MS_MIN, MS_MAX),
-            ("queue_max", self.queue_max, 1, limits::MATCH_QUEUE_MAX),
-            ("match_ms_max", self.match_ms_max, MS_MIN, MS_MAX),
-            ("reservation_ms", self.reservation_ms, MS_MIN, MS_MAX),
-            ("makers_max", self.makers_max, 1, limits::MAKERS_MAX),
-        ] {
-            value.map(|value| between(field, value, least, most)).transpose()?;
-        }
-        Ok(())
     }
 }
 
@@ -310,6 +271,9 @@ pub struct Pool {
     pub created_at: Timestamp,
     /// Grows with every change.
     pub version: u64,
+    /// Told to whoever resumes it: what it runs, another server runs too, which has a copy of this store open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 impl Pool {
@@ -381,6 +345,7 @@ impl From<core::PoolView> for Pool {
             workers: view.workers as u64,
             created_at: Timestamp(view.created_at),
             version: view.version,
+            warning: None,
         }
     }
 }

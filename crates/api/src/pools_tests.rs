@@ -3,7 +3,7 @@
 use super::*;
 
 fn read(text: &str) -> Result<Settings, String> {
-    let body: SetPoolRequest = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let body: SetPoolRequest = crate::object::read(text.as_bytes()).map_err(|e| e.sentence("the body"))?;
     body.settings().map_err(|bad| bad.to_string())
 }
 
@@ -22,16 +22,16 @@ fn what_cannot_be_taken_is_named_with_the_remedy() {
         ("{}", "runtime: is missing"),
         (r#"{"runtime":"process"}"#, "command: is missing"),
         (r#"{"runtime":"docker","command":["x"]}"#, "image: is missing"),
-        (r#"{"runtime":"vm"}"#, "unknown variant `vm`"),
-        (r#"{"image":"x","port":1,"pull":"often"}"#, "unknown variant `often`"),
+        (r#"{"runtime":"vm"}"#, "runtime: 'vm' is none of process, docker"),
+        (r#"{"image":"x","port":1,"pull":"often"}"#, "pull: 'often' is none of never, missing, always"),
         (r#"{"command":["x"],"min":3,"max":2}"#, "max: is 2, which is below `min` (3): raise `max` or lower `min`"),
         (r#"{"command":["x"],"slots":0}"#, "slots: 0 is not between 1 and 1000"),
         (r#"{"command":["x"],"slots":-1}"#, "a whole number between 1 and 1000"),
         (r#"{"command":["x"],"buffer":2}"#, "buffer: is 2, but 1 worker of 1 slot has only 1"),
         (r#"{"command":["x"],"env":{"PORT":"1"}}"#, "env: sets PORT"),
-        (r#"{"command":["x"],"env":{"A":1}}"#, "expected a string"),
+        (r#"{"command":["x"],"env":{"A":1}}"#, "env.A: expected a text, got 1"),
         (r#"{"command":["x"],"memory_bytes":9000000}"#, "memory_bytes: is given for a process"),
-        (r#"{"command":["x"],"idle":5}"#, "unknown field `idle`"),
+        (r#"{"command":["x"],"idle":5}"#, "idle: there is no such field"),
         (r#"{"image":"x"}"#, "port: is missing"),
     ] {
         let error = read(text).expect_err(text);
@@ -57,7 +57,7 @@ fn values_of_the_environment_arguments_and_secrets_are_not_shown_in_logs() {
 fn a_report_names_the_field_that_is_wrong() {
     let with = |address: &str, free: &str, secret: &str| {
         let text = format!(r#"{{"address":"{address}","free":{free},"run":1,"secret":"{secret}"}}"#);
-        let body: ReportWorkerRequest = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let body: ReportWorkerRequest = crate::object::read(text.as_bytes()).map_err(|e| e.sentence("the body"))?;
         body.check().map_err(|bad| bad.to_string())
     };
     let secret = "AA4utexP3RVtyJo6TRewUQ";

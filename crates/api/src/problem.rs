@@ -109,8 +109,9 @@ codes! {
     Overloaded, "overloaded", 429, "too many requests are waiting";
     QueueFull, "queue_full", 429, "as many clients wait as the pool allows";
     TooManyHosts, "too_many_hosts", 429, "the server's host limit is reached";
+    TooManyCrawls, "too_many_crawls", 429, "the store's limit of crawls is reached";
     Corrupt, "corrupt", 500, "the store is damaged";
-    Damaged, "damaged", 500, "rows of this host cannot be read";
+    Damaged, "damaged", 500, "rows of this host or chunk cannot be read";
     Internal, "internal", 500, "internal server error";
     NotSupported, "not_supported", 501, "the store of this server does not support this";
     Unavailable, "unavailable", 503, "the store cannot be reached";
@@ -194,16 +195,24 @@ impl Problem {
         Code::parse(&self.code)
     }
 
-    /// The problem of an unparsable body: invalid JSON, or JSON of the wrong shape, at this field if parsing came that
-    /// far.
+    /// The problem of an unparsable body: invalid JSON, or JSON of the wrong shape.
     #[must_use]
-    pub fn from_json_error(field: &str, error: &serde_json::Error, body: &[u8]) -> Self {
-        let said = TextError::of_json("the body", field, error, body);
-        let code = if said.is_json { Code::BadValue } else { Code::BadJson };
-        let problem = Self::new(code, said.sentence).with("line", error.line()).with("column", error.column());
-        match said.field {
-            Some(field) => problem.with("field", field),
-            None => problem,
+    pub fn of_body(error: TextError) -> Self {
+        let code = if error.is_json { Code::BadValue } else { Code::BadJson };
+        let problem = Self::new(code, error.sentence("the body")).with("line", error.line).with("column", error.column);
+        problem.with_field(error.field)
+    }
+
+    /// The problem of an invalid parameter of a query.
+    #[must_use]
+    pub fn of_query(error: TextError) -> Self {
+        Self::new(Code::BadQuery, error.sentence("the query")).with_field(error.field)
+    }
+
+    fn with_field(self, field: Option<String>) -> Self {
+        match field {
+            Some(field) => self.with("field", field),
+            None => self,
         }
     }
 }
@@ -235,6 +244,10 @@ impl From<Refusal> for Problem {
         let problem = Self::new(code_of(&refusal), &refusal);
         match refusal {
             Refusal::UnknownHost(host) | Refusal::Damaged { host, .. } => problem.with("host", host),
+            Refusal::DamagedChunk { chunk, host, .. } => {
+                let problem = problem.with("chunk", chunk.to_string());
+                host.into_iter().fold(problem, |problem, host| problem.with("host", host))
+            }
             Refusal::UnknownGroup(group) => problem.with("group", group),
             Refusal::UnknownCrawl(crawl) => problem.with("crawl", crawl),
             Refusal::UnknownQueue { host, crawl } => problem.with("host", host).with("crawl", crawl),
@@ -420,13 +433,14 @@ const fn code_of(refusal: &Refusal) -> Code {
         Refusal::Contradiction(_) => Code::Contradiction,
         Refusal::RequestReused(_) => Code::RequestReused,
         Refusal::HostsFull(_) => Code::TooManyHosts,
+        Refusal::CrawlsFull(_) => Code::TooManyCrawls,
         Refusal::ForeignResult(_) => Code::ForeignResult,
         Refusal::BadCursor => Code::BadCursor,
         Refusal::Overloaded | Refusal::ManyListings(_) => Code::Overloaded,
         Refusal::Unavailable(_) | Refusal::Elsewhere | Refusal::Moved => Code::Unavailable,
         Refusal::OutcomeUnknown(_) => Code::OutcomeUnknown,
         Refusal::Corrupt(_) => Code::Corrupt,
-        Refusal::Damaged { .. } => Code::Damaged,
+        Refusal::Damaged { .. } | Refusal::DamagedChunk { .. } => Code::Damaged,
         Refusal::StoreFull(_) => Code::StoreFull,
         Refusal::Internal(_) => Code::Internal,
         Refusal::Chunk(refusal) => code_of_chunks(refusal),
@@ -439,6 +453,8 @@ const fn code_of(refusal: &Refusal) -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::SetHostRequest;
+    use crate::object;
 
     #[test]
     fn a_refusal_becomes_a_problem_with_its_code_and_fields() {
@@ -472,12 +488,10 @@ mod tests {
     #[test]
     fn json_errors_say_where() {
         let text = "{\n  \"a\": ,";
-        let syntax = serde_json::from_str::<Value>(text).expect_err("bad");
-        let problem = Problem::from_json_error("?", &syntax, text.as_bytes());
+        let of_body = |text: &str| Problem::of_body(object::read::<SetHostRequest>(text.as_bytes()).expect_err("bad"));
+        let problem = of_body(text);
         assert_eq!((problem.code(), problem.fields.get("line")), (Some(Code::BadJson), Some(&Value::from(2))));
-        let text = r#"{"delay_ms":"x"}"#;
-        let shape = serde_json::from_str::<crate::hosts::SetHostRequest>(text).expect_err("bad");
-        let problem = Problem::from_json_error("delay_ms", &shape, text.as_bytes());
+        let problem = of_body(r#"{"delay_ms":"x"}"#);
         assert_eq!((problem.code(), problem.fields.get("column")), (Some(Code::BadValue), Some(&Value::from(15))));
         assert!(problem.detail.starts_with("delay_ms: "), "{}", problem.detail);
     }

@@ -25,10 +25,7 @@ pub struct ReleaseRoleQuery {
 }
 
 impl ReleaseRoleQuery {
-    /// The slot that was run, if one was.
-    ///
-    /// # Errors
-    /// If the text is not the name of a slot, or there is no token.
+    /// The slot that was run, if one was. Fails if the text is not the name of a slot, or there is no token.
     pub fn slot(&self) -> Result<Option<names::Slot>, BadValue> {
         match (&self.slot, &self.token) {
             (Some(_), None) => {
@@ -39,9 +36,6 @@ impl ReleaseRoleQuery {
     }
 
     /// The token, if one was given.
-    ///
-    /// # Errors
-    /// If the text is not a token.
     pub fn token(&self) -> Result<Option<Token>, BadValue> {
         token(self.token.as_deref())
     }

@@ -7,11 +7,12 @@ use wayleave_core::time::Millis;
 use wayleave_core::{limits, names};
 
 use crate::Timestamp;
-use crate::bad_value::{BadValue, TooMany, at_most, between, exact};
+use crate::bad_value::{BadValue, TooMany, at_most};
 use crate::bounded::bounded;
-use crate::bounded_int::whole;
+use crate::bounds::{Bounded, CRAWL, EXACT, HOLDER, LEASE, REQUEST_ID, WAIT, bounds, list, text, whole};
 use crate::metadata::Metadata;
 use crate::urls::{AddUrlsResponse, UrlToAdd};
+use crate::words::words;
 
 const fn one() -> u64 {
     1
@@ -28,29 +29,31 @@ pub struct ReserveGroupsRequest {
     /// Name of the worker, for people.
     pub holder: String,
     /// Maximum number of groups, 1 to 1,000.
-    #[serde(default = "one", deserialize_with = "whole::<_, _, 1, { limits::RESERVE_GROUPS_MAX as u64 }>")]
-    #[schema(default = 1, minimum = 1, maximum = 1000)]
+    #[serde(default = "one")]
     pub groups: u64,
     /// Maximum number of URLs per group, 0 to 1,000; 0 reserves a host alone.
-    #[serde(default = "one", deserialize_with = "whole::<_, _, 0, { limits::RESERVE_URLS_MAX as u64 }>")]
-    #[schema(default = 1, minimum = 0, maximum = 1000)]
+    #[serde(default = "one")]
     pub urls: u64,
     /// Only URLs of this crawl; of any crawl if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crawl: Option<String>,
     /// The lease time of the reservations, 100 to 3,600,000.
-    #[serde(default = "lease_default", deserialize_with = "whole::<_, _, LEASE_MIN, LEASE_MAX>")]
-    #[schema(default = 60000, minimum = 100, maximum = 3600000)]
+    #[serde(default = "lease_default")]
     pub lease_ms: u64,
     /// The long-poll time for a group to become ready, at most 60,000.
-    #[serde(default, deserialize_with = "whole::<_, _, 0, WAIT_MAX>")]
-    #[schema(default = 0, maximum = 60000)]
+    #[serde(default)]
     pub wait_ms: u64,
     /// Idempotency key, unique per request. The same request with the same id gets the same reservations again while
     /// they are current, so a lost response costs nothing. At most 128 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1, max_length = 128)]
     pub request_id: Option<String>,
+}
+
+bounds! {
+    ReserveGroupsRequest {
+        groups: whole(1, limits::RESERVE_GROUPS_MAX as u64).or(1), urls: whole(0, limits::RESERVE_URLS_MAX as u64).or(1),
+        lease_ms: LEASE, wait_ms: WAIT,
+    } { holder: HOLDER, crawl: CRAWL, request_id: REQUEST_ID }
 }
 
 impl ReserveGroupsRequest {
@@ -66,14 +69,15 @@ impl TryFrom<&ReserveGroupsRequest> for request::Reserve {
     type Error = BadValue;
 
     fn try_from(body: &ReserveGroupsRequest) -> Result<Self, BadValue> {
+        body.check_bounds()?;
         let crawl = body.crawl.as_deref().map(names::crawl).transpose();
         let request = Self {
             holder: named_worker("holder", &body.holder, "reserves")?.into(),
-            groups: between("groups", body.groups, 1, limits::RESERVE_GROUPS_MAX as u64)? as usize,
-            urls: between("urls", body.urls, 0, limits::RESERVE_URLS_MAX as u64)? as usize,
+            groups: body.groups as usize,
+            urls: body.urls as usize,
             crawl: crawl.map_err(|e| BadValue::new("crawl", e))?,
-            lease: lease(body.lease_ms)?,
-            wait: Millis(between("wait_ms", body.wait_ms, 0, limits::WAIT_MS_MAX)?),
+            lease: Millis(body.lease_ms),
+            wait: Millis(body.wait_ms),
             request: None,
         };
         Ok(match &body.request_id {
@@ -110,14 +114,6 @@ pub(crate) fn named_worker<'a>(field: &str, name: &'a str, does: &str) -> Result
         return Err(BadValue::new(field, "must not contain control characters"));
     }
     Ok(name)
-}
-
-const LEASE_MIN: u64 = limits::LEASE_MS_MIN;
-const LEASE_MAX: u64 = limits::LEASE_MS_MAX;
-const WAIT_MAX: u64 = limits::WAIT_MS_MAX;
-
-fn lease(ms: u64) -> Result<Millis, BadValue> {
-    between("lease_ms", ms, limits::LEASE_MS_MIN, limits::LEASE_MS_MAX).map(Millis)
 }
 
 /// A URL that was handed out.
@@ -198,10 +194,11 @@ pub struct ReserveGroupsResponse {
 #[serde(deny_unknown_fields)]
 pub struct RenewReservationRequest {
     /// The new lease time from now, 100 to 3,600,000.
-    #[serde(default = "lease_default", deserialize_with = "whole::<_, _, LEASE_MIN, LEASE_MAX>")]
-    #[schema(default = 60000, minimum = 100, maximum = 3600000)]
+    #[serde(default = "lease_default")]
     pub lease_ms: u64,
 }
+
+bounds!(RenewReservationRequest { lease_ms: LEASE });
 
 impl Default for RenewReservationRequest {
     fn default() -> Self {
@@ -213,7 +210,8 @@ impl TryFrom<&RenewReservationRequest> for Millis {
     type Error = BadValue;
 
     fn try_from(body: &RenewReservationRequest) -> Result<Self, BadValue> {
-        lease(body.lease_ms)
+        body.check_bounds()?;
+        Ok(Millis(body.lease_ms))
     }
 }
 
@@ -224,28 +222,17 @@ pub struct RenewReservationResponse {
     pub expires_at: Timestamp,
 }
 
-/// How a visit to a URL ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It was fetched.
-    Fetched,
-    /// It must be retried.
-    Retry,
-    /// It no longer exists.
-    Gone,
-    /// It cannot be fetched.
-    Failed,
-}
-
-impl From<Outcome> for request::Outcome {
-    fn from(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Fetched => Self::Fetched,
-            Outcome::Retry => Self::Retry,
-            Outcome::Gone => Self::Gone,
-            Outcome::Failed => Self::Failed,
-        }
+words! {
+    /// How a visit to a URL ended.
+    Outcome = request::Outcome {
+        /// It was fetched.
+        Fetched,
+        /// It must be retried.
+        Retry,
+        /// It no longer exists.
+        Gone,
+        /// It cannot be fetched.
+        Failed,
     }
 }
 
@@ -258,35 +245,19 @@ pub struct UrlResult {
     /// How it ended.
     pub outcome: Outcome,
     /// The HTTP status, 100 to 999.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 100, 999>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// How long the fetch took.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// How much was fetched.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// The Crawl-delay of its robots.txt.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crawl_delay_ms: Option<u64>,
     /// The Retry-After of the response.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// When to revisit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,7 +268,6 @@ pub struct UrlResult {
     /// A digest of the content, at most 128 bytes, of any kind. Without `changed`, the same digest as at the last visit
     /// means unchanged, another one changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 128)]
     pub digest: Option<String>,
     /// Links found on it; they default to its crawl, one level deeper.
     #[serde(
@@ -306,6 +276,12 @@ pub struct UrlResult {
         deserialize_with = "bounded::<_, _, { limits::FOUND_MAX }>"
     )]
     pub found: Vec<UrlToAdd>,
+}
+
+bounds! {
+    UrlResult {
+        status: whole(100, 999), duration_ms: EXACT, bytes: EXACT, crawl_delay_ms: EXACT, retry_after_ms: EXACT,
+    } { digest: text(1, limits::DIGEST_BYTES_MAX, ""), found: list(limits::FOUND_MAX) }
 }
 
 impl UrlResult {
@@ -332,15 +308,15 @@ impl TryFrom<&UrlResult> for request::UrlResult {
     type Error = BadValue;
 
     fn try_from(result: &UrlResult) -> Result<Self, BadValue> {
-        let number = |field, value: Option<u64>| value.map(|value| exact(field, value)).transpose();
+        result.check_bounds()?;
         Ok(Self {
             url: result.url.as_str().into(),
             outcome: result.outcome.into(),
-            status: result.status.map(|status| between("status", status, 100, 999)).transpose()?,
-            duration: number("duration_ms", result.duration_ms)?.map(Millis),
-            bytes: number("bytes", result.bytes)?,
-            crawl_delay: number("crawl_delay_ms", result.crawl_delay_ms)?.map(Millis),
-            retry_after: number("retry_after_ms", result.retry_after_ms)?.map(Millis),
+            status: result.status,
+            duration: result.duration_ms.map(Millis),
+            bytes: result.bytes,
+            crawl_delay: result.crawl_delay_ms.map(Millis),
+            retry_after: result.retry_after_ms.map(Millis),
             next_at: result.next_at.map(Into::into),
             changed: result.changed,
             digest: result.digest.as_deref().map(digest).transpose()?,
@@ -368,19 +344,16 @@ pub struct ReleaseReservationRequest {
     pub ready_at: Option<Timestamp>,
 }
 
+bounds!(ReleaseReservationRequest {} { results: list(limits::RESULTS_MAX) });
+
 impl ReleaseReservationRequest {
-    /// Whether there are more results or found URLs than one request may carry.
-    ///
-    /// # Errors
-    /// If there are; the message names the limit.
+    /// Whether there are more results or found URLs than one request may carry. The message of the error
+    /// names the limit.
     pub fn check_size(&self) -> Result<(), TooMany> {
         check_results(&self.results)
     }
 
-    /// The results in the core's form.
-    ///
-    /// # Errors
-    /// If one of them is invalid; the field says which.
+    /// The results in the core's form. Fails if one of them is invalid; the field says which.
     pub fn core_results(&self) -> Result<Vec<request::UrlResult>, BadValue> {
         core_results(&self.results)
     }

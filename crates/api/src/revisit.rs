@@ -6,8 +6,8 @@ use wayleave_core::limits;
 use wayleave_core::settings;
 use wayleave_core::time::Millis;
 
-use crate::bad_value::{BadValue, between};
-use crate::bounded_int::whole;
+use crate::BadValue;
+use crate::bounds::{Bound, Fields, whole};
 use crate::object::Object;
 
 /// When a fetched URL is revisited, unless the worker says otherwise.
@@ -33,18 +33,24 @@ pub enum Revisit {
 #[serde(rename_all = "snake_case")]
 enum Read {
     Never,
-    FixedMs(#[serde(deserialize_with = "whole::<_, _, 1, { limits::DELAY_MAX.0 }>")] u64),
+    FixedMs(u64),
     Adaptive(Object<Bounds>),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bounds {
-    #[serde(deserialize_with = "whole::<_, _, 1, { limits::DELAY_MAX.0 }>")]
     min_ms: u64,
-    #[serde(deserialize_with = "whole::<_, _, 1, { limits::DELAY_MAX.0 }>")]
     max_ms: u64,
 }
+
+const SPAN: Bound = whole(1, limits::DELAY_MAX.0);
+pub(crate) const FIXED: Fields = Fields { of: "Read", schema: "Revisit/oneOf/1", bounds: &[("fixed_ms", SPAN)] };
+pub(crate) const ADAPTIVE: Fields = Fields {
+    of: "Bounds",
+    schema: "Revisit/oneOf/2/properties/adaptive",
+    bounds: &[("min_ms", SPAN), ("max_ms", SPAN)],
+};
 
 impl From<Read> for Revisit {
     fn from(read: Read) -> Self {
@@ -70,7 +76,7 @@ impl TryFrom<Revisit> for settings::Revisit {
     type Error = BadValue;
 
     fn try_from(revisit: Revisit) -> Result<Self, BadValue> {
-        let span = |field, ms| between(field, ms, 1, limits::DELAY_MAX.0).map(Millis);
+        let span = |field, ms| SPAN.check(field, ms).map(Millis);
         Ok(match revisit {
             Revisit::Never => Self::Never,
             Revisit::FixedMs(ms) => Self::Fixed(span("revisit.fixed_ms", ms)?),

@@ -8,8 +8,8 @@ use wayleave_core::roles::{self as core, Candidate, HeartbeatCall, RoleChanges, 
 use wayleave_core::time::Millis;
 use wayleave_core::{limits, names};
 
-use crate::bad_value::{BadValue, between, exact};
-use crate::bounded_int::{whole, whole_text};
+use crate::BadValue;
+use crate::bounds::{ADDRESS, Bounded, EXACT, PRIORITY, SLOT, TOKEN, UUID, WAIT, bounds, whole};
 pub use crate::continue_mode::{GoingOn, LastTerm, Member, Mode, Peer, TakeOver};
 use crate::metadata::Metadata;
 use crate::object;
@@ -32,32 +32,28 @@ const fn priority_default() -> u8 {
 pub struct SetRoleRequest {
     /// How long a term lasts without a heartbeat, 500 to 3,600,000; 15,000 by default. A current term keeps its length:
     /// a new value applies from its next renewal.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, { limits::ROLE_TTL_MS_MIN }, { limits::ROLE_TTL_MS_MAX }>"
-    )]
-    #[schema(value_type = Option<u64>, default = 15000, minimum = 500, maximum = 3600000)]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
     pub ttl_ms: Patch<u64>,
     /// What a primary does when it cannot reach the server; `strict` by default.
     #[serde(default, skip_serializing_if = "Patch::is_keep")]
     #[schema(value_type = Option<Mode>)]
     pub mode: Patch<Mode>,
     /// With mode `continue`: how long a primary may continue after its term, 1,000 to 86,400,000; 600,000 by default.
-    #[serde(
-        default,
-        skip_serializing_if = "Patch::is_keep",
-        deserialize_with = "whole::<_, _, { limits::ROLE_CONTINUE_MS_MIN }, { limits::ROLE_CONTINUE_MS_MAX }>"
-    )]
-    #[schema(value_type = Option<u64>, default = 600000, minimum = 1000, maximum = 86400000)]
+    #[serde(default, skip_serializing_if = "Patch::is_keep")]
+    #[schema(value_type = Option<u64>)]
     pub continue_for_ms: Patch<u64>,
+}
+
+bounds! {
+    SetRoleRequest {
+        ttl_ms: whole(limits::ROLE_TTL_MS_MIN, limits::ROLE_TTL_MS_MAX).or(limits::ROLE_TTL_DEFAULT.0),
+        continue_for_ms: whole(limits::ROLE_CONTINUE_MS_MIN, limits::ROLE_CONTINUE_MS_MAX).or(limits::ROLE_CONTINUE_DEFAULT.0),
+    }
 }
 
 impl SetRoleRequest {
     /// The changes in the core's form; `whole` clears what is absent, as PUT does.
-    ///
-    /// # Errors
-    /// If a time is out of its bounds.
     pub fn changes(mut self, whole: bool) -> Result<RoleChanges, BadValue> {
         if whole && self.ttl_ms.is_keep() {
             self.ttl_ms = Patch::Clear;
@@ -68,12 +64,11 @@ impl SetRoleRequest {
         if whole && self.continue_for_ms.is_keep() {
             self.continue_for_ms = Patch::Clear;
         }
-        let on = |ms| between("continue_for_ms", ms, limits::ROLE_CONTINUE_MS_MIN, limits::ROLE_CONTINUE_MS_MAX);
-        let (least, most) = (limits::ROLE_TTL_MS_MIN, limits::ROLE_TTL_MS_MAX);
+        self.check_bounds()?;
         Ok(RoleChanges {
-            ttl: self.ttl_ms.try_into_change(|ms| between("ttl_ms", ms, least, most).map(Millis))?,
-            mode: self.mode.try_into_change(|mode| Ok::<_, BadValue>(mode.into()))?,
-            continue_for: self.continue_for_ms.try_into_change(|ms| on(ms).map(Millis))?,
+            ttl: self.ttl_ms.map(Millis),
+            mode: self.mode.map(core::Mode::from),
+            continue_for: self.continue_for_ms.map(Millis),
         })
     }
 }
@@ -83,24 +78,20 @@ impl SetRoleRequest {
 #[serde(deny_unknown_fields)]
 pub struct RaiseEpochRequest {
     /// No epoch up to this one will be granted; at most 9,007,199,254,740,992.
-    #[serde(deserialize_with = "whole::<_, _, 0, { limits::ROLE_EPOCH_RAISED_MAX }>")]
-    #[schema(maximum = 9007199254740992_u64)]
     pub epoch: u64,
 }
 
+bounds!(RaiseEpochRequest { epoch: whole(0, limits::ROLE_EPOCH_RAISED_MAX) });
+
 impl RaiseEpochRequest {
-    /// The epoch in the core's form.
-    ///
-    /// # Errors
-    /// If it leaves no room for others.
+    /// The epoch in the core's form. Fails if it leaves no room for others.
     pub fn least(self) -> Result<Epoch, BadValue> {
-        between("epoch", self.epoch, 0, limits::ROLE_EPOCH_RAISED_MAX).map(Epoch)
+        self.check_bounds()?;
+        Ok(Epoch(self.epoch))
     }
 }
 
-const INTERVAL_MIN: u64 = limits::ROLE_INTERVAL_MS_MIN;
 const INTERVAL_MAX: u64 = limits::ROLE_TTL_MS_MAX / limits::ROLE_INTERVALS_MIN;
-const WAIT_MAX: u64 = limits::WAIT_MS_MAX;
 
 /// The heartbeat of a candidate: acquires the role, renews its term, or stands by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -109,12 +100,7 @@ pub struct HeartbeatRequest {
     /// The id of this process: best a random UUID drawn at every start. 1 to 128 visible ASCII characters.
     pub uuid: String,
     /// The interval between heartbeats; a quarter of the role's `ttl_ms` at most. If absent, the one in the response.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::<_, _, INTERVAL_MIN, INTERVAL_MAX>"
-    )]
-    #[schema(minimum = 10, maximum = 900000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<u64>,
     /// The term's token, from the response that made this process primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -130,19 +116,14 @@ pub struct HeartbeatRequest {
     #[schema(default = true)]
     pub ready: bool,
     /// 0 to 9: among ready candidates 9 comes first.
-    #[serde(default = "priority_default", deserialize_with = "whole::<_, _, 0, 9>")]
-    #[schema(default = 5, maximum = 9)]
+    #[serde(default = "priority_default")]
     pub priority: u8,
     /// Where this process listens for questions of the primary, for roles with mode `continue`. Without it the primary
     /// must stop at the end of its term when no server responds.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::optional")]
     pub peer: Option<Peer>,
     /// From a working primary: the `version` it last received under `going_on`, if any.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard: Option<u64>,
     /// Bid to take over this expired term; it counts only if the term was neither renewed nor taken since. See
     /// `last_term`.
@@ -153,6 +134,12 @@ pub struct HeartbeatRequest {
     /// release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<String>,
+}
+
+bounds! {
+    HeartbeatRequest {
+        interval_ms: whole(limits::ROLE_INTERVAL_MS_MIN, INTERVAL_MAX), priority: PRIORITY.or(priority_default() as u64), heard: EXACT,
+    } { uuid: UUID, token: TOKEN, address: ADDRESS, slot: SLOT }
 }
 
 impl HeartbeatRequest {
@@ -179,20 +166,19 @@ impl TryFrom<&HeartbeatRequest> for HeartbeatCall {
     type Error = BadValue;
 
     fn try_from(body: &HeartbeatRequest) -> Result<Self, BadValue> {
-        let interval = body.interval_ms.map(|ms| between("interval_ms", ms, INTERVAL_MIN, INTERVAL_MAX));
+        body.check_bounds()?;
         let candidate = Candidate {
             uuid: names::uuid(&body.uuid).map_err(|e| BadValue::new("uuid", e))?,
             address: body.address.as_deref().map(address).transpose()?.map(Into::into),
             metadata: metadata(&body.metadata)?,
             ready: body.ready,
-            priority: between("priority", body.priority, 0, 9)?,
-            interval: interval.transpose()?.map(Millis),
+            priority: body.priority,
+            interval: body.interval_ms.map(Millis),
             peer: body.peer.as_ref().map(core::Peer::try_from).transpose()?,
         };
         let take_over = body.take_over.map(core::Bid::try_from).transpose()?;
-        let heard = body.heard.map(|version| exact("heard", version)).transpose()?;
         let (token, slot) = (token(body.token.as_deref())?, slot(body.slot.as_deref())?);
-        Ok(Self { candidate, token, heard, take_over, slot, from: None })
+        Ok(Self { candidate, token, heard: body.heard, take_over, slot, from: None })
     }
 }
 
@@ -302,14 +288,10 @@ pub enum WaitFor {
 #[into_params(parameter_in = Query)]
 pub struct GetRoleQuery {
     /// The long-poll time in milliseconds, at most 60,000; 0 answers at once.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole_text::<_, _, 0, WAIT_MAX>")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// The lowest epoch of a primary that counts: for callers that know an earlier one to be superseded.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole_text::<_, _, 0, { limits::NUMBER_MAX }>"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_epoch: Option<u64>,
     /// What to wait for: `primary` (default) or `vacancy`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -318,20 +300,14 @@ pub struct GetRoleQuery {
 }
 
 impl GetRoleQuery {
-    /// The lowest epoch that counts.
-    ///
-    /// # Errors
-    /// If the number is too large to be exact.
+    /// The lowest epoch that counts. Fails if the number is too large to be exact.
     pub fn min_epoch(&self) -> Result<Option<u64>, BadValue> {
-        self.min_epoch.map(|epoch| exact("min_epoch", epoch)).transpose()
+        self.min_epoch.map(|epoch| EXACT.check("min_epoch", epoch)).transpose()
     }
 
     /// How long to wait.
-    ///
-    /// # Errors
-    /// If it exceeds the limit.
     pub fn wait(&self) -> Result<Millis, BadValue> {
-        between("wait_ms", self.wait_ms.unwrap_or(0), 0, limits::WAIT_MS_MAX).map(Millis)
+        WAIT.check_or_default("wait_ms", self.wait_ms).map(Millis)
     }
 }
 

@@ -1,23 +1,34 @@
 //! URLs on the wire: add, list, look up.
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::asked::AskedHost;
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{Put, PutKind, PutOutcome};
+use wayleave_core::frontier::request::{Past, Put, PutKind, PutOutcome};
+use wayleave_core::frontier::row::End;
 use wayleave_core::frontier::view;
 use wayleave_core::limits::{PRIORITY_DEFAULT, PRIORITY_MAX};
 use wayleave_core::names::{self, CrawlName, HostName};
+use wayleave_core::time::Time;
 use wayleave_core::{crawl_url, limits, redact};
 
 use crate::Timestamp;
-use crate::bad_value::{BadValue, TooMany, at_most, between};
+use crate::bad_value::{BadValue, TooMany, at_most};
 use crate::bounded::bounded;
-use crate::bounded_int::{whole, within};
+use crate::bounds::{Bounded, CRAWL, PRIORITY, SHORT, bounds, list};
 use crate::metadata::Metadata;
+use crate::words::words;
 
-const PRIORITY_MOST: u64 = PRIORITY_MAX as u64;
-const DEPTH_MOST: u64 = u32::MAX as u64;
+/// A priority that is out of bounds is refused with the whole body, because many of them are no numbers of this type at all.
+fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
+    match Option::<u8>::deserialize(deserializer)? {
+        Some(priority) if priority > PRIORITY_MAX => {
+            Err(D::Error::invalid_value(Unexpected::Unsigned(priority.into()), &PRIORITY))
+        }
+        priority => Ok(priority),
+    }
+}
 
 /// A URL to add.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -36,12 +47,10 @@ pub struct UrlToAdd {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
     /// 0 to 9, 9 first; 5 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "within::<_, _, 0, PRIORITY_MOST>")]
-    #[schema(minimum = 0, maximum = 9, default = 5)]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "priority")]
     pub priority: Option<u8>,
     /// Number of links from the seed; 0 if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::<_, _, 0, DEPTH_MOST>")]
-    #[schema(default = 0)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
     /// Metadata that is stored and handed out with it.
     #[serde(default, skip_serializing_if = "Metadata::is_empty")]
@@ -50,13 +59,25 @@ pub struct UrlToAdd {
     /// then a known URL stays as it was, except for a higher priority.
     #[serde(default, skip_serializing_if = "is_false")]
     pub again: bool,
+    /// For imports: its state in another store. With `fetched`, `gone` or `failed` it is stored as completed, otherwise it is
+    /// queued. With this or one of the following fields a known URL stays as it is, also with `again` or a higher priority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<UrlState>,
+    /// For imports: when it was first stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<Timestamp>,
+    /// For imports: attempts that did not end in a result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// For imports: its last result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<LastVisit>,
 }
 
+bounds!(UrlToAdd { priority: PRIORITY.or(PRIORITY_DEFAULT as u64), depth: SHORT.or(0), attempts: SHORT });
+
 impl UrlToAdd {
-    /// The core's form, with `crawl` and `depth` as defaults.
-    ///
-    /// # Errors
-    /// If the URL or one of its fields is invalid.
+    /// The core's form, with `crawl` and `depth` as defaults. Fails if the URL or one of its fields is invalid.
     pub fn to_put(&self, crawl: &CrawlName, depth: u32) -> Result<Put, BadValue> {
         let page = crawl_url::parse(&self.url, self.key.as_deref()).map_err(|e| match e {
             crawl_url::BadUrl::Key(e) if self.key.is_some() => BadValue::new("key", e),
@@ -66,16 +87,41 @@ impl UrlToAdd {
             Some(own) => names::crawl(own).map_err(|e| BadValue::new("crawl", e))?,
             None => crawl.clone(),
         };
-        let priority = between("priority", self.priority.unwrap_or(PRIORITY_DEFAULT), 0, PRIORITY_MAX)?;
+        self.check_bounds()?;
+        let priority = self.priority.unwrap_or(PRIORITY_DEFAULT);
         let (at, depth) = (self.at.map(Into::into), self.depth.unwrap_or(depth));
         let (explicit, again) = (self.priority.is_some(), self.again);
-        let kind = if explicit || again {
+        let kind = if let Some((end, past)) = self.past() {
+            // Zero is now: what was never given a time is not older than everything else.
+            let due = if end { None } else { Some(at.unwrap_or(Time::ZERO)) };
+            PutKind::Restored { due, priority, depth, past }
+        } else if explicit || again {
             PutKind::Wanted { at, priority, explicit, depth, again }
         } else {
             PutKind::Discovered { at, priority, depth }
         };
         let metadata = (&self.metadata).try_into().map_err(|e| BadValue::new("metadata", e))?;
         Ok(Put { url: page.url.into(), host: page.host, crawl, kind, metadata })
+    }
+
+    /// What another store knew of it, if that is told, and whether it was completed.
+    fn past(&self) -> Option<(bool, Past)> {
+        let is_told =
+            self.state.is_some() || self.created_at.is_some() || self.attempts.is_some() || self.last.is_some();
+        let end = match self.state {
+            Some(UrlState::Fetched) => Some(End::Fetched),
+            Some(UrlState::Gone) => Some(End::Gone),
+            Some(UrlState::Failed) => Some(End::Failed),
+            Some(UrlState::Queued | UrlState::Reserved) | None => None,
+        };
+        let last = self.last.map(|LastVisit { at, status, exhausted }| view::LastVisit { at: at.0, status, exhausted });
+        let past = Past {
+            created: self.created_at.map(|at| at.0),
+            end: end.unwrap_or(End::Fetched),
+            last,
+            attempts: self.attempts.unwrap_or(0),
+        };
+        is_told.then_some((end.is_some(), past))
     }
 }
 
@@ -92,20 +138,16 @@ pub struct AddUrlsRequest {
     pub urls: Vec<UrlToAdd>,
 }
 
+bounds!(AddUrlsRequest {} { crawl: CRAWL, urls: list(limits::BATCH_URLS_MAX) });
+
 impl AddUrlsRequest {
-    /// Whether there are more URLs than one request may carry.
-    ///
-    /// # Errors
-    /// If there are; the message names the limit.
+    /// Whether there are more URLs than one request may carry. The message of the error names the limit.
     pub fn check_size(&self) -> Result<(), TooMany> {
         at_most("urls", self.urls.len(), limits::BATCH_URLS_MAX)
     }
 }
 
 /// The crawl that a request names, or the default one.
-///
-/// # Errors
-/// If the name is invalid.
 pub fn crawl_or_default(crawl: Option<&str>) -> Result<CrawlName, BadValue> {
     names::crawl(crawl.unwrap_or_default()).map_err(|e| BadValue::new("crawl", e))
 }
@@ -234,43 +276,20 @@ pub(crate) const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The state of a URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum UrlState {
-    /// Waiting to be handed out.
-    Queued,
-    /// Handed out.
-    Reserved,
-    /// Fetched for good.
-    Fetched,
-    /// No longer existing.
-    Gone,
-    /// Given up.
-    Failed,
-}
-
-impl From<view::UrlState> for UrlState {
-    fn from(state: view::UrlState) -> Self {
-        match state {
-            view::UrlState::Queued => Self::Queued,
-            view::UrlState::Reserved => Self::Reserved,
-            view::UrlState::Fetched => Self::Fetched,
-            view::UrlState::Gone => Self::Gone,
-            view::UrlState::Failed => Self::Failed,
-        }
-    }
-}
-
-impl From<UrlState> for view::UrlState {
-    fn from(state: UrlState) -> Self {
-        match state {
-            UrlState::Queued => Self::Queued,
-            UrlState::Reserved => Self::Reserved,
-            UrlState::Fetched => Self::Fetched,
-            UrlState::Gone => Self::Gone,
-            UrlState::Failed => Self::Failed,
-        }
+words! {
+    /// The state of a URL.
+    #[derive(Hash)]
+    UrlState = view::UrlState {
+        /// Waiting to be handed out.
+        Queued,
+        /// Handed out.
+        Reserved,
+        /// Fetched for good.
+        Fetched,
+        /// No longer existing.
+        Gone,
+        /// Given up.
+        Failed,
     }
 }
 
@@ -300,23 +319,16 @@ pub struct ListUrlsQuery {
     pub credentials: Option<bool>,
     /// Rows per page, 1 to 1,000, 100 if absent; as NDJSON: lines in total, any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[param(default = 100, minimum = 1)]
     pub limit: Option<u64>,
 }
 
 impl ListUrlsQuery {
     /// The host as requested, if there is one.
-    ///
-    /// # Errors
-    /// If the name is invalid.
     pub fn host(&self) -> Result<Option<AskedHost>, BadValue> {
         self.host.as_deref().map(AskedHost::parse).transpose().map_err(|e| BadValue::new("host", e))
     }
 
     /// The core's form, with the host under its stored name.
-    ///
-    /// # Errors
-    /// If a field is invalid.
     pub fn filter(&self, host: Option<HostName>) -> Result<view::UrlFilter, BadValue> {
         let crawl = self.crawl.as_deref().map(names::crawl).transpose();
         Ok(view::UrlFilter {

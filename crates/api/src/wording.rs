@@ -1,6 +1,8 @@
-//! Turns the JSON library's errors into plain sentences: which field, what was found, what is expected.
+//! What is wrong with a text, in plain sentences: which field, what was found, what is expected.
 
-use serde::de::IgnoredAny;
+use std::fmt::Display;
+
+use serde::de::{Error, Expected, Unexpected};
 
 use crate::nearest::nearest;
 
@@ -12,78 +14,125 @@ const SHOWN_MAX: usize = 100;
 pub struct TextError {
     /// The field that it is about, if parsing came that far.
     pub field: Option<String>,
-    /// The sentence; it begins with the field.
-    pub sentence: String,
+    /// What is wrong with it.
+    pub what: String,
     /// Whether the text is JSON at all.
     pub is_json: bool,
+    /// The line, from 1, at which parsing ended; 0 for a query.
+    pub line: usize,
+    /// The column.
+    pub column: usize,
 }
 
 impl TextError {
-    /// What is wrong with `text`, whose parsing ended at `path` with `error`; `whole` is what the text is called.
+    /// The sentence; `whole` is what the text is called.
     #[must_use]
-    pub fn of_json(whole: &str, path: &str, error: &serde_json::Error, text: &[u8]) -> Self {
-        let place = format!(" at line {} column {}", error.line(), error.column());
-        let message = error.to_string();
-        let message = message.strip_suffix(&place).unwrap_or(&message);
-        if error.is_data() {
-            return Self::of(whole, path, message);
+    pub fn sentence(&self, whole: &str) -> String {
+        let Self { field, what, is_json, line, column } = self;
+        if *is_json {
+            return format!("{}: {what}", field.as_deref().unwrap_or(whole));
         }
-        let message = syntax(message);
-        // The library reports some type errors as syntax errors, such as a number where one of several words is
-        // expected.
-        if serde_json::from_slice::<IgnoredAny>(text).is_ok() {
-            return Self::of(whole, path, &message);
-        }
-        let sentence = format!("{whole} is not JSON: {message} (line {}, column {})", error.line(), error.column());
-        Self { field: None, sentence, is_json: false }
+        format!("{whole} is not JSON: {what} (line {line}, column {column})")
+    }
+}
+
+/// What is wrong, and with which field below the present one.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    field: String,
+    what: String,
+    /// Whether it may be because the text is no JSON.
+    pub is_syntax: bool,
+}
+
+impl Wrong {
+    fn of(field: &str, what: impl Display) -> Self {
+        Self { field: shown(field), what: what.to_string(), is_syntax: false }
     }
 
-    /// What is wrong at `path`, from the library's message.
-    #[must_use]
-    pub fn of(whole: &str, path: &str, message: &str) -> Self {
-        let path = if matches!(path, "." | "?") { "" } else { path };
-        let (field, what) = if let Some((field, _)) = quoted(message, "missing field `") {
-            (inner(path, field), "is missing".to_owned())
-        } else if let Some((field, _)) = quoted(message, "duplicate field `") {
-            (inner(path, field), "is given twice".to_owned())
-        } else if let Some((field, known)) = quoted(message, "unknown field `") {
-            (inner(path, field), format!("there is no such field; {}", offer("it is", field, known)))
-        } else if let Some((word, known)) = quoted(message, "unknown variant `") {
-            (path.to_owned(), offer(&format!("'{}' is", shown(word)), word, known))
-        } else {
-            (path.to_owned(), shape(message))
+    /// The JSON library cannot go on.
+    pub fn syntax(error: &impl Display) -> Self {
+        Self { is_syntax: true, ..Self::of("", syntax(&error.to_string())) }
+    }
+
+    /// A value of another type, size or length than expected.
+    pub fn expected(expected: &dyn Display, got: &str) -> Self {
+        Self::of("", format_args!("expected {expected}, got {got}"))
+    }
+
+    /// The same, of a value within a field or an entry, such as `[3]`.
+    pub fn within(mut self, outer: &str) -> Self {
+        let dot = if self.field.is_empty() || self.field.starts_with('[') { "" } else { "." };
+        self.field = shown(&format!("{outer}{dot}{}", self.field));
+        self
+    }
+
+    pub fn at(self, line: usize, column: usize) -> TextError {
+        let field = Some(self.field).filter(|field| !field.is_empty());
+        TextError { field, what: self.what, is_json: true, line, column }
+    }
+}
+
+impl Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+impl Error for Wrong {
+    fn custom<T: Display>(message: T) -> Self {
+        Self::of("", message)
+    }
+
+    fn invalid_type(got: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let got = match got {
+            Unexpected::Bool(value) => value.to_string(),
+            Unexpected::Unsigned(number) => number.to_string(),
+            Unexpected::Signed(number) => number.to_string(),
+            Unexpected::Float(number) => number.to_string(),
+            Unexpected::Str(text) => got_text(text),
+            Unexpected::Unit | Unexpected::Option => "null".to_owned(),
+            Unexpected::Seq => "a list".to_owned(),
+            Unexpected::Map => "an object".to_owned(),
+            other => other.to_string(),
         };
-        let field = shown(&field);
-        let subject = if field.is_empty() { whole } else { &field };
-        Self {
-            sentence: format!("{subject}: {what}"),
-            field: Some(field).filter(|field| !field.is_empty()),
-            is_json: true,
-        }
+        Self::expected(&expected, &got)
+    }
+
+    fn invalid_value(got: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::invalid_type(got, expected)
+    }
+
+    fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
+        Self::expected(&expected, &format!("a list of {length}"))
+    }
+
+    fn unknown_variant(word: &str, known: &'static [&'static str]) -> Self {
+        Self::of("", offer(&format!("'{}' is", shown(word)), word, known))
+    }
+
+    fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
+        Self::of(field, format_args!("there is no such field; {}", offer("it is", field, known)))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::of(field, "is missing")
+    }
+
+    fn duplicate_field(field: &'static str) -> Self {
+        Self::of(field, "is given twice")
     }
 }
 
-/// The word that a message is about, and what it says of others. The word is the sender's and may have any letter in it.
-fn quoted<'a>(message: &'a str, start: &str) -> Option<(&'a str, &'a str)> {
-    let rest = message.strip_prefix(start)?;
-    let ends = ["`, expected ", "`, there are no "];
-    let (word, others) = ends.iter().find_map(|end| rest.rsplit_once(end)).unwrap_or((rest, ""));
-    Some((word.strip_suffix('`').unwrap_or(word), others))
-}
-
-/// A nested field; the path may end with it already.
-fn inner(path: &str, field: &str) -> String {
-    let there = path == field || path.strip_suffix(field).is_some_and(|outer| outer.ends_with('.'));
-    match path {
-        "" => field.to_owned(),
-        path if there => path.to_owned(),
-        path => format!("{path}.{field}"),
-    }
+/// A text that came.
+pub(crate) fn got_text(text: &str) -> String {
+    format!("the text {}", shown(&format!("{text:?}")))
 }
 
 /// The accepted words, the nearest one first.
-fn offer(subject: &str, word: &str, known: &str) -> String {
-    let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+fn offer(subject: &str, word: &str, known: &[&'static str]) -> String {
     if known.is_empty() {
         return "none is expected".to_owned();
     }
@@ -92,52 +141,9 @@ fn offer(subject: &str, word: &str, known: &str) -> String {
     format!("{subject} none of {}{meant}", known.join(", "))
 }
 
-/// A value of another type, size or length than expected.
-fn shape(message: &str) -> String {
-    let kinds = ["invalid type: ", "invalid value: ", "invalid length "];
-    let Some((came, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
-    let Some(came) = kinds.iter().find_map(|kind| came.strip_prefix(kind)) else { return message.to_owned() };
-    let length = message.starts_with("invalid length");
-    let got = if length { format!("a list of {came}") } else { arrived(came) };
-    let too_large = came.starts_with("integer `") && !came.starts_with("integer `-") || came.contains("e+");
-    format!("expected {}, got {got}", wanted(expected, too_large))
-}
-
-/// What was found, in JSON terms.
-fn arrived(came: &str) -> String {
-    match came {
-        "sequence" => "a list".to_owned(),
-        "map" => "an object".to_owned(),
-        "null" | "unit value" | "Option value" => "null".to_owned(),
-        other => match other.split_once(' ') {
-            Some(("string", text)) => format!("the text {}", shown(text)),
-            _ => other.split('`').nth(1).map_or_else(|| other.to_owned(), shown),
-        },
-    }
-}
-
-/// What is expected, in JSON terms: Rust types mean nothing to users of other languages.
-fn wanted(expected: &str, too_large: bool) -> String {
-    let words = match expected.split(' ').next().unwrap_or_default() {
-        "u8" | "u16" | "u32" | "u64" | "usize" if too_large => "a smaller whole number",
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0 on",
-        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
-        "f32" | "f64" => "a number",
-        "struct" | "map" => "an object",
-        "enum" => "one of its words",
-        _ => match expected {
-            "a boolean" => "true or false",
-            "a string" => "a text",
-            "a sequence" => "a list",
-            "a map" => "an object",
-            other => other,
-        },
-    };
-    words.to_owned()
-}
-
 /// What is wrong with a text that is not JSON.
-fn syntax(message: &str) -> String {
+pub(crate) fn syntax(message: &str) -> String {
+    let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
     if let Some(within) = message.strip_prefix("EOF while parsing ") {
         return format!("it ends within {within}");
     }

@@ -1,14 +1,12 @@
-use super::*;
 use crate::crawls::SetCrawlRequest;
 use crate::hosts::SetHostRequest;
-use crate::object::Object;
+use crate::object;
 use crate::reservations::{ReleaseReservationRequest, ReserveGroupsRequest};
+use crate::roles::HeartbeatRequest;
 use crate::urls::{AddUrlsRequest, UrlToAdd};
 
 fn said<T: serde::de::DeserializeOwned>(text: &str) -> String {
-    let mut reader = serde_json::Deserializer::from_str(text);
-    let error = serde_path_to_error::deserialize::<_, Object<T>>(&mut reader).map(drop).expect_err(text);
-    TextError::of_json("the body", &error.path().to_string(), error.inner(), text.as_bytes()).sentence
+    object::read::<T>(text.as_bytes()).map(drop).expect_err(text).sentence("the body")
 }
 
 #[test]
@@ -92,4 +90,42 @@ fn long_values_are_not_repeated_whole() {
     assert!(said::<SetHostRequest>(&text).len() < 300);
     let text = format!(r#"{{"{}":1}}"#, "x".repeat(100_000));
     assert!(said::<SetHostRequest>(&text).len() < 600);
+}
+
+#[test]
+fn a_whole_number_may_be_written_with_a_fraction_of_zero_or_be_absent() {
+    let beat = |text: &str| object::read::<HeartbeatRequest>(text.as_bytes()).unwrap().interval_ms;
+    assert_eq!(beat(r#"{"uuid":"a","interval_ms":50}"#), Some(50));
+    assert_eq!(beat(r#"{"uuid":"a","interval_ms":50.0}"#), Some(50));
+    assert_eq!((beat(r#"{"uuid":"a","interval_ms":null}"#), beat(r#"{"uuid":"a"}"#)), (None, None));
+    let wrong = said::<ReserveGroupsRequest>(r#"{"holder":"a","wait_ms":null}"#);
+    assert_eq!(wrong, "wait_ms: expected a whole number between 0 and 60000, got null");
+}
+
+#[test]
+fn content_of_an_enum_is_named_by_its_word() {
+    for (text, want) in [
+        (
+            r#"{"revisit":{"fixed_ms":-1}}"#,
+            "revisit.fixed_ms: expected a whole number between 1 and 4398046511104, got -1",
+        ),
+        (r#"{"revisit":{"adaptive":{"min_ms":1}}}"#, "revisit.adaptive.max_ms: is missing"),
+        (r#"{"revisit":{"adaptive":[1,2]}}"#, "revisit.adaptive: expected an object, got a list"),
+        (r#"{"revisit":{"fixed_ms":1,"never":null}}"#, "revisit: a value of another kind is expected"),
+        (
+            r#"{"revisit":{"fixed":1}}"#,
+            "revisit: 'fixed' is none of never, fixed_ms, adaptive; did you mean 'fixed_ms'?",
+        ),
+    ] {
+        assert_eq!(said::<SetCrawlRequest>(text), want, "{text}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_before_what_follows_it_and_is_no_json() {
+    assert_eq!(said::<SetHostRequest>(r#"{"paused":1,"#), "paused: expected true or false, got 1");
+    assert_eq!(
+        said::<SetHostRequest>(r#"{"paused":true}x"#),
+        "the body is not JSON: unexpected characters follow its end (line 1, column 16)"
+    );
 }

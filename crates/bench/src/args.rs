@@ -67,13 +67,19 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
 
+    /// Numbers of idle callers in the scenario herds
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 100, 10_000],
+        value_parser = clap::value_parser!(u64).range(1..=200_000))]
+    pub waiters: Vec<u64>,
+
     /// Seed, to generate the same URLs again; random by default
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 
-    /// PID of the first server: adds its CPU time and memory to the table, and rounds wait until it is idle
-    #[arg(long, value_name = "PID")]
-    pub pid: Option<u32>,
+    /// PID of the first server: adds its CPU time and memory to the table, and rounds wait until it is idle; of several
+    /// nodes separated by commas
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pub pid: Vec<u32>,
 
     /// PID of the second server
     #[arg(long, value_name = "PID", requires = "beside")]

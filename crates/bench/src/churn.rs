@@ -1,5 +1,5 @@
-//! Churn: a few hosts visited repeatedly through all nodes, while nodes come and go. What counts is not the rate but
-//! that no host has concurrent visits or a visit too soon, and the longest pause of any host.
+//! Churn: a few hosts visited repeatedly through all nodes, while nodes come and go. It measures not the rate but
+//! concurrent visits and visits too soon, of which there must be none, and the longest pause of any host.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use reqwest::{Client, Method};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::args::{BenchArgs, loopback};
+use crate::native::{Reservation, Reserved};
 
 const HOSTS: usize = 200;
 const WORKERS: usize = 8;
@@ -85,17 +86,6 @@ impl Log {
             host.ended = Some(now);
         }
     }
-}
-
-#[derive(Deserialize)]
-struct Reserved {
-    reservations: Vec<Reservation>,
-}
-
-#[derive(Deserialize)]
-struct Reservation {
-    token: String,
-    group: String,
 }
 
 struct Worker {
@@ -231,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_told_in_words() {
+    fn what_was_seen_is_printed_in_words() {
         let log = Log { visits: 10, ..Log::default() };
         let text =
             seen(&log, &[Duration::from_millis(5), Duration::from_millis(9)], Duration::from_secs(2)).to_string();

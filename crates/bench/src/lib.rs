@@ -8,6 +8,7 @@ mod chunks;
 mod churn;
 mod codec;
 mod get;
+mod herds;
 mod latency;
 mod matches;
 mod native;

@@ -85,10 +85,8 @@ impl Native {
 
 type Held = Arc<Mutex<HashMap<String, String>>>;
 
-/// Serves the reservation protocol on `HOST` and `PORT` of the environment, until it is ended.
-///
-/// # Errors
-/// If they are missing or the address is taken.
+/// Serves the reservation protocol on `HOST` and `PORT` of the environment, until it is ended. Fails if they are
+/// missing or the address is taken.
 pub async fn serve_worker() -> Result<()> {
     let variable = |name: &str| std::env::var(name).with_context(|| format!("{name} is not set: a pool sets it"));
     let (host, port): (IpAddr, u16) = (variable("HOST")?.parse()?, variable("PORT")?.parse()?);

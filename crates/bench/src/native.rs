@@ -31,13 +31,14 @@ struct Counts {
 }
 
 #[derive(Deserialize)]
-struct Reserved {
-    reservations: Vec<Reservation>,
+pub(crate) struct Reserved {
+    pub(crate) reservations: Vec<Reservation>,
 }
 
 #[derive(Deserialize)]
-struct Reservation {
-    token: String,
+pub(crate) struct Reservation {
+    pub(crate) token: String,
+    pub(crate) group: String,
     urls: Vec<Page>,
 }
 

@@ -25,25 +25,16 @@ pub struct NullServer {
 
 impl NullServer {
     /// Listens on an address; port 0 takes a free one.
-    ///
-    /// # Errors
-    /// If the address cannot be bound.
     pub fn bind(address: SocketAddr) -> Result<Self> {
         Ok(Self { incoming: TcpIncoming::bind(address)?.with_nodelay(Some(true)) })
     }
 
     /// Its address.
-    ///
-    /// # Errors
-    /// If the operating system reports an error.
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.incoming.local_addr()?)
     }
 
     /// Serves until it is dropped.
-    ///
-    /// # Errors
-    /// If connections cannot be accepted.
     pub async fn serve(self) -> Result<()> {
         let grpc = Routes::new(UrlFrontierServer::new(Null)).into_axum_router();
         let routes = Routes::from(grpc.merge(null_native::routes()));
@@ -52,9 +43,6 @@ impl NullServer {
 }
 
 /// Runs a null server, and prints its address on standard output.
-///
-/// # Errors
-/// If the address cannot be bound.
 #[expect(clippy::print_stdout, reason = "who started it reads the address there")]
 pub async fn serve_null(address: SocketAddr) -> Result<()> {
     let server = NullServer::bind(address)?;

@@ -33,6 +33,16 @@ pub fn cpu_secs(pid: u32) -> Option<f64> {
     cpu_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// The same of several processes, if any is known.
+pub fn cpu_secs_of(pids: &[u32]) -> Option<f64> {
+    pids.iter().filter_map(|pid| cpu_secs(*pid)).reduce(|a, b| a + b)
+}
+
+/// Resident memory of several processes, in MiB, if any is known.
+pub fn rss_mib_of(pids: &[u32]) -> Option<f64> {
+    pids.iter().filter_map(|pid| rss_mib(*pid)).reduce(|a, b| a + b)
+}
+
 /// Resident memory, in MiB.
 pub fn rss_mib(pid: u32) -> Option<f64> {
     rss_of(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)

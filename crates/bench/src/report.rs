@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_ratios_are_told() {
+    fn rates_and_ratios_are_printed() {
         assert_eq!(line().ratio(line().null.as_ref()), Some(0.25));
         let text = table(&[line()]);
         let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();

@@ -12,6 +12,7 @@ use crate::args::BenchArgs;
 use crate::churn;
 use crate::codec::Manner;
 use crate::get::{Appetite, get};
+use crate::herds;
 use crate::matches::serve_worker;
 use crate::native::Native;
 use crate::null::serve_null;
@@ -32,9 +33,6 @@ const CLIENTS: u64 = 4;
 const FILL_STREAM: u64 = 16;
 
 /// Benchmarks as the arguments say and prints the result.
-///
-/// # Errors
-/// If a server cannot be reached, or the arguments are inconsistent.
 #[expect(clippy::print_stdout, reason = "the result is this program's output")]
 pub async fn run(args: BenchArgs) -> Result<()> {
     if args.null {
@@ -45,6 +43,12 @@ pub async fn run(args: BenchArgs) -> Result<()> {
     }
     if args.churn {
         let seen = churn::run(&args).await?;
+        let text = if args.json { serde_json::to_string_pretty(&seen)? + "\n" } else { seen.to_string() };
+        print!("{text}");
+        return Ok(());
+    }
+    if args.scenario.iter().any(|name| herds::is_called(name)) {
+        let seen = herds::run(&args).await?;
         let text = if args.json { serde_json::to_string_pretty(&seen)? + "\n" } else { seen.to_string() };
         print!("{text}");
         return Ok(());
@@ -74,9 +78,6 @@ async fn run_null(args: &BenchArgs) -> Result<()> {
 }
 
 /// Benchmarks as the arguments say; one line per scenario.
-///
-/// # Errors
-/// If a server cannot be reached, or the arguments are inconsistent.
 pub async fn measure(args: &BenchArgs) -> Result<Vec<Line>> {
     let scenarios = Scenario::chosen(&args.scenario);
     let targets = Target::all(args).await?;
@@ -227,11 +228,11 @@ impl<'a> Runner<'a> {
     async fn measured_round(&self, time: Duration, pids: &[u32], measured: &mut Measured) -> Result<()> {
         self.prepare().await?;
         process::quiet(pids).await;
-        let before = self.target.pid.and_then(process::cpu_secs);
+        let before = process::cpu_secs_of(&self.target.pids);
         let done = self.round(time).await?;
-        let after = self.target.pid.and_then(process::cpu_secs);
+        let after = process::cpu_secs_of(&self.target.pids);
         let cpu = before.zip(after).map(|(before, after)| after - before);
-        measured.add(&done, cpu, self.target.pid.and_then(process::rss_mib));
+        measured.add(&done, cpu, process::rss_mib_of(&self.target.pids));
         Ok(())
     }
 }
@@ -258,7 +259,7 @@ async fn run_scenario(args: &BenchArgs, seed: u64, scenario: Scenario, targets: 
     let time = Duration::from_secs_f64(args.round_secs());
     let mut running: Vec<(Runner<'_>, Measured)> =
         targets.iter().map(|target| (Runner::new(args, seed, scenario, target), Measured::default())).collect();
-    let pids: Vec<u32> = targets.iter().filter_map(|target| target.pid).collect();
+    let pids: Vec<u32> = targets.iter().flat_map(|target| target.pids.iter().copied()).collect();
     for _ in 0..args.rounds {
         for (runner, measured) in &mut running {
             if measured.error.is_none()

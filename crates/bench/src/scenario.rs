@@ -2,6 +2,7 @@
 
 use crate::args::BenchArgs;
 use crate::get::Appetite;
+use crate::herds;
 use crate::put::Form;
 use crate::source::Spread;
 
@@ -18,6 +19,9 @@ pub const HELP: &str = "Scenarios:
   chunks-cycle                    HTTP: chunks of 5 links claimed, reported and completed, 4 clients
   chunks-claim-1, chunks-claim-100  HTTP: chunks claimed, 1 and 100 per call, 4 clients
   matches-4, matches-16           HTTP: workers of a pool of 100 with 10 slots got and given back, 4 and 16 clients
+  herds                           HTTP/2: idle callers of each kind of call that waits, beside one client that works; not
+                                  among all. Or one kind: herds-reservations, -claims, -builds, -map, -matches, -roles,
+                                  -finished
 
 It fills the server it measures with URLs of crawls named bench-*: give it a server of its own.
 
@@ -125,10 +129,10 @@ const ALL: [Scenario; 21] = [
 
 /// Checks a name or a prefix of a scenario.
 pub(crate) fn named(name: &str) -> Result<String, String> {
-    if ALL.iter().any(|scenario| scenario.is_called(name)) {
+    if herds::is_called(name) || ALL.iter().any(|scenario| scenario.is_called(name)) {
         return Ok(name.to_owned());
     }
-    let all: Vec<&str> = ALL.iter().map(|scenario| scenario.name).collect();
+    let all: Vec<&str> = ALL.iter().map(|scenario| scenario.name).chain([herds::NAMES]).collect();
     Err(format!("there is no such scenario; there are {}", all.join(", ")))
 }
 

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn each_seed_lies_over_hosts_in_its_own_way() {
+    fn each_seed_spreads_over_hosts_in_its_own_way() {
         let hosts = |seed| {
             let made = texts(&mut Source::new(seed, "c", Spread::Random(1_000), 0, 0), 1_000);
             made.iter().map(|url| url.split('/').nth(2).unwrap().to_owned()).collect::<HashSet<_>>()

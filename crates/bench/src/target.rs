@@ -30,8 +30,8 @@ pub struct Target {
     pub side: Side,
     /// Its addresses; several, if it is several nodes.
     pub addresses: Vec<SocketAddr>,
-    /// Its process, if known.
-    pub pid: Option<u32>,
+    /// Its processes, as far as they are known.
+    pub pids: Vec<u32>,
     /// The null server's process ends with this.
     _child: Option<Child>,
 }
@@ -47,14 +47,14 @@ pub struct Unreachable {
 impl Target {
     /// The servers named by the arguments.
     pub async fn all(args: &BenchArgs) -> Result<Vec<Self>> {
-        let known = async |side, address: &str, pid| -> Result<Self> {
-            Ok(Self { side, addresses: vec![loopback(address).await?], pid, _child: None })
+        let known = async |side, address: &str, pid: Option<u32>| -> Result<Self> {
+            Ok(Self { side, addresses: vec![loopback(address).await?], pids: pid.into_iter().collect(), _child: None })
         };
         let mut nodes = Vec::with_capacity(args.address.len());
         for address in &args.address {
             nodes.push(loopback(address).await?);
         }
-        let mut targets = vec![Self { side: Side::Main, addresses: nodes, pid: args.pid, _child: None }];
+        let mut targets = vec![Self { side: Side::Main, addresses: nodes, pids: args.pid.clone(), _child: None }];
         if let Some(address) = &args.beside {
             targets.push(known(Side::Beside, address, args.beside_pid).await?);
         }
@@ -117,5 +117,10 @@ async fn start_null() -> Result<Target> {
     BufReader::new(output).read_line(&mut line).await?;
     let address = line.trim().rsplit(' ').next().unwrap_or_default();
     let address = address.parse().with_context(|| format!("the null server said '{}'", line.trim()))?;
-    Ok(Target { side: Side::Null, addresses: vec![address], pid: child.id(), _child: Some(child) })
+    Ok(Target {
+        side: Side::Null,
+        addresses: vec![address],
+        pids: child.id().into_iter().collect(),
+        _child: Some(child),
+    })
 }

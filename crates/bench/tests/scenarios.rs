@@ -44,7 +44,7 @@ async fn every_scenario_moves_urls_and_reports_its_rate() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_by_its_address() {
+async fn a_missing_server_is_named_by_its_address() {
     let args = Cli::try_parse_from(["bench", "--address", "127.0.0.1:1", "--no-null"]).unwrap().args;
     let error = format!("{:#}", measure(&args).await.unwrap_err());
     assert!(error.contains("127.0.0.1:1") && error.contains("wayleave serve"), "{error}");

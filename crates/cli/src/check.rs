@@ -23,10 +23,7 @@ pub struct Args {
     folder: PathBuf,
 }
 
-/// Checks a folder.
-///
-/// # Errors
-/// If it is in use or no data folder, or a file is damaged.
+/// Checks a folder. Fails if it is in use or no data folder, or a file is damaged.
 pub fn run(json: bool, args: &Args) -> anyhow::Result<()> {
     let Args { folder } = args;
     if !folder.is_dir() {

@@ -69,10 +69,7 @@ pub struct Made {
     pub lost: Option<PathBuf>,
 }
 
-/// Copies a store.
-///
-/// # Errors
-/// If one of them is in use or cannot be used, or there is a store already.
+/// Copies a store. Fails if one of them is in use or cannot be used, or there is a store already.
 pub fn copy(json: bool, args: &CopyArgs) -> anyhow::Result<()> {
     let CopyArgs { from, to } = args;
     let cannot = || format!("cannot copy {from} to {to}");
@@ -82,10 +79,8 @@ pub fn copy(json: bool, args: &CopyArgs) -> anyhow::Result<()> {
     made.report(json, &to.to_string())
 }
 
-/// Saves what is readable of a damaged folder.
-///
-/// # Errors
-/// If nothing can be read, the new folder is not empty, or something is missing in it.
+/// Saves what is readable of a damaged folder. Fails if nothing can be read, the new folder is not empty, or something
+/// is missing in it.
 pub fn salvage(json: bool, args: &SalvageArgs) -> anyhow::Result<()> {
     let SalvageArgs { from, to } = args;
     let cannot = || format!("cannot save {} into {}", from.display(), to.display());
@@ -108,17 +103,11 @@ fn beside(folder: &Path, suffix: &str) -> PathBuf {
 }
 
 /// The runtime of a copy: connections need one.
-///
-/// # Errors
-/// If no thread can be started.
 pub fn runtime() -> anyhow::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().context("cannot start")
 }
 
 /// Makes a store of a source, and lists what is missing in a file.
-///
-/// # Errors
-/// If it cannot be read or written.
 pub fn into_place(
     source: &mut dyn Source,
     to: &Place,
@@ -158,10 +147,7 @@ fn write_list(path: &Path, losses: &[Loss]) -> anyhow::Result<()> {
 }
 
 impl Made {
-    /// Says what was made.
-    ///
-    /// # Errors
-    /// If something is missing in it.
+    /// Says what was made. Fails if something is missing in it.
     pub fn report(&self, json: bool, path: &str) -> anyhow::Result<()> {
         let Copied { rows, bytes, pools, losses } = &self.copied;
         let (shards, at) = (self.shards, wayleave_api::Timestamp(self.at));

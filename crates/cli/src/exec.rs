@@ -43,10 +43,7 @@ pub fn with_files(files: u64) -> Vec<String> {
     ["/proc/self/exe", WORD, "--files", &files.to_string(), "--"].map(str::to_owned).into()
 }
 
-/// Execs the command; returns only on failure.
-///
-/// # Errors
-/// If the parent is gone, or the command cannot be run.
+/// Execs the command; returns only on failure. Fails if the parent is gone, or the command cannot be run.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.parent.is_some() {
         set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -64,10 +64,8 @@ pub struct Args {
     force: bool,
 }
 
-/// Writes the export.
-///
-/// # Errors
-/// If the server does not answer, the file cannot be written, or it would leave out something without --partial.
+/// Writes the export. Fails if the server does not answer, the file cannot be written, or it would leave out something
+/// without --partial.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = remote.patient().await?;
     remote.check_crawl(args.crawl.as_deref()).await?;

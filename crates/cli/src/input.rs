@@ -44,9 +44,6 @@ impl Input {
     }
 
     /// Opens it; gzip is detected by content. The progress bar counts compressed bytes.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn open(&self, bar: &ProgressBar) -> anyhow::Result<Box<dyn BufRead + Send>> {
         let raw: Box<dyn Read + Send> = match self {
             Self::Stdin => Box::new(std::io::stdin()),
@@ -62,9 +59,6 @@ impl Input {
 }
 
 /// Reads a small text file.
-///
-/// # Errors
-/// If it cannot be read.
 pub fn read_text(path: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     let mut reader = Input::new(path).open(&ProgressBar::hidden())?;

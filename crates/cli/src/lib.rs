@@ -32,6 +32,7 @@ mod seed;
 pub mod serve;
 mod signals;
 mod snapshot;
+mod toml_file;
 mod unpacked;
 mod values;
 mod whole_file;

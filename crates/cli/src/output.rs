@@ -12,26 +12,17 @@ use wayleave_core::time::Millis;
 use wayleave_core::{plain, redact};
 
 /// Prints one value as one line of JSON.
-///
-/// # Errors
-/// If stdout is gone.
 pub fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
     let text = serde_json::to_string(value)?;
     Ok(writeln!(std::io::stdout().lock(), "{}", plain::json(&text))?)
 }
 
 /// Prints a line, or several.
-///
-/// # Errors
-/// If stdout is gone.
 pub fn line(text: impl Display) -> anyhow::Result<()> {
     styled(plain::lines(&text.to_string()))
 }
 
 /// Prints a line in which only our own escapes are left.
-///
-/// # Errors
-/// If stdout is gone.
 pub fn styled(text: impl Display) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{text}")?)
 }
@@ -70,9 +61,6 @@ impl Table {
     }
 
     /// Prints it.
-    ///
-    /// # Errors
-    /// If stdout is gone.
     pub fn print(&self) -> anyhow::Result<()> {
         Ok(std::io::stdout().lock().write_all(self.render().as_bytes())?)
     }
@@ -93,9 +81,6 @@ impl Table {
 }
 
 /// Prints items: a line of JSON for each, or a table with a row for each.
-///
-/// # Errors
-/// If stdout is gone.
 pub fn list<T: Serialize, const N: usize>(
     json: bool,
     head: [&str; N],
@@ -117,7 +102,7 @@ pub fn word(state: impl Debug) -> String {
 
 /// A duration in its two largest units.
 pub fn span(ms: u64) -> String {
-    Millis(ms).told()
+    Millis(ms).in_words()
 }
 
 /// A size in its largest unit.

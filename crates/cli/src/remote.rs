@@ -43,18 +43,13 @@ impl Remote {
     const LONG: Retry = Retry { attempts: 15, base: Duration::from_millis(100), max: Duration::from_secs(5) };
 
     /// The server named by the arguments.
-    ///
-    /// # Errors
-    /// If the address is invalid.
     pub fn new(args: &RemoteArgs) -> Result<Self, Error> {
-        let is_here = args.server.split(',').all(|url| url.trim().parse().is_ok_and(|url| is_loopback(&url)));
-        Ok(Self { client: Client::new(&args.server)?.with_retry(Self::SHORT), json: args.json, is_here })
+        let client = Client::new(&args.server)?.with_retry(Self::SHORT);
+        let is_here = client.servers().all(is_loopback);
+        Ok(Self { client, json: args.json, is_here })
     }
 
     /// Checks that a named crawl exists: a misspelt one would look like one without URLs.
-    ///
-    /// # Errors
-    /// If it is not known, or the server does not answer.
     pub async fn check_crawl(&self, crawl: Option<&str>) -> Result<(), Error> {
         match crawl {
             Some(crawl) => self.client.crawl(crawl).await.map(|_| ()),
@@ -63,9 +58,6 @@ impl Remote {
     }
 
     /// The same for a host.
-    ///
-    /// # Errors
-    /// If it is not known, or the server does not answer.
     pub async fn check_host(&self, host: Option<&str>) -> Result<(), Error> {
         match host {
             Some(host) => self.client.host(host).await.map(|_| ()),
@@ -81,11 +73,32 @@ impl Remote {
     }
 
     /// A client for long work, once the server has answered: a wrong address is reported at once.
-    ///
-    /// # Errors
-    /// If the server does not answer.
     pub async fn patient(&self) -> Result<Client, Error> {
         self.client.stats().await?;
         Ok(self.client.clone().with_retry(Self::LONG))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A regression: an address without a scheme was taken for that of another machine, which has other loopback addresses.
+    #[test]
+    fn a_server_on_loopback_is_here_however_its_address_is_spelt() {
+        let is_here =
+            |server: &str| Remote::new(&RemoteArgs { server: server.to_owned(), json: false }).unwrap().is_here;
+        for here in [
+            "http://127.0.0.1:7071",
+            "127.0.0.1:7071",
+            "localhost:7071",
+            "[::1]:7071",
+            "127.0.0.1:1, http://localhost:2/",
+        ] {
+            assert!(is_here(here), "{here}");
+        }
+        for elsewhere in ["192.0.2.1:7071", "127.0.0.1:7071,http://frontier:7071"] {
+            assert!(!is_here(elsewhere), "{elsewhere}");
+        }
     }
 }

@@ -21,9 +21,6 @@ pub struct Signals(watch::Receiver<bool>);
 
 impl Signals {
     /// Listens from now on. Must be called within a runtime.
-    ///
-    /// # Errors
-    /// If the signals cannot be listened for.
     pub fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
         let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);

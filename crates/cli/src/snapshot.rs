@@ -67,10 +67,8 @@ pub struct RestoreArgs {
     data: Place,
 }
 
-/// Copies the store of a running server.
-///
-/// # Errors
-/// If its store does not support it, the server does not answer, or the file cannot be written.
+/// Copies the store of a running server. Fails if its store does not support it, the server does not answer, or the
+/// file cannot be written.
 pub async fn take(remote: &Remote, args: SnapshotArgs) -> anyhow::Result<()> {
     if args.file.is_file() && !args.overwrite {
         let message = format!("{} exists; use --overwrite to replace it", args.file.display());
@@ -107,10 +105,7 @@ pub async fn take(remote: &Remote, args: SnapshotArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Creates a store from a snapshot.
-///
-/// # Errors
-/// If the file cannot be used, or there is a store already.
+/// Creates a store from a snapshot. Fails if the file cannot be used, or there is a store already.
 pub fn restore(json: bool, args: &RestoreArgs) -> anyhow::Result<()> {
     let cannot = || format!("cannot restore {} into {}", args.file.display(), args.data);
     let runtime = copy::runtime()?;

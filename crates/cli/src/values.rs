@@ -6,10 +6,27 @@ use wayleave_core::time::Millis;
 
 use crate::output::now;
 
+/// An enum of the API as an argument, with a help text for each word.
+macro_rules! words {
+    ($(#[$doc:meta])* $vis:vis $arg:ident = $api:path { $($(#[$help:meta])* $word:ident,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+        $vis enum $arg {
+            $($(#[$help])* $word,)+
+        }
+
+        impl From<$arg> for $api {
+            fn from(word: $arg) -> Self {
+                match word {
+                    $($arg::$word => Self::$word,)+
+                }
+            }
+        }
+    };
+}
+pub(crate) use words;
+
 /// A span with its unit, such as `500ms`, `2s`, `5m`, `1h 30m`; in milliseconds.
-///
-/// # Errors
-/// If it is not one.
 pub fn span(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not a span of time; write 500ms, 2s, 5m, 1h or 7d");
     if text == "0" {
@@ -34,36 +51,25 @@ where
     }
 }
 
-/// How many rows to print.
-///
-/// # Errors
-/// If it is not a number from 1 on.
+/// How many rows to print. Fails if it is not a number from 1 on.
 pub fn rows(text: &str) -> Result<usize, String> {
     let rows = text.parse().ok().filter(|rows| *rows > 0);
     rows.ok_or_else(|| format!("must be a whole number from 1 on, not '{text}'; --all prints all"))
 }
 
-/// A factor.
-///
-/// # Errors
-/// If it is not a finite number from 0 on.
+/// A factor. Fails if it is not a finite number from 0 on.
 pub fn factor(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
     number.ok_or_else(|| format!("'{text}' is not a factor; write a number such as 2 or 0.5"))
 }
 
-/// The name of a host, group or crawl.
-///
-/// # Errors
-/// If nothing was written.
+/// The name of a host, group or crawl. Fails if nothing was written.
 pub fn name(text: &str) -> Result<String, String> {
     if text.trim().is_empty() { Err("a name is needed".to_owned()) } else { Ok(text.to_owned()) }
 }
 
-/// The name of a client of a pool. A name that means another path never reaches the server.
-///
-/// # Errors
-/// If it is empty, too long, has control characters, or is `.` or `..`.
+/// The name of a client of a pool. A name that means another path never reaches the server. Fails if it is empty, too
+/// long, has control characters, or is `.` or `..`.
 pub fn client(text: &str) -> Result<String, String> {
     match text {
         "." | ".." => Err("it cannot be the name of a client, because it means another path".to_owned()),
@@ -72,9 +78,6 @@ pub fn client(text: &str) -> Result<String, String> {
 }
 
 /// The id of a chunk.
-///
-/// # Errors
-/// If it is not one.
 pub fn chunk(text: &str) -> Result<String, String> {
     match wayleave_api::chunks::chunk_id(text) {
         Ok(_) => Ok(text.to_owned()),
@@ -83,9 +86,6 @@ pub fn chunk(text: &str) -> Result<String, String> {
 }
 
 /// A point in time: `now`, RFC 3339, or a span from now.
-///
-/// # Errors
-/// If it is none of these.
 pub fn when(text: &str) -> Result<Timestamp, String> {
     if text == "now" {
         return Ok(now());
@@ -96,10 +96,8 @@ pub fn when(text: &str) -> Result<Timestamp, String> {
     text.parse().map_err(|_| format!("'{text}' is not a time; write now, 10m (from now) or 2026-11-15T03:04:05Z"))
 }
 
-/// A host name that a port accepts; a leading dot stands for all names below one.
-///
-/// # Errors
-/// If it has a scheme, a port or a wildcard.
+/// A host name that a port accepts; a leading dot stands for all names below one. Fails if it has a scheme, a port or a
+/// wildcard.
 pub fn allowed_host(text: &str) -> Result<String, String> {
     if text.trim().is_empty() || text.contains(['/', ':', '*']) {
         return Err(format!("'{text}' is not a host name; name it without scheme and port"));

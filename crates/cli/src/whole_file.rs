@@ -44,11 +44,8 @@ pub struct Names {
 /// be replaced. A symbolic link stays one: the file that it refers to is created or replaced, and has the temporary name
 /// until it is complete. What is written contains tokens or credentials, so it is readable by its owner only from the
 /// beginning, also where it replaces a file that others could read. With `replaces` a file of this name is replaced when this
-/// one is complete; otherwise it is kept, and this one is given up.
-///
-/// # Errors
-/// If it is a folder, another process is writing it, it cannot be written, or it is a symbolic link to a folder that does
-/// not exist or to itself.
+/// one is complete; otherwise it is kept, and this one is given up. Fails if it is a folder, another process is writing
+/// it, it cannot be written, or it is a symbolic link to a folder that does not exist or to itself.
 pub fn create(path: &Path, replaces: bool) -> anyhow::Result<(File, Option<Names>)> {
     let found = path.metadata().ok();
     if found.as_ref().is_some_and(Metadata::is_dir) {
@@ -149,11 +146,8 @@ impl Names {
         _ = std::fs::remove_file(self.part);
     }
 
-    /// Renames the file once all of it is on disk.
-    ///
-    /// # Errors
-    /// If the disk fails, or another file got the final name meanwhile and is not to be replaced. Then this one, which is
-    /// complete, keeps its temporary name.
+    /// Renames the file once all of it is on disk. Fails if the disk fails, or another file got the final name
+    /// meanwhile and is not to be replaced. Then this one, which is complete, keeps its temporary name.
     pub fn finish(self) -> anyhow::Result<()> {
         let Self { part, name, replaces, file } = self;
         let cannot = || format!("cannot write {}", part.display());

@@ -98,10 +98,8 @@ enum Told {
 
 impl Client {
     /// Adds any number of URLs, to `crawl` unless they name their own. Each comes with a tag, which is returned with
-    /// its result. URLs that the server cannot store at the moment are resent a few times.
-    ///
-    /// # Errors
-    /// If the server refuses the upload, or cannot be reached within the retry policy. URLs with a result stay added.
+    /// its result. URLs that the server cannot store at the moment are resent a few times. Fails if the server refuses
+    /// the upload, or cannot be reached within the retry policy. URLs with a result stay added.
     pub async fn add_lines<T>(
         &self,
         crawl: Option<&str>,

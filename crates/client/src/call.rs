@@ -28,7 +28,7 @@ pub enum Repeat {
 }
 
 /// A call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Call {
     method: Method,
     url: Url,

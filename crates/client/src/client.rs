@@ -33,9 +33,7 @@ impl Client {
     /// A client of the server at `addresses`, such as `http://127.0.0.1:7071`, or of several nodes, separated by
     /// commas; `host:port` suffices. Calls go to one of them until it is unreachable, times out or reports that it is
     /// unavailable; the next attempt or call, also of a clone, then fails over to the next one. Nothing is sent yet.
-    ///
-    /// # Errors
-    /// If one of them is not an http address.
+    /// Fails if one of them is not an http address.
     pub fn new(addresses: &str) -> Result<Self, Error> {
         let servers = Arc::new(Servers::parse(addresses)?);
         // Never use a web proxy, above all not for long polls.
@@ -63,10 +61,20 @@ impl Client {
         self
     }
 
+    /// How often a call is attempted, at most.
+    pub(crate) const fn attempts(&self) -> u32 {
+        self.retry.attempts
+    }
+
     pub(crate) fn observe(&self, waiting: &Waiting<'_>) {
         if let Some(Observer(tell)) = &self.observer {
             tell(waiting);
         }
+    }
+
+    /// The addresses that calls may go to.
+    pub fn servers(&self) -> impl Iterator<Item = &Url> {
+        self.servers.all()
     }
 
     /// The address that the next call goes to.

@@ -15,9 +15,6 @@ use crate::{Client, Error};
 
 impl Client {
     /// One page of crawls.
-    ///
-    /// # Errors
-    /// If the query is refused or the server cannot answer.
     pub async fn list_crawls(&self, query: &PageQuery) -> Result<ListCrawlsResponse, Error> {
         self.call(Call::new(Method::GET, self.url(&["crawls"])).query(&self.http, query)?).await
     }
@@ -30,17 +27,11 @@ impl Client {
     }
 
     /// One crawl.
-    ///
-    /// # Errors
-    /// If it is not known or the server cannot answer.
     pub async fn crawl(&self, crawl: &str) -> Result<Crawl, Error> {
         self.call(Call::new(Method::GET, self.url(&["crawls", crawl]))).await
     }
 
     /// Long-polls a crawl until it is finished or the time is up; at most 60 s.
-    ///
-    /// # Errors
-    /// If it is not known or the server cannot answer.
     pub async fn crawl_when_finished(&self, crawl: &str, wait_ms: u64) -> Result<Crawl, Error> {
         let query = GetCrawlQuery::finished(wait_ms);
         let call = Call::new(Method::GET, self.url(&["crawls", crawl])).query(&self.http, &query)?;
@@ -48,34 +39,22 @@ impl Client {
     }
 
     /// Sets up a crawl; settings not in the request are cleared.
-    ///
-    /// # Errors
-    /// If a setting is refused or the server cannot answer.
     pub async fn put_crawl(&self, crawl: &str, request: &SetCrawlRequest) -> Result<Crawl, Error> {
         self.call(Call::new(Method::PUT, self.url(&["crawls", crawl])).body(request)?).await
     }
 
     /// Changes a crawl; settings not in the request are kept.
-    ///
-    /// # Errors
-    /// If a setting is refused or the server cannot answer.
     pub async fn patch_crawl(&self, crawl: &str, request: &SetCrawlRequest) -> Result<Crawl, Error> {
         self.call(Call::new(Method::PATCH, self.url(&["crawls", crawl])).body(request)?).await
     }
 
     /// Deletes a crawl with its URLs, queues and settings.
-    ///
-    /// # Errors
-    /// If the server cannot answer.
     pub async fn delete_crawl(&self, crawl: &str) -> Result<DeleteUrlsResponse, Error> {
         let call = Call::new(Method::DELETE, self.url(&["crawls", crawl]));
         self.call(call.once("look whether the crawl is still there").longer(DELETION_TIME)).await
     }
 
     /// Deletes URLs of a crawl that were stored long ago.
-    ///
-    /// # Errors
-    /// If the query is refused or the server cannot answer.
     pub async fn purge_crawl(&self, crawl: &str, query: &PurgeCrawlQuery) -> Result<DeleteUrlsResponse, Error> {
         let call = Call::new(Method::POST, self.url(&["crawls", crawl, "purge"])).query(&self.http, query)?;
         self.call(call.once("purging again is harmless, only the number is lost").longer(DELETION_TIME)).await

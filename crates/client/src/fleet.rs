@@ -16,10 +16,7 @@ use crate::{Client, Error};
 impl Client {
     /// Sends one report of a machine. It is not retried, and times out after `timeout`, at most half the report interval:
     /// its content is true only now, and the next one supersedes it. A first report whose answer was lost may be sent again
-    /// as it was.
-    ///
-    /// # Errors
-    /// If it is refused, or was not answered in time; then it may have been taken.
+    /// as it was. Fails if it is refused, or was not answered in time; then it may have been taken.
     pub async fn report_machine(
         &self,
         id: &str,
@@ -31,25 +28,17 @@ impl Client {
     }
 
     /// A machine.
-    ///
-    /// # Errors
-    /// If it is not known or the server cannot answer.
     pub async fn machine(&self, id: &str) -> Result<Machine, Error> {
         self.call(Call::new(Method::GET, self.url(&["fleet", id]))).await
     }
 
     /// Sets what a machine should do. Idempotent.
-    ///
-    /// # Errors
-    /// If it is not known or the server cannot answer.
     pub async fn set_machine(&self, id: &str, request: &SetMachineRequest) -> Result<Machine, Error> {
         self.call(Call::new(Method::PATCH, self.url(&["fleet", id])).body(request)?).await
     }
 
-    /// Deletes a machine. One that is not known after a lost answer was deleted by that attempt.
-    ///
-    /// # Errors
-    /// If it is not known, its row needs its chunks, or the server cannot answer.
+    /// Deletes a machine. One that is not known after a lost answer was deleted by that attempt. Fails if it is not
+    /// known, its row needs its chunks, or the server cannot answer.
     pub async fn delete_machine(&self, id: &str) -> Result<(), Error> {
         let Ended { answer, earlier_unknown } =
             self.call_out(&Call::new(Method::DELETE, self.url(&["fleet", id]))).await;
@@ -60,9 +49,6 @@ impl Client {
     }
 
     /// One page of machines.
-    ///
-    /// # Errors
-    /// If the query is refused or the server cannot answer.
     pub async fn list_machines(&self, query: &ListMachinesQuery) -> Result<ListMachinesResponse, Error> {
         self.call(Call::new(Method::GET, self.url(&["fleet"])).query(&self.http, query)?).await
     }

@@ -11,9 +11,6 @@ use crate::{Client, Error};
 
 impl Client {
     /// One page of groups.
-    ///
-    /// # Errors
-    /// If the query is refused or the server cannot answer.
     pub async fn list_groups(&self, query: &ListHostsQuery) -> Result<ListGroupsResponse, Error> {
         self.call(Call::new(Method::GET, self.url(&["groups"])).query(&self.http, query)?).await
     }
@@ -27,51 +24,37 @@ impl Client {
     }
 
     /// One group, by its alias or by the name of its only host.
-    ///
-    /// # Errors
-    /// If it is not known or the server cannot answer.
     pub async fn group(&self, group: &str) -> Result<Group, Error> {
         self.call(Call::new(Method::GET, self.url(&["groups", group]))).await
     }
 
-    /// Creates an alias with these hosts; settings not in the request are cleared.
-    ///
-    /// # Errors
-    /// If a host belongs to another alias, a setting is refused, or the server cannot answer.
+    /// Creates an alias with these hosts; settings not in the request are cleared. Fails if a host belongs to another
+    /// alias, a setting is refused, or the server cannot answer.
     pub async fn put_group(&self, alias: &str, request: &SetGroupRequest) -> Result<Group, Error> {
         self.call(Call::new(Method::PUT, self.url(&["groups", alias])).body(request)?).await
     }
 
-    /// Changes an alias; settings not in the request are kept.
-    ///
-    /// # Errors
-    /// If it is not known, a setting is refused, or the server cannot answer.
+    /// Changes an alias; settings not in the request are kept. Fails if it is not known, a setting is refused, or the
+    /// server cannot answer.
     pub async fn patch_group(&self, alias: &str, request: &SetGroupRequest) -> Result<Group, Error> {
         self.call(Call::new(Method::PATCH, self.url(&["groups", alias])).body(request)?).await
     }
 
-    /// Creates an alias of hosts whose names are not normalised.
-    ///
-    /// # Errors
-    /// If a host belongs to another alias, a setting is refused, or the server cannot answer.
+    /// Creates an alias of hosts whose names are not normalised. Fails if a host belongs to another alias, a setting is
+    /// refused, or the server cannot answer.
     pub async fn put_group_exactly(&self, alias: &str, request: &SetGroupRequest) -> Result<Group, Error> {
         let call = Call::new(Method::PUT, self.url(&["groups", alias])).query(&self.http, &NamesQuery::EXACT)?;
         self.call(call.body(request)?).await
     }
 
-    /// The same, but settings not in the request are kept.
-    ///
-    /// # Errors
-    /// If it is not known, a setting is refused, or the server cannot answer.
+    /// The same, but settings not in the request are kept. Fails if it is not known, a setting is refused, or the
+    /// server cannot answer.
     pub async fn patch_group_exactly(&self, alias: &str, request: &SetGroupRequest) -> Result<Group, Error> {
         let call = Call::new(Method::PATCH, self.url(&["groups", alias])).query(&self.http, &NamesQuery::EXACT)?;
         self.call(call.body(request)?).await
     }
 
     /// Deletes an alias; its hosts become groups of their own.
-    ///
-    /// # Errors
-    /// If it is not known or the server cannot answer.
     pub async fn delete_group(&self, alias: &str) -> Result<(), Error> {
         let call = Call::new(Method::DELETE, self.url(&["groups", alias]));
         self.call(call.once("look whether the alias is still there, and which hosts it has")).await

@@ -15,9 +15,6 @@ pub(crate) const DELETION_TIME: Duration = Duration::from_secs(600);
 
 impl Client {
     /// One page of hosts.
-    ///
-    /// # Errors
-    /// If the query is refused or the server cannot answer.
     pub async fn list_hosts(&self, query: &ListHostsQuery) -> Result<ListHostsResponse, Error> {
         self.call(Call::new(Method::GET, self.url(&["hosts"])).query(&self.http, query)?).await
     }
@@ -31,51 +28,33 @@ impl Client {
     }
 
     /// One host.
-    ///
-    /// # Errors
-    /// If it is not known or the server cannot answer.
     pub async fn host(&self, host: &str) -> Result<Host, Error> {
         self.call(Call::new(Method::GET, self.url(&["hosts", host]))).await
     }
 
     /// Sets up a host; settings not in the request are cleared.
-    ///
-    /// # Errors
-    /// If a setting is refused or the server cannot answer.
     pub async fn put_host(&self, host: &str, request: &SetHostRequest) -> Result<Host, Error> {
         self.call(Call::new(Method::PUT, self.url(&["hosts", host])).body(request)?).await
     }
 
     /// Changes a host; settings not in the request are kept.
-    ///
-    /// # Errors
-    /// If a setting is refused or the server cannot answer.
     pub async fn patch_host(&self, host: &str, request: &SetHostRequest) -> Result<Host, Error> {
         self.call(Call::new(Method::PATCH, self.url(&["hosts", host])).body(request)?).await
     }
 
     /// Sets up the queue of a key without normalising it, even if the text is a spelling of a host name.
-    ///
-    /// # Errors
-    /// If a setting is refused or the server cannot answer.
     pub async fn put_host_exactly(&self, key: &str, request: &SetHostRequest) -> Result<Host, Error> {
         let call = Call::new(Method::PUT, self.url(&["hosts", key])).query(&self.http, &NamesQuery::EXACT)?;
         self.call(call.body(request)?).await
     }
 
     /// The same, but settings not in the request are kept.
-    ///
-    /// # Errors
-    /// If a setting is refused or the server cannot answer.
     pub async fn patch_host_exactly(&self, key: &str, request: &SetHostRequest) -> Result<Host, Error> {
         let call = Call::new(Method::PATCH, self.url(&["hosts", key])).query(&self.http, &NamesQuery::EXACT)?;
         self.call(call.body(request)?).await
     }
 
-    /// Deletes one crawl's URLs of a host.
-    ///
-    /// # Errors
-    /// If there is no such queue or the server cannot answer.
+    /// Deletes one crawl's URLs of a host. Fails if there is no such queue or the server cannot answer.
     pub async fn delete_queue(&self, host: &str, crawl: &str) -> Result<DeleteUrlsResponse, Error> {
         let url = self.url(&["hosts", host, "queues", crawl]);
         let call = Call::new(Method::DELETE, url).once("look whether the queue is still there");

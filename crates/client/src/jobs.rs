@@ -22,17 +22,11 @@ pub enum ReworkResponse {
 
 impl Client {
     /// Requeues known URLs: named ones directly, those that match a filter by a job.
-    ///
-    /// # Errors
-    /// If the request is refused or the server cannot answer.
     pub async fn requeue_urls(&self, request: &ReworkUrlsRequest) -> Result<ReworkResponse, Error> {
         self.rework("requeue", request).await
     }
 
     /// Deletes URLs: named ones directly, those that match a filter by a job.
-    ///
-    /// # Errors
-    /// If the request is refused or the server cannot answer.
     pub async fn delete_urls(&self, request: &ReworkUrlsRequest) -> Result<ReworkResponse, Error> {
         self.rework("delete", request).await
     }
@@ -44,33 +38,21 @@ impl Client {
     }
 
     /// The running jobs, and those that ended recently.
-    ///
-    /// # Errors
-    /// If the server cannot answer.
     pub async fn jobs(&self) -> Result<ListJobsResponse, Error> {
         self.call(Call::new(Method::GET, self.url(&["jobs"]))).await
     }
 
     /// One job.
-    ///
-    /// # Errors
-    /// If it is not known or the server cannot answer.
     pub async fn job(&self, job: &str) -> Result<Job, Error> {
         self.call(Call::new(Method::GET, self.url(&["jobs", job]))).await
     }
 
     /// Stops a job; what it has done stays done.
-    ///
-    /// # Errors
-    /// If it is not known or the server cannot answer.
     pub async fn cancel_job(&self, job: &str) -> Result<Job, Error> {
         self.call(Call::new(Method::DELETE, self.url(&["jobs", job]))).await
     }
 
     /// Revokes reservations before their deadline.
-    ///
-    /// # Errors
-    /// If the request is refused or the server cannot answer.
     pub async fn revoke(&self, request: &RevokeRequest) -> Result<RevokeResponse, Error> {
         // A second one would end reservations that were made since.
         let call = Call::new(Method::POST, self.url(&["reservations", "revoke"])).body(request)?;

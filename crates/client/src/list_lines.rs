@@ -24,9 +24,6 @@ impl Client {
     /// Streams all URLs of a query in one response. It has no timeout, because matches may be far apart; a server whose machine is
     /// gone is found by probes of the connection. It is not resumed: a truncated response ends with an error, never as if it were
     /// complete.
-    ///
-    /// # Errors
-    /// If the query is refused or the server cannot answer.
     pub async fn stream_urls(
         &self,
         query: &ListUrlsQuery,

@@ -8,9 +8,6 @@ use crate::{Client, Error};
 
 impl Client {
     /// All nodes, with what they own.
-    ///
-    /// # Errors
-    /// If the server cannot answer.
     pub async fn nodes(&self) -> Result<Nodes, Error> {
         self.call(Call::new(Method::GET, self.url(&["nodes"]))).await
     }

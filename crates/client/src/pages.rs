@@ -1,6 +1,9 @@
 //! Paged listings as streams: the next page is requested when the last one is consumed.
 
+use std::sync::{Arc, OnceLock};
+
 use futures::{Stream, StreamExt, TryStreamExt};
+use wayleave_api::Problem;
 
 use crate::Error;
 
@@ -29,4 +32,28 @@ where
         }
     };
     futures::stream::try_unfold(Cursor::First, step).try_flatten()
+}
+
+/// The same for a listing that names what it must leave out, because the store is damaged. It ends with a problem about the first.
+pub(crate) fn damaged_pages<T, F>(
+    page: impl Fn(Option<String>) -> F,
+    problem: impl FnOnce(String) -> Problem,
+) -> impl Stream<Item = Result<T, Error>>
+where
+    F: Future<Output = Result<(Vec<T>, Option<String>, Vec<String>), Error>>,
+{
+    let damaged = Arc::new(OnceLock::new());
+    let left_out = Arc::clone(&damaged);
+    let all = pages(move |after| {
+        let (asked, damaged) = (page(after), Arc::clone(&damaged));
+        async move {
+            let (items, next, unreadable) = asked.await?;
+            if let Some(first) = unreadable.into_iter().next() {
+                _ = damaged.set(first);
+            }
+            Ok((items, next))
+        }
+    });
+    let end = async move { Some(Err(Error::Refused(Box::new(problem(left_out.get()?.clone()))))) };
+    all.chain(futures::stream::once(end).filter_map(futures::future::ready))
 }

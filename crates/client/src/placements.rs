@@ -15,10 +15,7 @@ use crate::{Client, Error};
 
 impl Client {
     /// One page of copies of chunks. An index server that fetches them asks with `credentials`: otherwise user names and
-    /// passwords in locations are hidden.
-    ///
-    /// # Errors
-    /// If the query is refused, the server is not known, or no answer comes.
+    /// passwords in locations are hidden. Fails if the query is refused, the server is not known, or no answer comes.
     pub async fn list_placements(&self, query: &ListPlacementsQuery) -> Result<ListPlacementsResponse, Error> {
         self.call(Call::new(Method::GET, self.url(&["placements"])).query(&self.http, query)?).await
     }
@@ -35,10 +32,8 @@ impl Client {
     }
 
     /// Says what an index server does with its copy of a chunk, and with which index. The server's token is required once it has presented it.
-    /// Idempotent, but for a copy that is gone: that is never said twice.
-    ///
-    /// # Errors
-    /// If chunk or server are not known, the chunk is not placed there, the state does not follow, or no answer comes.
+    /// Idempotent, but for a copy that is gone: that is never said twice. Fails if chunk or server are not known, the
+    /// chunk is not placed there, the state does not follow, or no answer comes.
     pub async fn report_placement(
         &self,
         chunk: &str,
@@ -56,10 +51,8 @@ impl Client {
         self.call(call.body(&ReportPlacementRequest { state, checksum, token })?).await
     }
 
-    /// The map; long-polls as the query says. `None` if it still has the version `since`.
-    ///
-    /// # Errors
-    /// If the query is refused, too many readers wait, or the server cannot answer.
+    /// The map; long-polls as the query says. `None` if it still has the version `since`. Fails if the query is
+    /// refused, too many readers wait, or the server cannot answer.
     pub async fn map(&self, query: &GetMapQuery) -> Result<Option<Map>, Error> {
         let call = Call::new(Method::GET, self.url(&["map"])).query(&self.http, query)?;
         self.call(call.longer(Duration::from_millis(query.wait_ms.unwrap_or(0)))).await

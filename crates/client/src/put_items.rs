@@ -62,19 +62,14 @@ fn bytes_of(item: &UrlItem) -> usize {
 
 impl Client {
     /// A client of the server's URLFrontier API.
-    ///
-    /// # Errors
-    /// If the server cannot be reached.
     pub async fn urlfrontier(&self) -> Result<UrlFrontierClient<Channel>, Error> {
         let here = self.here();
         door(&here).await.map_err(|error| here.failed(error))
     }
 
     /// Restores any number of items: those that are unknown are stored, and no known one is changed. Each comes with a tag, which is returned with its status; the item's own ID is not
-    /// kept. Broken connections are resumed: puts are idempotent.
-    ///
-    /// # Errors
-    /// If the server does not serve URLFrontier, or cannot be reached within the retry policy.
+    /// kept. Broken connections are resumed: puts are idempotent. Fails if the server does not serve URLFrontier, or
+    /// cannot be reached within the retry policy.
     pub async fn restore_items<T>(
         &self,
         items: impl Stream<Item = (T, UrlItem)> + Unpin,
@@ -146,10 +141,30 @@ async fn send_items_to(
 fn refused(here: &Here, status: &tonic::Status) -> Error {
     let server = here.name();
     match status.code() {
-        tonic::Code::Unavailable | tonic::Code::Unknown | tonic::Code::Cancelled | tonic::Code::ResourceExhausted => {
-            Error::Lost { server, cause: status.message().to_owned() }
-        }
+        // The deadline is the server's: this client may have been suspended in the middle of a message.
+        tonic::Code::Unavailable
+        | tonic::Code::Unknown
+        | tonic::Code::Cancelled
+        | tonic::Code::ResourceExhausted
+        | tonic::Code::DeadlineExceeded => Error::Lost { server, cause: status.message().to_owned() },
         tonic::Code::Unimplemented => Error::BadAnswer { server, cause: "it does not serve URLFrontier".to_owned() },
         code => Error::BadAnswer { server, cause: format!("{code:?}: {}", status.message()) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::servers::Servers;
+
+    /// A regression: an import that was suspended for longer than a message may take ended when it went on.
+    #[test]
+    fn a_stream_that_the_server_ends_because_nothing_came_is_resumed() {
+        let here = Here::now(&Arc::new(Servers::parse("a:1").unwrap()));
+        let is_resumed = |status| refused(&here, &status).is_transient();
+        assert!(is_resumed(tonic::Status::deadline_exceeded("the message stopped arriving; send it again")));
+        assert!(!is_resumed(tonic::Status::unimplemented("")));
     }
 }

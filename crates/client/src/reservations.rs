@@ -19,9 +19,6 @@ use crate::{Client, Error};
 impl Client {
     /// Reserves groups. A request without an id gets one, so it can be retried after a lost response: the same groups
     /// are returned again, and none stays busy unnoticed.
-    ///
-    /// # Errors
-    /// If the request is refused or the server cannot answer.
     pub async fn reserve(&self, request: &ReserveGroupsRequest) -> Result<ReserveGroupsResponse, Error> {
         if request.request_id.is_some() {
             return self.reserve_with(request, Repeat::Always).await;
@@ -32,9 +29,6 @@ impl Client {
 
     /// Reserves groups with retries as `repeat` says, under the id of the request, if any. Without one, groups reserved
     /// by a lost response stay busy until their leases expire.
-    ///
-    /// # Errors
-    /// If the request is refused or the server cannot answer.
     pub async fn reserve_with(
         &self,
         request: &ReserveGroupsRequest,
@@ -45,9 +39,6 @@ impl Client {
     }
 
     /// Extends a reservation.
-    ///
-    /// # Errors
-    /// If it is not current or the server cannot answer.
     pub async fn renew(
         &self,
         token: &str,
@@ -56,11 +47,8 @@ impl Client {
         self.call(Call::new(Method::POST, self.url(&["reservations", token, "renew"])).body(request)?).await
     }
 
-    /// Ends a reservation and reports the results of its URLs.
-    ///
-    /// # Errors
-    /// If it is not current ([`Error::PerhapsReleased`] if an earlier attempt of this very call may be the reason), a
-    /// result is refused, or the server cannot answer.
+    /// Ends a reservation and reports the results of its URLs. Fails if it is not current ([`Error::PerhapsReleased`]
+    /// if an earlier attempt of this very call may be the reason), a result is refused, or the server cannot answer.
     pub async fn release(
         &self,
         token: &str,
@@ -77,9 +65,6 @@ impl Client {
     }
 
     /// One page of the current reservations.
-    ///
-    /// # Errors
-    /// If the query is refused or the server cannot answer.
     pub async fn list_reservations(&self, query: &PageQuery) -> Result<ListReservationsResponse, Error> {
         self.call(Call::new(Method::GET, self.url(&["reservations"])).query(&self.http, query)?).await
     }

@@ -22,10 +22,8 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 impl Client {
     /// Sends one heartbeat: acquires the role, renews its term, or stands by. It is not retried, and times out after
     /// `timeout`, at most half the heartbeat interval: its content is true only now, and the next one supersedes it. A
-    /// primary counts its term from the moment before this call.
-    ///
-    /// # Errors
-    /// If it is refused, or was not answered in time; then it may have been applied.
+    /// primary counts its term from the moment before this call. Fails if it is refused, or was not answered in time;
+    /// then it may have been applied.
     pub async fn heartbeat(
         &self,
         role: &str,
@@ -38,18 +36,12 @@ impl Client {
 
     /// A role and its primary, if any; long-polls as the query says. `remaining_ms` in the response counts from the
     /// moment before this call.
-    ///
-    /// # Errors
-    /// If the query is refused or the server cannot answer.
     pub async fn role(&self, role: &str, query: &GetRoleQuery) -> Result<Role, Error> {
         let call = Call::new(Method::GET, self.url(&["roles", role])).query(&self.http, query)?;
         self.call(call.longer(Duration::from_millis(query.wait_ms.unwrap_or(0)))).await
     }
 
     /// One page of roles.
-    ///
-    /// # Errors
-    /// If the query is refused or the server cannot answer.
     pub async fn list_roles(&self, query: &PageQuery) -> Result<ListRolesResponse, Error> {
         self.call(Call::new(Method::GET, self.url(&["roles"])).query(&self.http, query)?).await
     }
@@ -63,54 +55,38 @@ impl Client {
     }
 
     /// Sets a role up; settings not in the request get their defaults.
-    ///
-    /// # Errors
-    /// If a setting is refused or the server cannot answer.
     pub async fn put_role(&self, role: &str, request: &SetRoleRequest) -> Result<Role, Error> {
         self.call(Call::new(Method::PUT, self.url(&["roles", role])).body(request)?).await
     }
 
     /// Changes the settings of a role; settings not in the request are kept.
-    ///
-    /// # Errors
-    /// If a setting is refused or the server cannot answer.
     pub async fn patch_role(&self, role: &str, request: &SetRoleRequest) -> Result<Role, Error> {
         self.call(Call::new(Method::PATCH, self.url(&["roles", role])).body(request)?).await
     }
 
-    /// Deletes a role that is not in use.
-    ///
-    /// # Errors
-    /// If it is in use or not known, or the server cannot answer.
+    /// Deletes a role that is not in use. Fails if it is in use or not known, or the server cannot answer.
     pub async fn delete_role(&self, role: &str) -> Result<(), Error> {
         let call = Call::new(Method::DELETE, self.url(&["roles", role]));
         self.call(call.once("look whether the role is still there")).await
     }
 
-    /// Raises the epoch of a role above one that another store has granted.
-    ///
-    /// # Errors
-    /// If the epoch leaves no room for others or the server cannot answer.
+    /// Raises the epoch of a role above one that another store has granted. Fails if the epoch leaves no room for
+    /// others or the server cannot answer.
     pub async fn raise_role_epoch(&self, role: &str, epoch: u64) -> Result<Role, Error> {
         let call = Call::new(Method::POST, self.url(&["roles", role, "raise_epoch"]));
         self.call(call.body(&RaiseEpochRequest { epoch })?).await
     }
 
-    /// Asks the primary of a role to step down.
-    ///
-    /// # Errors
-    /// If there is none or the server cannot answer.
+    /// Asks the primary of a role to step down. Fails if there is none or the server cannot answer.
     pub async fn step_down_role(&self, role: &str) -> Result<Role, Error> {
         // A second one would reach the next primary.
         let call = Call::new(Method::POST, self.url(&["roles", role, "step_down"]));
         self.call(call.once("look at the role, and ask again only if its epoch is the old one")).await
     }
 
-    /// Releases a term, or withdraws a standby. Idempotent.
-    ///
-    /// # Errors
-    /// If the token is not that of the current term ([`Error::PerhapsReleased`] if an earlier attempt of this very call
-    /// may be the reason), or the server cannot answer.
+    /// Releases a term, or withdraws a standby. Idempotent. Fails if the token is not that of the current term
+    /// ([`Error::PerhapsReleased`] if an earlier attempt of this very call may be the reason), or the server cannot
+    /// answer.
     pub async fn release_role(
         &self,
         role: &str,
@@ -128,10 +104,8 @@ impl Client {
         })
     }
 
-    /// Releases a term and records the slot that was run in it. Idempotent.
-    ///
-    /// # Errors
-    /// If the token is not that of the current term and the slot is not recorded, or the server cannot answer.
+    /// Releases a term and records the slot that was run in it. Idempotent. Fails if the token is not that of the
+    /// current term and the slot is not recorded, or the server cannot answer.
     pub async fn release_role_after(
         &self,
         role: &str,

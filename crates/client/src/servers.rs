@@ -45,6 +45,11 @@ impl Servers {
         Ok(Self { first, others: parts.map(address).collect::<Result<_, _>>()?, current: AtomicUsize::new(0) })
     }
 
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Url> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.others.len() + 1

@@ -8,9 +8,6 @@ use crate::{Client, Error};
 
 impl Client {
     /// Totals of the whole frontier.
-    ///
-    /// # Errors
-    /// If the server cannot answer.
     pub async fn stats(&self) -> Result<Stats, Error> {
         self.call(Call::new(Method::GET, self.url(&["stats"]))).await
     }

@@ -1,22 +1,17 @@
 //! URLs: add a few, list a page, look one up.
 
-use std::sync::{Arc, OnceLock};
-
-use futures::{Stream, StreamExt};
+use futures::Stream;
 use reqwest::Method;
 use wayleave_api::urls::{AddUrlsRequest, AddUrlsResponse, ListUrlsQuery, ListUrlsResponse, LookupUrlQuery, Url};
 use wayleave_api::{Code, Problem};
 
 use crate::call::Call;
-use crate::pages::pages;
+use crate::pages::damaged_pages;
 use crate::{Client, Error};
 
 impl Client {
     /// Adds up to 10,000 URLs; use lines for more. Known URLs stay as they were, so it can be retried; but not with `again`: a
     /// URL that was requeued may have been fetched since, and would be fetched once more.
-    ///
-    /// # Errors
-    /// If the request as a whole is refused or the server cannot answer.
     pub async fn add_urls(&self, request: &AddUrlsRequest) -> Result<AddUrlsResponse, Error> {
         let call = Call::new(Method::POST, self.url(&["urls"])).body(request)?;
         let once = request.urls.iter().any(|url| url.again);
@@ -25,39 +20,26 @@ impl Client {
     }
 
     /// One page of URLs.
-    ///
-    /// # Errors
-    /// If the query is refused or the server cannot answer.
     pub async fn list_urls(&self, query: &ListUrlsQuery) -> Result<ListUrlsResponse, Error> {
         self.call(Call::new(Method::GET, self.url(&["urls"])).query(&self.http, query)?).await
     }
 
     /// All URLs of a query, page after page. It ends with an error if URLs are missing, because the store is damaged.
     pub fn all_urls(&self, query: ListUrlsQuery) -> impl Stream<Item = Result<Url, Error>> + '_ {
-        let damaged = Arc::new(OnceLock::new());
-        let left_out = Arc::clone(&damaged);
-        let all = pages(move |after| {
+        let page = move |after: Option<String>| {
             let query = ListUrlsQuery { after: after.or_else(|| query.after.clone()), ..query.clone() };
-            let damaged = Arc::clone(&damaged);
             async move {
                 let page = self.list_urls(&query).await?;
-                if let Some(host) = page.damaged.into_iter().next() {
-                    _ = damaged.set(host);
-                }
-                Ok((page.urls, page.next))
+                Ok((page.urls, page.next, page.damaged))
             }
-        });
-        let end = futures::stream::once(async move { left_out.get().cloned() });
-        all.chain(end.filter_map(|host| async move {
-            let cause = format!("rows of host '{}' cannot be read: all other URLs were listed", host.as_ref()?);
-            Some(Err(Error::Refused(Box::new(Problem::new(Code::Damaged, cause).with("host", host?)))))
-        }))
+        };
+        damaged_pages(page, |host| {
+            let cause = format!("rows of host '{host}' cannot be read: all other URLs were listed");
+            Problem::new(Code::Damaged, cause).with("host", host)
+        })
     }
 
     /// One URL.
-    ///
-    /// # Errors
-    /// If it is not known or the server cannot answer.
     pub async fn lookup_url(&self, query: &LookupUrlQuery) -> Result<Url, Error> {
         self.call(Call::new(Method::GET, self.url(&["urls", "lookup"])).query(&self.http, query)?).await
     }

@@ -6,7 +6,7 @@
 //!
 //! # Interleavings
 //!
-//! A and B have the same address. A node's row is only created by `claims::join`, whose batch expects the number of joins of its
+//! A and B have the same address. A node's row is only created by `cluster_rows::join`, whose batch expects the number of joins of its
 //! look unchanged and raises it.
 //!
 //! 1. (A looks) (B looks) (A writes) (B writes): B conflicts, looks again, finds A and asks whether it answers.
@@ -19,12 +19,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures::StreamExt;
 use wayleave_core::cluster::NodeRow;
 use wayleave_core::limits::UPDATE_TRIES_MAX;
 use wayleave_engine::Error;
 use wayleave_shard::Deadline;
 
+use crate::cluster_rows::Refused;
 use crate::join_error::JoinError;
 use crate::lease_renewal::{Creation, LeaseRenewal};
 use crate::network::Network;
@@ -39,7 +39,8 @@ pub(crate) async fn join(renewal: &mut LeaseRenewal, network: &dyn Network) -> R
     for _ in 0..UPDATE_TRIES_MAX {
         match renewal.create(false, &silent).await? {
             Creation::Done(deadline) => return Ok(deadline),
-            Creation::Taken(other) => {
+            Creation::Refused(Refused::Newer(found)) => return Err(renewal.newer(found)),
+            Creation::Refused(Refused::Taken(other)) => {
                 if answers(network, &other).await {
                     let (address, name) = (other.address.to_string(), other.name.to_string());
                     return Err(JoinError::AddressTaken { address, name, id: other.id });
@@ -51,9 +52,8 @@ pub(crate) async fn join(renewal: &mut LeaseRenewal, network: &dyn Network) -> R
     Err(Error::Unavailable("too many nodes join with the address of this one".to_owned()).into())
 }
 
-/// Whether a node responds at its address. Another node there refuses calls meant for this one.
+/// Whether a node responds at its address, whatever version of the protocol it speaks. Another node there refuses calls meant for this one.
 async fn answers(network: &dyn Network, row: &NodeRow) -> bool {
     network.meet(&[(row.id, row.address.clone())]);
-    let mut said = network.listen(row.id);
-    tokio::time::timeout(SAYS_SOMETHING, said.next()).await.is_ok_and(|beat| beat.is_some())
+    tokio::time::timeout(SAYS_SOMETHING, network.answers(row.id)).await.unwrap_or(false)
 }

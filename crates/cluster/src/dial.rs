@@ -13,7 +13,7 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use wayleave_api::node::node_client::NodeClient;
-use wayleave_api::node::{Hint, Letter};
+use wayleave_api::node::{Envelope, Hint};
 use wayleave_core::ids::NodeId;
 use wayleave_core::limits::FORWARDS_MAX;
 use wayleave_core::limits::NODE_MESSAGE_BYTES_MAX;
@@ -89,8 +89,8 @@ impl Links for Dial {
         call: Vec<u8>,
         within: Duration,
     ) -> BoxFuture<'static, Result<Vec<u8>, LinkError>> {
-        let letter = Letter { body: call.into() };
-        let ready = self.peer(node).and_then(|peer| Ok((peer, self.request(node, service, letter)?)));
+        let envelope = Envelope { body: call.into() };
+        let ready = self.peer(node).and_then(|peer| Ok((peer, self.request(node, service, envelope)?)));
         async move {
             let (Peer { address, mut client, room }, request) = ready?;
             let Ok(_place) = room.try_acquire() else {
@@ -122,7 +122,7 @@ fn lost(node: NodeId, address: &str, status: &Status) -> LinkError {
     }
     match status.code() {
         // The other node's own refusals, made before it processed the call.
-        Code::FailedPrecondition | Code::Unauthenticated | Code::Unimplemented => {
+        Code::FailedPrecondition | Code::NotFound | Code::Unauthenticated | Code::Unimplemented => {
             LinkError::NotSent(format!("node {node} at {address} refused the call: {}", status.message()))
         }
         _ => LinkError::Lost(silent(node, address, &why)),
@@ -154,14 +154,28 @@ impl Network for Dial {
 
     fn listen(&self, node: NodeId) -> BoxStream<'static, Vec<u8>> {
         let ready =
-            self.peer(node).and_then(|peer| Ok((peer, self.request(node, Service::Frontier, Letter::default())?)));
+            self.peer(node).and_then(|peer| Ok((peer, self.request(node, Service::Frontier, Envelope::default())?)));
         let stream = async move {
             let (Peer { mut client, .. }, request) = ready.ok()?;
             let beats = client.listen(request).await.ok()?.into_inner();
-            let whole = beats.map(Result::ok).take_while(|letter| std::future::ready(letter.is_some()));
-            Some(whole.filter_map(|letter| std::future::ready(letter.map(|letter| letter.body.to_vec()))))
+            let whole = beats.map(Result::ok).take_while(|envelope| std::future::ready(envelope.is_some()));
+            Some(whole.filter_map(|envelope| std::future::ready(envelope.map(|envelope| envelope.body.to_vec()))))
         };
         futures::stream::once(stream).filter_map(std::future::ready).flatten().boxed()
+    }
+
+    fn answers(&self, node: NodeId) -> BoxFuture<'static, bool> {
+        let ready =
+            self.peer(node).and_then(|peer| Ok((peer, self.request(node, Service::Frontier, Envelope::default())?)));
+        async move {
+            let Ok((Peer { mut client, .. }, request)) = ready else { return false };
+            match client.listen(request).await {
+                Ok(beats) => matches!(beats.into_inner().message().await, Ok(Some(_))),
+                // It is the node that was meant, and speaks another version.
+                Err(status) => status.code() == Code::FailedPrecondition,
+            }
+        }
+        .boxed()
     }
 
     fn hint(&self, node: NodeId, keys: &[Key]) {
@@ -172,14 +186,14 @@ impl Network for Dial {
         tokio::spawn(async move {
             // Only a hint: a node that misses it polls by itself soon. A connection that turns out to be broken is
             // reopened, and deserves a second attempt; a duplicate hint costs one read.
-            let told = async {
+            let sent = async {
                 if client.changed(first).await.is_err()
                     && let Ok(second) = second
                 {
                     _ = client.changed(second).await;
                 }
             };
-            _ = tokio::time::timeout(CONNECT_TIME, told).await;
+            _ = tokio::time::timeout(CONNECT_TIME, sent).await;
         });
     }
 }
@@ -197,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_became_of_a_call_is_told_in_words_that_name_the_node() {
+    async fn a_failed_call_names_the_node_and_the_cause() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         // It accepts the connection and does not respond, like a process that is stopped; the next one closes it.
@@ -215,7 +229,9 @@ mod tests {
             assert!(why.contains(&address) && why.contains("did not answer") && !why.contains("http2 error"), "{why}");
         }
         drop(standing.await.unwrap());
-        let LinkError::NotSent(why) = fails(&address, Duration::from_secs(1)).await else { panic!("sent to nobody") };
+        let LinkError::NotSent(why) = fails(&address, Duration::from_secs(1)).await else {
+            panic!("sent without a node")
+        };
         assert!(why.contains(&address) && why.contains("accepts no connection"), "{why}");
     }
 }

@@ -9,8 +9,11 @@
 //! 2. lapse, renew, close: sure with the close, until the end of the lease as last renewed.
 //! 3. lapse, renew, lapse, close (begun before the second lapse), renew: the close counts for the first lapse only,
 //!    because a pass may have opened shards in between; sure after the second close.
-//! 4. The lease expires while a renewal is in flight and nobody notices before its response: that is a lapse too.
-//! 5. Another process takes over this node's address: its row is gone before its lease has expired, so it is unsure at
+//! 4. The lease expires while a renewal is in flight, unnoticed before its response: that is a lapse too.
+//! 5. A renewal finds its own row dead, or gone, though this node's clock says that the lease lasts: the store's clock has
+//!    stepped, or another node took this one for dead. Shards may have been taken and given back in between. That is a
+//!    lapse, whatever becomes of the renewal.
+//! 6. Another process takes over this node's address: its row is gone before its lease has expired, so it is unsure at
 //!    once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,7 +51,7 @@ impl Lapses {
     pub fn on_renewed(&self, until: Deadline, frontier: &Frontier) {
         let mut state = self.lock();
         state.until = until;
-        state.tell(frontier);
+        state.publish(frontier);
     }
 
     /// The lapse whose owners are not closed yet.
@@ -61,7 +64,7 @@ impl Lapses {
     pub fn on_closed(&self, lapse: u64, frontier: &Frontier) {
         let mut state = self.lock();
         state.closed = state.closed.max(lapse);
-        state.tell(frontier);
+        state.publish(frontier);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -71,7 +74,7 @@ impl Lapses {
 
 impl State {
     /// Under the lock, so that the two tasks cannot overtake each other.
-    fn tell(&self, frontier: &Frontier) {
+    fn publish(&self, frontier: &Frontier) {
         if self.closed == self.lapsed {
             frontier.set_sure_until(self.until);
         }

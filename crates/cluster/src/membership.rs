@@ -1,6 +1,8 @@
 //! A member: joins, keeps its row alive, keeps its seats in order, and leaves. Two tasks share the work: lease renewal, which
 //! must never wait for anything but the store, and the seats, which open and close shards.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use wayleave_core::cluster::NodeRow;
-use wayleave_core::ids::NodeId;
+use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::rows::cluster;
 use wayleave_engine::rows::node;
@@ -22,7 +24,7 @@ use crate::lapses::Lapses;
 use crate::lease_renewal::{LeaseRenewal, Missed};
 use crate::network::Network;
 use crate::seats::{self, Seats};
-use crate::{address, claims};
+use crate::{address, cluster_rows};
 
 /// How a node takes part.
 #[derive(Clone, Debug)]
@@ -35,6 +37,8 @@ pub struct Options {
     pub name: String,
     /// A node that is not heard of for this long is replaced.
     pub ttl: Millis,
+    /// The newest format of a store that it knows.
+    pub format: u32,
 }
 
 impl Options {
@@ -45,7 +49,7 @@ impl Options {
     }
 }
 
-/// How a node stands with the others.
+/// The state of a node, as others see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
     /// It is heard of.
@@ -59,14 +63,16 @@ pub enum NodeState {
 /// A node, for people to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView {
-    /// What it tells of itself.
+    /// What it publishes about itself.
     pub row: NodeRow,
-    /// How it stands.
+    /// Its state.
     pub state: NodeState,
     /// How many shards belong to it.
     pub shards: usize,
     /// Whether it is the one that was asked.
     pub here: bool,
+    /// Whether the format of the store would be raised without it.
+    pub holds_back: bool,
 }
 
 /// What both tasks share.
@@ -79,10 +85,14 @@ pub(crate) struct Shared {
     pub alive: watch::Sender<bool>,
     pub leaving: watch::Sender<bool>,
     pub lapses: Lapses,
-    /// The node that has taken this one's address, once there is one.
-    replaced: watch::Sender<Option<NodeRow>>,
+    /// Why this node may not be one any more, once it may not.
+    out: watch::Sender<Option<JoinError>>,
     /// What was last seen, and when.
     pub nodes: Mutex<(Vec<NodeView>, Option<Instant>)>,
+    /// The format of the store.
+    pub format: AtomicU32,
+    /// The shards that this node has failed to open several times.
+    pub failing: Mutex<BTreeSet<ShardId>>,
     /// Counts the times that the rows were looked at and acted upon.
     pub passes: watch::Sender<u64>,
 }
@@ -95,9 +105,6 @@ pub struct Membership {
 }
 
 /// What nodes of a store show each other; made by the first node.
-///
-/// # Errors
-/// If the store cannot be reached.
 pub async fn agree(registry: &Registry, entropy: u128) -> Result<u128, JoinError> {
     let decide = |look: &Look, _| match value(look, &cluster::key()) {
         Some(found) => Decision::keep(cluster::decode(found)),
@@ -111,11 +118,8 @@ pub async fn agree(registry: &Registry, entropy: u128) -> Result<u128, JoinError
 }
 
 impl Membership {
-    /// Joins the nodes of a store, whatever their number, and waits until the shards that fall to this one are opening.
-    /// Its tasks run on `tasks`.
-    ///
-    /// # Errors
-    /// If the store cannot be reached, or a living node has the address.
+    /// Joins the nodes of a store, any number of them, and waits until this node's shards are opening. Its tasks run
+    /// on `tasks`. Fails if the store cannot be reached, or a living node has the address.
     pub async fn join(
         registry: Registry,
         frontier: Frontier,
@@ -128,10 +132,7 @@ impl Membership {
         Ok(member)
     }
 
-    /// Joins, and does not wait for any shard.
-    ///
-    /// # Errors
-    /// As `join`.
+    /// Joins, and does not wait for any shard. Fails as [`Self::join`] does.
     pub async fn enter(
         registry: Registry,
         frontier: Frontier,
@@ -149,6 +150,8 @@ impl Membership {
             alive_since: Time::ZERO,
             expires_at: Time::ZERO,
             leaving: false,
+            format: options.format,
+            failing: BTreeSet::new(),
         };
         let mut renewal = LeaseRenewal { registry: registry.clone(), row, ttl: options.ttl };
         let deadline = address::join(&mut renewal, &*network).await?;
@@ -161,13 +164,15 @@ impl Membership {
             alive: watch::Sender::new(true),
             leaving: watch::Sender::new(false),
             lapses: Lapses::new(deadline),
-            replaced: watch::Sender::new(None),
+            out: watch::Sender::new(None),
             nodes: Mutex::default(),
+            format: AtomicU32::default(),
+            failing: Mutex::default(),
             passes: watch::Sender::new(0),
         });
         let others = Arc::downgrade(&shared);
-        let tell = move |keys: &[Key]| _ = others.upgrade().map(|shared| shared.tell_others(keys));
-        shared.registry.hints().on_tell(Arc::new(tell));
+        let send = move |keys: &[Key]| _ = others.upgrade().map(|shared| shared.send_hints(keys));
+        shared.registry.hints().on_send(Arc::new(send));
         Ok(Self {
             renewal: tasks.spawn(live(shared.clone(), renewal, deadline).boxed()),
             seats: tasks.spawn(Seats::new(shared.clone()).run().boxed()),
@@ -196,21 +201,24 @@ impl Membership {
         fresh.then_some(nodes)
     }
 
+    /// The format of the store, as it was last seen.
+    #[must_use]
+    pub fn format(&self) -> u32 {
+        self.shared.format.load(Ordering::Relaxed)
+    }
+
     /// Whether this node may take itself for alive.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         *self.shared.alive.borrow()
     }
 
-    /// Waits until another process has taken this node's address, and says so. This node then gives its shards up and never takes any
-    /// again: its process should end with this error.
+    /// Waits until another process has taken this node's address, or the store has a format that this node does not know, and says so.
+    /// This node then gives its shards up and never takes any again: its process should end with this error.
     pub async fn replaced(&self) -> JoinError {
-        let mut replaced = self.shared.replaced.subscribe();
-        match replaced.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(row)) => {
-                let (address, name) = (row.address.to_string(), row.name.to_string());
-                JoinError::Replaced { address, name, id: row.id }
-            }
+        let mut out = self.shared.out.subscribe();
+        match out.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(why)) => why.clone(),
             // The sender lives as long as this member.
             _ => std::future::pending().await,
         }
@@ -231,8 +239,9 @@ impl Membership {
         self.renewal.abort();
         self.seats.abort();
         self.shared.frontier.stop().await;
-        if let Err(error) = self.shared.registry.write(claims::leave(self.shared.options.id), News::OTHERS).await {
-            tracing::warn!(%error, "the other nodes will find out by themselves that this one has left");
+        if let Err(error) = self.shared.registry.write(cluster_rows::leave(self.shared.options.id), News::OTHERS).await
+        {
+            tracing::warn!(%error, "cannot record that this node leaves; its lease will expire");
         }
     }
 }
@@ -250,7 +259,7 @@ impl Shared {
         self.registry.hints().wake(&node::key(self.options.id));
     }
 
-    fn tell_others(&self, keys: &[Key]) {
+    fn send_hints(&self, keys: &[Key]) {
         let (nodes, _) = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for node in nodes.iter().filter(|node| !node.here && node.state != NodeState::Lost) {
             self.network.hint(node.row.id, keys);
@@ -263,6 +272,8 @@ async fn live(shared: Arc<Shared>, mut renewal: LeaseRenewal, mut deadline: Dead
     let interval = shared.options.interval();
     let mut leaving = shared.leaving.subscribe();
     let mut next = Instant::now() + interval;
+    // Since when its row has been alive without interruption.
+    let mut life = renewal.row.alive_since;
     loop {
         let was_leaving = *leaving.borrow();
         if !was_leaving {
@@ -275,6 +286,7 @@ async fn live(shared: Arc<Shared>, mut renewal: LeaseRenewal, mut deadline: Dead
             tokio::time::sleep_until(next).await;
         }
         let now_leaving = *leaving.borrow();
+        renewal.row.failing = shared.failing.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let beat = tokio::select! {
             biased;
             beat = renewal.extend(now_leaving) => beat,
@@ -282,14 +294,16 @@ async fn live(shared: Arc<Shared>, mut renewal: LeaseRenewal, mut deadline: Dead
                 Err(Missed::Store(Error::Unavailable("the store did not answer in time".to_owned())))
             }
         };
+        let was_dead = std::mem::replace(&mut life, renewal.row.alive_since) != renewal.row.alive_since;
+        // Or the lapse was noticed too late: the renewal was under way, or the process was stopped.
+        let late = beat.is_ok() && deadline.has_passed();
+        if (was_dead || late) && *shared.alive.borrow() {
+            tracing::error!("this node had lost its lease before it was renewed; its shards are opened anew");
+            shared.lapses.on_lapse(&shared.frontier);
+            shared.look_now();
+        }
         match beat {
             Ok(until) => {
-                if deadline.has_passed() && *shared.alive.borrow() {
-                    // Nobody noticed in time: the renewal was under way, or the process stood still.
-                    tracing::error!("this node had lost its lease before it was renewed; its shards are opened anew");
-                    shared.lapses.on_lapse(&shared.frontier);
-                    shared.look_now();
-                }
                 deadline = until;
                 shared.lapses.on_renewed(until, &shared.frontier);
                 shared.frontier.set_cut_off(false);
@@ -299,10 +313,10 @@ async fn live(shared: Arc<Shared>, mut renewal: LeaseRenewal, mut deadline: Dead
                     shared.look_now();
                 }
             }
-            Err(Missed::Replaced(row)) => {
-                tracing::error!(address = %row.address, node.id = %row.id, "another process has taken this node's address; giving its shards up");
+            Err(Missed::Out(why)) => {
+                tracing::error!(%why, "this node may not join again; giving its shards up");
                 shared.lose();
-                shared.replaced.send_replace(Some(row));
+                shared.out.send_replace(Some(why));
                 return;
             }
             Err(Missed::Store(error)) => {

@@ -1,4 +1,4 @@
-//! The state of a node's shards, as a stream for one subscriber.
+//! Streams the state of a node's shards to one subscriber.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ const SHORTEST: Duration = Duration::from_millis(5);
 /// The maximum interval: a beat without news is a keep-alive.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The beats of a frontier: one at once, then whenever there is news.
+/// The beats of a frontier: one at once, then one per change, and more if a beat is full.
 pub fn readiness_stream(frontier: &Frontier) -> impl Stream<Item = Vec<u8>> + Send + use<> {
     let news = frontier.news();
     futures::stream::unfold((frontier.beats(), news, true), |(mut beats, mut news, first)| async move {
-        if !first {
+        if !first && !beats.has_more() {
             tokio::time::sleep(SHORTEST).await;
             _ = tokio::time::timeout(LONGEST, news.changed()).await;
         }

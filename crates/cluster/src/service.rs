@@ -9,7 +9,7 @@ use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status};
 use wayleave_api::node::node_server::{Node, NodeServer};
-use wayleave_api::node::{Hint, Letter};
+use wayleave_api::node::{Envelope, Hint};
 use wayleave_core::ids::NodeId;
 use wayleave_core::limits::NODE_MESSAGE_BYTES_MAX;
 use wayleave_registry::Hints;
@@ -46,14 +46,16 @@ pub fn service(
 
 impl Interceptor for CallerCheck {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        let said = |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        if !bool::from(said(SECRET).as_bytes().ct_eq(self.secret.as_bytes())) {
+        let header =
+            |name: &str| request.metadata().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if !bool::from(header(SECRET).as_bytes().ct_eq(self.secret.as_bytes())) {
             return Err(Status::unauthenticated("only nodes of the same store may call this"));
         }
-        let service = Service::agree(said(PROTOCOL)).map_err(Status::failed_precondition)?;
-        if said(TO) != self.me.to_string() {
-            return Err(Status::failed_precondition(format!("node {} is here, not {}", self.me, said(TO))));
+        // Before the version, so that a refusal for the version proves that the node is here.
+        if header(TO) != self.me.to_string() {
+            return Err(Status::not_found(format!("node {} is here, not {}", self.me, header(TO))));
         }
+        let service = Service::agree(header(PROTOCOL)).map_err(Status::failed_precondition)?;
         request.extensions_mut().insert(service);
         Ok(request)
     }
@@ -67,24 +69,24 @@ fn admitted<T>(request: &Request<T>, wanted: Option<Service>) -> Result<Service,
 
 #[tonic::async_trait]
 impl Node for NodeService {
-    type ListenStream = BoxStream<'static, Result<Letter, Status>>;
+    type ListenStream = BoxStream<'static, Result<Envelope, Status>>;
 
-    async fn call(&self, request: Request<Letter>) -> Result<Response<Letter>, Status> {
+    async fn call(&self, request: Request<Envelope>) -> Result<Response<Envelope>, Status> {
         let service = admitted(&request, None)?;
         let body = self.frontier.answer(service, &request.get_ref().body).await.map_err(Status::failed_precondition)?;
-        Ok(Response::new(Letter { body: body.into() }))
+        Ok(Response::new(Envelope { body: body.into() }))
     }
 
-    async fn listen(&self, request: Request<Letter>) -> Result<Response<Self::ListenStream>, Status> {
+    async fn listen(&self, request: Request<Envelope>) -> Result<Response<Self::ListenStream>, Status> {
         admitted(&request, Some(Service::Frontier))?;
-        let letters = readiness_stream(&self.frontier).map(|body| Ok(Letter { body: body.into() }));
-        Ok(Response::new(letters.boxed()))
+        let envelopes = readiness_stream(&self.frontier).map(|body| Ok(Envelope { body: body.into() }));
+        Ok(Response::new(envelopes.boxed()))
     }
 
-    async fn changed(&self, request: Request<Hint>) -> Result<Response<Letter>, Status> {
+    async fn changed(&self, request: Request<Hint>) -> Result<Response<Envelope>, Status> {
         admitted(&request, Some(Service::Registry))?;
         request.get_ref().keys.iter().for_each(|key| self.hints.wake(key));
-        Ok(Response::new(Letter::default()))
+        Ok(Response::new(Envelope::default()))
     }
 }
 
@@ -114,6 +116,12 @@ mod tests {
             assert_eq!(knock("s3cret", other, &me), Err(Code::FailedPrecondition), "{other}");
         }
         assert_eq!(knock("s3cret", &Service::Registry.stated(), &me), Ok(()), "each service by itself");
-        assert_eq!(knock("s3cret", &ours, &NodeId(8).to_string()), Err(Code::FailedPrecondition));
+        for version in [&ours, "frontier/999"] {
+            assert_eq!(
+                knock("s3cret", version, &NodeId(8).to_string()),
+                Err(Code::NotFound),
+                "the call is for another node"
+            );
+        }
     }
 }

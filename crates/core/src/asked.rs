@@ -1,12 +1,12 @@
 //! Host names in requests: a host name in any spelling, or a queue key, which is taken literally.
 //!
-//! The text alone does not tell the two apart: `Example.COM` is the host `example.com`, unless a URLFrontier client has
-//! created a queue with exactly that key. So the store decides: the literal text if it is known, otherwise the
-//! normalised form. This module lists the candidate names, and chooses the name of a host that is not known yet.
+//! The text alone is ambiguous: `Example.COM` is the host `example.com`, unless a URLFrontier client has created a
+//! queue with exactly that key. So the store decides: the literal text if it is known, otherwise the normalised form.
+//! This module lists the candidate names, and chooses the name of a host that is not known yet.
 
 use crate::names::{BadName, HostName, check_key, host};
 
-/// The names that a text may stand for.
+/// The names that a text may mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskedHost {
     written: HostName,
@@ -14,10 +14,7 @@ pub struct AskedHost {
 }
 
 impl AskedHost {
-    /// Parses the text.
-    ///
-    /// # Errors
-    /// If nothing can have that name.
+    /// Parses the text. Fails if nothing can have that name.
     pub fn parse(text: &str) -> Result<Self, BadName> {
         check_key(text)?;
         let normal = host(text).ok().filter(|normal| **normal != *text);
@@ -37,11 +34,8 @@ impl AskedHost {
     }
 
     /// The name for a host that is known under none of the candidates. A text with a dot or a colon is taken for a host
-    /// name or address; words such as `_DEFAULT_` and `42` are keys.
-    ///
-    /// # Errors
-    /// If it looks like a mistake that would create a useless queue key: a URL, a name with a port, a name with an
-    /// empty label.
+    /// name or address; words such as `_DEFAULT_` and `42` are keys. Fails if it looks like a mistake that would create
+    /// a useless queue key: a URL, a name with a port, a name with an empty label.
     pub fn fresh(&self) -> Result<HostName, BadName> {
         let text = &*self.written;
         if let Some(normal) = &self.normal {
@@ -72,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_a_host_name_in_its_one_form_stands_for_nothing_else() {
+    fn a_normalized_host_name_means_only_that_host() {
         for text in ["example.com", "localhost", "10.0.0.1", "[2001:db8::1]", "two words", "a/b"] {
             let asked = AskedHost::parse(text).unwrap();
             assert_eq!((&**asked.written(), asked.normal()), (text, None), "{text}");
@@ -81,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_name_of_the_web_gets_its_one_form_and_words_stay_as_they_are() {
+    fn host_names_are_normalized_and_plain_words_stay_unchanged() {
         for (text, want) in [
             ("Example.COM", "example.com"),
             ("example.com.", "example.com"),

@@ -3,12 +3,22 @@
 //!
 //! A node is alive while it renews its row before `expires_at`, by the store's time. A seat names the node that a shard
 //! belongs to; seats of dead nodes are free. Nodes above their share give seats away, after stopping the owners; free
-//! seats go to nodes below their share. Safety does not depend on this module: commits are fenced by the shard's epoch,
+//! seats go to nodes below their share. Safety does not depend on the plan: commits are fenced by the shard's epoch,
 //! so a plan from stale rows costs time, never correctness.
+//!
+//! **Shards that a node cannot open.** A node that does not know the store's format is given none. A node that has failed to open a
+//! shard several times lists it in its row for a while and gives it away. Meanwhile it keeps the shards that it has open and
+//! is given no others, so what is wrong with a node costs its own shards only. If no node is left that may open a shard, it stays where it is.
+//!
+//! **The format of the store.** [`raise`] decides when nodes may write layouts that older programs do not know: once no row of a node is
+//! left, alive or dead, whose program does not know them. Dead nodes may come back; [`NodeRow`]s are removed when a node leaves, when
+//! another process takes its address, and some time after its death. A node that joins afterwards is checked against
+//! the new format, because the raise and every join change one row.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{NodeId, ShardId};
+use crate::limits::NODES_MAX;
 use crate::time::{Millis, Time};
 
 /// A node's row, as it announces itself.
@@ -32,6 +42,10 @@ pub struct NodeRow {
     pub expires_at: Time,
     /// Whether it is shutting down.
     pub leaving: bool,
+    /// The newest format of a store that it knows.
+    pub format: u32,
+    /// Shards that it has failed to open several times.
+    pub failing: BTreeSet<ShardId>,
 }
 
 impl NodeRow {
@@ -39,6 +53,11 @@ impl NodeRow {
     #[must_use]
     pub fn is_alive(&self, now: Time) -> bool {
         self.expires_at > now
+    }
+
+    /// Whether a shard may be given to the node, as far as is known.
+    fn may_open(&self, shard: ShardId) -> bool {
+        !self.failing.contains(&shard)
     }
 }
 
@@ -49,13 +68,33 @@ pub struct View<'a> {
     pub me: NodeId,
     /// The store's time.
     pub now: Time,
-    /// How long a node must have been alive before it takes seats of the dead: after an outage of the store every lease
-    /// has expired, and the first node to return would take everything.
+    /// How long a node must have been alive before it takes seats of the dead: as long as a lease lasts. After an
+    /// outage of the store every lease has expired, and the first node to return would take everything. And a node
+    /// that has watched the store's clock for less cannot exclude that a clock step ended the lease.
     pub calm: Millis,
     /// All nodes that have a row.
     pub nodes: &'a [NodeRow],
     /// By shard, the node that it belongs to.
     pub seats: &'a [Option<NodeId>],
+    /// The format of the store.
+    pub format: u32,
+}
+
+/// The format that the store is to be raised to, if it is: the newest one that all nodes know which may still write to it.
+#[must_use]
+pub fn raise(view: &View<'_>) -> Option<u32> {
+    let acts = view.nodes.iter().any(|node| node.id == view.me && node.is_alive(view.now));
+    // With more rows than were read, an older node may be among the others.
+    let all_seen = view.nodes.len() < NODES_MAX;
+    let known = view.nodes.iter().map(|node| node.format).min()?;
+    (acts && all_seen && known > view.format).then_some(known)
+}
+
+/// The nodes without which the store would be raised further.
+#[must_use]
+pub fn holding_back(nodes: &[NodeRow]) -> Vec<NodeId> {
+    let newest = nodes.iter().map(|node| node.format).max();
+    nodes.iter().filter(|node| Some(node.format) < newest).map(|node| node.id).collect()
 }
 
 /// A step of the plan.
@@ -81,11 +120,10 @@ pub fn plan(view: &View<'_>) -> Vec<Step> {
             steps.push(Step::Take(shard));
         }
     }
-    for (shard, giver, taker) in table.even_out(view) {
-        if giver == view.me {
-            steps.push(Step::Give(shard, Some(taker)));
-        }
-    }
+    let moved = table.even_out(view, &live);
+    steps.extend(
+        moved.iter().filter(|(_, (giver, _))| *giver == view.me).map(|(shard, (_, to))| Step::Give(*shard, Some(*to))),
+    );
     if me.leaving && table.share.is_empty() {
         let mine = (0u16..).zip(view.seats).filter(|(_, seat)| **seat == Some(view.me));
         steps.extend(mine.map(|(shard, _)| Step::Give(ShardId(shard), None)));
@@ -96,9 +134,12 @@ pub fn plan(view: &View<'_>) -> Vec<Step> {
 /// How many seats each node has and should have.
 struct Table {
     held: BTreeMap<NodeId, usize>,
-    /// Shares of the nodes that stay; leaving nodes should have none.
+    /// Shares of the nodes that stay; leaving nodes and those that do not know the store's format should have none.
     share: BTreeMap<NodeId, usize>,
 }
+
+/// Moves of seats: which, from whom, to whom.
+type Moves = BTreeMap<ShardId, (NodeId, NodeId)>;
 
 impl Table {
     fn new(view: &View<'_>, live: &BTreeMap<NodeId, &NodeRow>) -> Self {
@@ -108,14 +149,25 @@ impl Table {
                 *count += 1;
             }
         }
-        let mut staying: Vec<NodeId> = live.values().filter(|node| !node.leaving).map(|node| node.id).collect();
+        let stays = |node: &&&NodeRow| !node.leaving && node.format >= view.format;
+        let staying: Vec<&NodeRow> = live.values().filter(stays).copied().collect();
+        let all_fail = staying.iter().all(|node| !node.failing.is_empty());
+        let (mut well, failing): (Vec<&NodeRow>, Vec<&NodeRow>) =
+            staying.iter().partition(|node| all_fail || node.failing.is_empty());
+        let mut left = view.seats.len();
+        let mut share = BTreeMap::new();
+        for node in &failing {
+            let opens = (0u16..)
+                .zip(view.seats)
+                .filter(|(shard, seat)| **seat == Some(node.id) && node.may_open(ShardId(*shard)));
+            let keeps = opens.count().min(view.seats.len() / staying.len());
+            share.insert(node.id, keeps);
+            left -= keeps;
+        }
         // Nodes with most seats get the remainder, so that as few seats as possible move.
-        staying.sort_by_key(|id| (std::cmp::Reverse(held.get(id).copied()), *id));
-        let (each, odd) = match staying.len() {
-            0 => (0, 0),
-            nodes => (view.seats.len() / nodes, view.seats.len() % nodes),
-        };
-        let share = staying.into_iter().enumerate().map(|(i, id)| (id, each + usize::from(i < odd))).collect();
+        well.sort_by_key(|node| (std::cmp::Reverse(held.get(&node.id).copied()), node.id));
+        let (each, odd) = if well.is_empty() { (0, 0) } else { (left / well.len(), left % well.len()) };
+        share.extend(well.into_iter().enumerate().map(|(i, node)| (node.id, each + usize::from(i < odd))));
         Self { held, share }
     }
 
@@ -138,8 +190,8 @@ impl Table {
         for (shard, seat) in (0u16..).zip(view.seats) {
             let taker = match seat {
                 Some(node) if live.contains_key(node) => None,
-                Some(node) if lapsed(*node) => self.neediest(calm),
-                _ => self.neediest(|_| true),
+                Some(node) if lapsed(*node) => self.taker(ShardId(shard), live, calm),
+                _ => self.taker(ShardId(shard), live, |_| true),
             };
             if let Some(taker) = taker {
                 *self.held.entry(taker).or_default() += 1;
@@ -149,22 +201,46 @@ impl Table {
         dealt
     }
 
-    /// Moves seats from nodes above their share to nodes below.
-    fn even_out(&mut self, view: &View<'_>) -> Vec<(ShardId, NodeId, NodeId)> {
-        let mut moved = Vec::new();
+    /// The node below its share that a free seat goes to: rather one that has not failed to open the shard.
+    fn taker(&self, shard: ShardId, live: &BTreeMap<NodeId, &NodeRow>, may: impl Fn(NodeId) -> bool) -> Option<NodeId> {
+        let opens = |id: NodeId| live.get(&id).is_some_and(|node| node.may_open(shard));
+        self.neediest(|id| may(id) && opens(id)).or_else(|| self.neediest(may))
+    }
+
+    /// Moves seats from nodes that cannot open the shard, and from nodes above their share to nodes below.
+    fn even_out(&mut self, view: &View<'_>, live: &BTreeMap<NodeId, &NodeRow>) -> Moves {
+        let mut moved = Moves::new();
+        let opens = |id: NodeId, shard| live.get(&id).is_some_and(|node| node.may_open(shard));
         // From the last shard down: the first shards, which are asked first, stay where they are.
-        for (shard, seat) in (0u16..).zip(view.seats).collect::<Vec<_>>().into_iter().rev() {
-            let Some(giver) = *seat else { continue };
-            let Some(held) = self.held.get(&giver).copied() else { continue };
-            if held <= self.share.get(&giver).copied().unwrap_or(0) {
-                continue;
+        let taken = (0u16..).map(ShardId).zip(view.seats).filter_map(|(shard, seat)| Some((shard, (*seat)?)));
+        let seats: Vec<(ShardId, NodeId)> = taken.collect::<Vec<_>>().into_iter().rev().collect();
+        let fails = |(shard, giver): &&(ShardId, NodeId)| live.contains_key(giver) && !opens(*giver, *shard);
+        for (shard, giver) in seats.iter().filter(fails).copied() {
+            let may = |id: NodeId| opens(id, shard);
+            // One that has its share already gives another seat in return.
+            let emptiest = || self.share.keys().copied().filter(|id| may(*id)).min_by_key(|id| (self.held(*id), *id));
+            if let Some(taker) = self.neediest(may).or_else(emptiest) {
+                self.pass(&mut moved, shard, giver, taker);
             }
-            let Some(taker) = self.neediest(|_| true) else { break };
-            *self.held.entry(giver).or_default() -= 1;
-            *self.held.entry(taker).or_default() += 1;
-            moved.push((ShardId(shard), giver, taker));
+        }
+        for (shard, giver) in seats {
+            let Some(held) = self.held.get(&giver).copied().filter(|_| !moved.contains_key(&shard)) else { continue };
+            let taker = match self.share.get(&giver) {
+                Some(share) if held <= *share => None,
+                Some(_) => self.neediest(|id| opens(id, shard)),
+                None => self.taker(shard, live, |_| true),
+            };
+            if let Some(taker) = taker {
+                self.pass(&mut moved, shard, giver, taker);
+            }
         }
         moved
+    }
+
+    fn pass(&mut self, moved: &mut Moves, shard: ShardId, giver: NodeId, taker: NodeId) {
+        *self.held.entry(giver).or_default() -= 1;
+        *self.held.entry(taker).or_default() += 1;
+        moved.insert(shard, (giver, taker));
     }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 
 const NOW: Time = Time(1_000_000);
 const CALM: Millis = Millis(2_000);
+const FORMAT: u32 = 3;
 
 fn node(id: u64) -> NodeRow {
     NodeRow {
@@ -16,11 +17,17 @@ fn node(id: u64) -> NodeRow {
         alive_since: Time(0),
         expires_at: Time(NOW.0 + 1),
         leaving: false,
+        format: FORMAT,
+        failing: BTreeSet::new(),
     }
 }
 
+fn view<'a>(me: u64, nodes: &'a [NodeRow], seats: &'a [Option<NodeId>]) -> View<'a> {
+    View { me: NodeId(me), now: NOW, calm: CALM, nodes, seats, format: FORMAT }
+}
+
 fn steps(me: u64, nodes: &[NodeRow], seats: &[Option<NodeId>]) -> Vec<Step> {
-    plan(&View { me: NodeId(me), now: NOW, calm: CALM, nodes, seats })
+    plan(&view(me, nodes, seats))
 }
 
 /// Every live node executes its steps once, all from the same rows.
@@ -32,7 +39,7 @@ fn round(nodes: &[NodeRow], seats: &mut [Option<NodeId>]) -> usize {
             let (shard, seat) = match step {
                 Step::Take(shard) => (shard, Some(node.id)),
                 Step::Give(shard, to) => {
-                    assert_eq!(before[usize::from(shard.0)], Some(node.id), "nobody gives what is not its own");
+                    assert_eq!(before[usize::from(shard.0)], Some(node.id), "a node gives away only its own seats");
                     (shard, to)
                 }
             };
@@ -119,7 +126,107 @@ fn a_leaving_node_gives_everything_away() {
     nodes[0].leaving = true;
     nodes[1].leaving = true;
     round(&nodes, &mut seats);
-    assert!(seats.iter().all(Option::is_none), "the last one leaves them to nobody");
+    assert!(seats.iter().all(Option::is_none), "the last node leaves no owner behind");
+}
+
+#[test]
+fn a_node_that_does_not_know_the_format_owns_no_shard() {
+    let mut nodes = vec![node(1), node(2), node(3)];
+    let mut seats = vec![None; 9];
+    round(&nodes, &mut seats);
+    nodes[2].format = FORMAT - 1;
+    assert_eq!(round(&nodes, &mut seats), 3);
+    assert_eq!(counts(&nodes, &seats)[2], 0);
+    nodes[0].expires_at = NOW;
+    nodes[1].expires_at = NOW;
+    assert_eq!(round(&nodes, &mut seats), 0, "rather no owner than one that cannot open it");
+}
+
+#[test]
+fn a_shard_that_fails_to_open_goes_round_and_rests_with_the_last_node() {
+    let mut nodes = vec![node(1), node(2), node(3)];
+    let mut seats = vec![None; 9];
+    round(&nodes, &mut seats);
+    let mut tried = Vec::new();
+    for _ in 0..3 {
+        let holder = seats[0].unwrap();
+        assert!(!tried.contains(&holder), "no node tries twice before all have tried");
+        tried.push(holder);
+        nodes.iter_mut().find(|node| node.id == holder).unwrap().failing.insert(ShardId(0));
+        round(&nodes, &mut seats);
+    }
+    assert_eq!(seats[0], tried.last().copied());
+    round(&nodes, &mut seats);
+    assert_eq!(round(&nodes, &mut seats), 0, "and then all rests: {:?}", counts(&nodes, &seats));
+    nodes[0].failing.clear();
+    assert!(round(&nodes, &mut seats) > 0);
+    assert_eq!(seats[0], Some(NodeId(1)), "it is tried again where that may help");
+}
+
+#[test]
+fn a_node_that_fails_to_open_shards_keeps_its_open_ones_and_gets_no_more() {
+    let mut nodes = vec![node(1), node(2), node(3)];
+    let mut seats = vec![None; 9];
+    round(&nodes, &mut seats);
+    let before = seats.clone();
+    let mine = |seats: &[Option<NodeId>]| -> Vec<u16> {
+        (0u16..).zip(seats).filter(|(_, seat)| **seat == Some(NodeId(2))).map(|(shard, _)| shard).collect()
+    };
+    let (failing, open) = (mine(&before)[0], &mine(&before)[1..]);
+    nodes[1].failing.insert(ShardId(failing));
+    round(&nodes, &mut seats);
+    assert_eq!(mine(&seats), open);
+    nodes[0].expires_at = NOW;
+    round(&nodes, &mut seats);
+    assert_eq!(mine(&seats), open, "the other one takes over all that is free");
+    assert_eq!(counts(&nodes, &seats), [0, 2, 7]);
+}
+
+#[test]
+fn a_free_shard_that_no_node_can_open_has_an_owner_all_the_same() {
+    let mut nodes = vec![node(1), node(2)];
+    nodes.iter_mut().for_each(|node| _ = node.failing.insert(ShardId(1)));
+    let mut seats = vec![None; 4];
+    round(&nodes, &mut seats);
+    assert!(seats.iter().all(Option::is_some));
+}
+
+#[test]
+fn the_format_is_raised_once_every_node_knows_the_next_one() {
+    let next = FORMAT + 1;
+    let newer = |id| NodeRow { format: next, ..node(id) };
+    let raised = |nodes: &[NodeRow]| raise(&view(1, nodes, &[]));
+    assert_eq!(raised(&[newer(1), node(2)]), None, "an older node lives");
+    assert_eq!(holding_back(&[newer(1), node(2)]), [NodeId(2)]);
+    let dead = NodeRow { expires_at: NOW, ..node(2) };
+    assert_eq!(raised(&[newer(1), dead]), None, "it may come back");
+    let leaving = NodeRow { leaving: true, ..node(2) };
+    assert_eq!(raised(&[newer(1), leaving]), None, "it still writes");
+    assert_eq!(raised(&[newer(1), NodeRow { format: next + 1, ..node(2) }]), Some(next), "what all of them know");
+    assert_eq!(raised(&[node(1), node(2)]), None, "there is nothing to raise it to");
+    assert_eq!(raised(&[NodeRow { expires_at: NOW, ..newer(1) }, newer(2)]), None, "the dead do nothing");
+    let crowd: Vec<NodeRow> = (1..=NODES_MAX as u64).map(newer).collect();
+    assert_eq!(raised(&crowd), None, "not all rows were read");
+    assert_eq!(holding_back(&crowd), []);
+}
+
+/// Nodes of these traits, and seats.
+type Crowd = (Vec<NodeRow>, Vec<Option<NodeId>>);
+
+fn crowds() -> impl Strategy<Value = Crowd> {
+    let traits = (any::<bool>(), any::<bool>(), 2..5u32, proptest::collection::btree_set(0u16..64, 0..4));
+    let nodes = proptest::collection::vec(traits, 1..9).prop_map(|all| {
+        let one = |((alive, leaving, format, failing), id): ((bool, bool, u32, BTreeSet<u16>), u64)| NodeRow {
+            leaving,
+            format,
+            expires_at: if alive { Time(NOW.0 + 1) } else { NOW },
+            failing: failing.into_iter().map(ShardId).collect(),
+            ..node(id)
+        };
+        all.into_iter().zip(0..).map(one).collect()
+    });
+    let seats = proptest::collection::vec(proptest::option::of((0u64..12).prop_map(NodeId)), 1..64);
+    (nodes, seats)
 }
 
 proptest! {
@@ -145,6 +252,20 @@ proptest! {
         if let (Some(least), Some(most)) = (counts.iter().min(), counts.iter().max()) {
             prop_assert!(most - least <= 1, "{:?}", counts);
             prop_assert_eq!(counts.iter().sum::<usize>(), seats.len());
+        }
+    }
+
+    #[test]
+    fn no_shard_stays_where_it_cannot_be_opened_if_it_may_be_elsewhere((nodes, mut seats) in crowds()) {
+        let rounds = (0..10).take_while(|_| round(&nodes, &mut seats) > 0).count();
+        prop_assert!(rounds < 10, "it settles");
+        let fit = |node: &&NodeRow| node.is_alive(NOW) && !node.leaving && node.format >= FORMAT;
+        let fit: Vec<&NodeRow> = nodes.iter().filter(fit).collect();
+        for (shard, seat) in (0u16..).map(ShardId).zip(&seats) {
+            let owner = fit.iter().find(|node| Some(node.id) == *seat);
+            prop_assert_eq!(owner.is_some(), !fit.is_empty(), "shard {} is with {:?}", shard.0, seat);
+            let may = fit.iter().any(|node| node.may_open(shard));
+            prop_assert!(owner.is_none_or(|node| node.may_open(shard) || !may), "shard {} is with {:?}", shard.0, seat);
         }
     }
 }

@@ -108,9 +108,6 @@ impl<'a> Reader<'a> {
     }
 
     /// One byte.
-    ///
-    /// # Errors
-    /// If nothing is left.
     pub fn byte(&mut self) -> Result<u8, Damaged> {
         let (first, rest) = self.0.split_first().ok_or(Damaged("it ends too early"))?;
         self.0 = rest;
@@ -118,9 +115,6 @@ impl<'a> Reader<'a> {
     }
 
     /// A varint.
-    ///
-    /// # Errors
-    /// If it is cut off or longer than 64 bits.
     pub fn number(&mut self) -> Result<u64, Damaged> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
@@ -133,26 +127,17 @@ impl<'a> Reader<'a> {
         Err(Damaged("a number is too long"))
     }
 
-    /// An optional varint.
-    ///
-    /// # Errors
-    /// As [`Reader::number`].
+    /// An optional varint. Fails as [`Reader::number`] does.
     pub fn maybe(&mut self) -> Result<Option<u64>, Damaged> {
         Ok(self.number()?.checked_sub(1))
     }
 
-    /// A varint that fits a smaller type.
-    ///
-    /// # Errors
-    /// As [`Reader::number`], or if it does not fit.
+    /// A varint that fits a smaller type. Fails as [`Reader::number`] does, or if it does not fit.
     pub fn small<T: TryFrom<u64>>(&mut self) -> Result<T, Damaged> {
         T::try_from(self.number()?).map_err(|_| Damaged("a number is too large"))
     }
 
     /// `len` bytes without a length prefix.
-    ///
-    /// # Errors
-    /// If fewer are left.
     pub fn raw(&mut self, len: usize) -> Result<&'a [u8], Damaged> {
         let (head, rest) = self.0.split_at_checked(len).ok_or(Damaged("it ends too early"))?;
         self.0 = rest;
@@ -160,18 +145,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Length-prefixed bytes.
-    ///
-    /// # Errors
-    /// If they are cut off.
     pub fn bytes(&mut self) -> Result<&'a [u8], Damaged> {
         let len = self.small()?;
         self.raw(len)
     }
 
     /// A length-prefixed string.
-    ///
-    /// # Errors
-    /// If it is cut off or not UTF-8.
     pub fn text(&mut self) -> Result<&'a str, Damaged> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Damaged("a text is not UTF-8"))
     }

@@ -1,4 +1,4 @@
-//! Numbers of things in sentences for people.
+//! Formats counts with their noun: `1 page`, `2 pages`.
 
 /// "1 client is", "2 clients are".
 pub(crate) fn counted_are(number: u64, what: &str) -> String {

@@ -6,34 +6,20 @@ use crate::redact;
 
 /// Why a URL is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum BadUrl {
-    /// It is empty.
     #[error("the URL is empty")]
     Empty,
-    /// It exceeds the limit.
     #[error("the URL has {found} bytes; the limit is {} bytes", limits::URL_BYTES_MAX)]
-    TooLong {
-        /// Its length.
-        found: usize,
-    },
-    /// It contains control characters.
+    TooLong { found: usize },
     #[error("the URL contains a control character (code {0}); percent-encode it")]
     Control(u32),
-    /// It cannot be parsed.
     #[error("'{text}' is not a URL: {cause}")]
-    NotAUrl {
-        /// Its beginning.
-        text: String,
-        /// The parser's message.
-        cause: String,
-    },
-    /// Its scheme is not supported.
+    NotAUrl { text: String, cause: String },
     #[error("scheme '{0}' is not crawled; use http, https or ftp")]
     Scheme(String),
-    /// It has no host.
     #[error("the URL has no host")]
     NoHost,
-    /// Its host or key is not valid.
     #[error(transparent)]
     Key(#[from] BadName),
 }
@@ -48,9 +34,7 @@ pub struct Page {
 }
 
 /// Parses a URL strictly: normalised, without fragment. `key` replaces the host as queue key and is taken literally.
-///
-/// # Errors
-/// If it is not a URL that can be crawled.
+/// Fails if it is not a URL that can be crawled.
 pub fn parse(text: &str, key: Option<&str>) -> Result<Page, BadUrl> {
     let text = text.trim_matches(' ');
     check_text(text)?;
@@ -62,7 +46,10 @@ pub fn parse(text: &str, key: Option<&str>) -> Result<Page, BadUrl> {
     }
     let mut url = url::Url::parse(text).map_err(|cause| BadUrl::NotAUrl {
         text: redact::url(text).chars().take(80).collect(),
-        cause: cause.to_string(),
+        cause: match cause {
+            url::ParseError::RelativeUrlWithoutBase => "it begins with no scheme, such as https://".to_owned(),
+            cause => cause.to_string(),
+        },
     })?;
     if !is_crawled(url.scheme()) {
         return Err(BadUrl::Scheme(url.scheme().to_owned()));
@@ -83,10 +70,8 @@ pub fn parse(text: &str, key: Option<&str>) -> Result<Page, BadUrl> {
 }
 
 /// Parses a URL as URLFrontier does: the text is kept as sent; without an explicit key, the key is the parsed host in
-/// lower case, else the text in the position of a host.
-///
-/// # Errors
-/// If no key can be derived, or the text or the key exceeds its limit.
+/// lower case, else the text in the position of a host. Fails if no key can be derived, or the text or the key exceeds
+/// its limit.
 pub fn parse_loosely(url: &str, key: &str) -> Result<HostName, BadUrl> {
     check_text(url)?;
     if !key.is_empty() {

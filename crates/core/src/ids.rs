@@ -46,7 +46,7 @@ pub struct GroupId(pub u64);
 pub struct CrawlNo(pub u32);
 
 impl CrawlNo {
-    /// Stands for a host that is queued without URLs.
+    /// A host that is queued without URLs.
     pub const NONE: Self = Self(u32::MAX);
 }
 
@@ -91,8 +91,8 @@ impl ChunkId {
         HostId(self.0).counter()
     }
 
-    /// The shard to ask for it in a store of so many shards: the one that made it. An id that this store cannot have made
-    /// leads to a shard that does not know it.
+    /// The shard to ask for it in a store of this many shards: the one that made it. An id that this store cannot
+    /// have made leads to a shard that does not know it.
     #[must_use]
     pub const fn home(self, shards: u16) -> ShardId {
         let made_by = self.shard().0;
@@ -134,10 +134,7 @@ impl Token {
         ShardId(u16::from_be_bytes([self.0[0], self.0[1]]))
     }
 
-    /// Parses the text form.
-    ///
-    /// # Errors
-    /// If the text is not 22 characters of the URL-safe alphabet.
+    /// Parses the text form. Fails if the text is not 22 characters of the URL-safe alphabet.
     pub fn parse(text: &str) -> Result<Self, BadToken> {
         let text = text.as_bytes();
         if text.len() != 22 {

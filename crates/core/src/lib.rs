@@ -25,3 +25,5 @@ pub mod redact;
 pub mod roles;
 pub mod settings;
 pub mod time;
+pub mod whole;
+mod words;

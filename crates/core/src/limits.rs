@@ -1,6 +1,7 @@
-//! The limits of the API and of the core's decisions, with their defaults: whatever exceeds one is refused or capped, as its comment
-//! says. Timings and buffer sizes that no caller can meet are beside the code that uses them. The bounds of the reference workers
-//! are in `workers/src/limits.rs`, those of files that the command line reads in `cli/src/limits.rs`.
+//! The limits of the API and of the core's decisions, with their defaults: a value that exceeds one is refused or
+//! capped, as its comment says. Timings and buffer sizes that no caller can meet are beside the code that uses them.
+//! The bounds of the reference workers are in `workers/src/limits.rs`, those of files that the command line reads in
+//! `cli/src/limits.rs`.
 
 use crate::time::Millis;
 
@@ -44,6 +45,8 @@ pub const PUT_BATCHES_IN_FLIGHT_MAX: usize = 16;
 pub const GROUP_HOSTS_MAX: usize = 10_000;
 /// Queues (crawls) of one host.
 pub const HOST_QUEUES_MAX: usize = 10_000;
+/// Crawls of one store. Every node keeps the number of all, in running totals.
+pub const STORE_CRAWLS_MAX: usize = 1_000_000;
 /// Crawls of one shard. A process holds at most this many per shard it owns; a crawl with settings counts in all
 /// shards, any other where it has hosts.
 pub const CRAWLS_MAX: usize = 100_000;
@@ -247,7 +250,7 @@ pub const ROLE_EPOCH_RAISED_MAX: u64 = 1 << 53;
 pub const PEER_BODY_BYTES_MAX: usize = 4_096;
 /// Connections that a standby accepts at once; there is one primary, and it asks rarely.
 pub const PEER_CONNECTIONS_MAX: usize = 32;
-/// Attempts at an update of a shared record, each of which lost a compare-and-swap or its answer.
+/// Attempts at an update of a shared record. Each one lost a compare-and-swap or its answer.
 pub const UPDATE_TRIES_MAX: usize = 16;
 /// Polling interval of a watched record, for changes whose hint was lost.
 pub const WATCH_POLL: Millis = Millis(250);
@@ -320,7 +323,7 @@ pub const FREEZE_MACHINES_MIN: usize = 3;
 pub const WRITTEN_OFF_AFTER: Millis = Millis(600_000);
 /// A failed machine that has no copies is forgotten after this long.
 pub const FORGOTTEN_AFTER: Millis = Millis(86_400_000);
-/// A machine's reports may come from several addresses in turn; a new one is noted at most this often.
+/// A machine's reports may alternate between addresses; a new one is noted at most this often.
 pub const SENDER_INTERVAL: Millis = Millis(60_000);
 /// Built chunks that placement keeps in memory.
 pub const CHUNKS_MAX: usize = 100_000_000;
@@ -328,7 +331,7 @@ pub const CHUNKS_MAX: usize = 100_000_000;
 pub const BUILT_AT_ONCE_MAX: usize = 256;
 /// Default delay before the chunks of a lost index server are placed again.
 pub const REPLACE_AFTER_DEFAULT: Millis = Millis(60_000);
-/// A copy of which nothing was heard for this long before it was ready is placed elsewhere.
+/// A copy that is not ready and was not reported for this long is placed elsewhere.
 pub const FETCH_SILENCE_MAX: Millis = Millis(600_000);
 /// A copy that its server has not begun to fetch is placed elsewhere after this long, whatever else the server reports.
 pub const ASSIGNED_MAX: Millis = Millis(24 * 3_600_000);
@@ -379,6 +382,8 @@ pub const ENV_VARS_MAX: usize = 256;
 pub const RECIPE_BYTES_MAX: usize = 64 * 1024;
 /// Least memory that a worker may be limited to, in bytes: what Docker takes.
 pub const WORKER_MEMORY_MIN: u64 = 6 * 1024 * 1024;
+/// Least CPU time that a worker may be limited to, in thousandths of a CPU.
+pub const WORKER_CPU_MILLIS_MIN: u64 = 10;
 /// Most CPU time that a worker may be limited to, in thousandths of a CPU.
 pub const WORKER_CPU_MILLIS_MAX: u64 = 1_024_000;
 /// Default time after which an idle worker is stopped.
@@ -391,7 +396,7 @@ pub const MATCH_DEFAULT: Millis = Millis(300_000);
 pub const RESERVATION_DEFAULT: Millis = Millis(60_000);
 /// Deadline of one call to a worker. Nothing of such a call may arrive at the worker later.
 pub const ASK_TIME: Millis = Millis(5_000);
-/// How much longer than agreed a worker may keep a reservation that nobody confirms.
+/// How much longer than agreed a worker may keep an unconfirmed reservation.
 pub const WORKER_CLOCK_MARGIN: Millis = Millis(1_000);
 /// A yes of a worker is not asked for again within this time.
 pub const VERIFIED_FOR: Millis = Millis(1_000);
@@ -404,8 +409,8 @@ pub const RELEASE_RESENT: Millis = Millis(2_000);
 /// A worker that refused, or did not answer, is not asked for this long (more or less a quarter).
 pub const LOOKUP_COOLDOWN: Millis = Millis(1_000);
 /// Calls in a row that a worker did not answer, or refused while it had room, after which it gets no more clients.
-pub const WORKER_MISSES_MAX: u32 = 3;
-/// Workers that a request may try in vain.
+pub const WORKER_CALL_FAILURES_MAX: u32 = 3;
+/// Workers that may fail a request before the request fails.
 pub const MATCH_ATTEMPTS_MAX: u32 = 10;
 /// Reservations of one client that are being given back; it waits before it is given another worker.
 pub const LEFTOVERS_MAX: usize = 4;
@@ -441,22 +446,21 @@ pub const TICKS_AT_ONCE_MAX: usize = 64;
 /// Calls of clients that wait in one shard for news of their match, or for a worker to confirm it. Past that, a call is
 /// answered with the state as it is.
 pub const PARKED_MATCHES_MAX: usize = 10_000;
-/// How long a shard parks a call of a client; a longer wait asks again. Another node must answer within
-/// [`FORWARD_TIME`], and a worker may have to be asked after the wait.
-pub const MATCH_PARK_MAX: Millis = Millis(4_000);
-/// Calls of clients of one process that wait at owners on other nodes. Past that, a call is answered at once with the
-/// state as it is. Far below [`FORWARDS_MAX`], which all services share.
-pub const REMOTE_WAITS_MAX: usize = 1_024;
-/// Longest wait of a Maker's poll: it also tells that its site is alive.
-pub const ORDERS_WAIT_MAX: Millis = Millis(5_000);
+/// Calls of clients of one process that owners on other nodes answer at a time; further ones wait their turn. Far below
+/// [`FORWARDS_MAX`], which all services share: thousands of calls may have news, or end, at the same time.
+pub const REMOTE_MATCH_CALLS_MAX: usize = 256;
+/// How long such a call waits its turn: the calls before it may be for a node that does not answer.
+pub const REMOTE_MATCH_TURN: Millis = Millis(1_000);
+/// News of clients that a node keeps for other nodes. One that is further behind asks for all its clients.
+pub const MATCH_NEWS_MAX: usize = 10_000;
+/// How often pools look which sites are alive.
+pub const SITES_EVERY: Millis = Millis(2_000);
 /// Orders that one shard keeps for one site. Past that, an order is dropped, and given again later.
 pub const ORDERS_WAITING_MAX: usize = 10_000;
 /// Orders in one answer to a Maker.
 pub const ORDERS_AT_ONCE_MAX: usize = 256;
-/// Polls of one site that wait in one shard. Past that, the one that waits longest is answered.
-pub const POLLS_PER_SITE_MAX: usize = 8;
-/// Outcomes that Makers tell a shard in one message.
-pub const TELL_MAX: usize = 256;
+/// Outcomes that Makers report to a shard in one message.
+pub const MAKER_REPORTS_MAX: usize = 256;
 /// Removed workers that a pool remembers.
 pub const REMOVED_WORKERS_SHOWN: usize = 8;
 /// Output of a worker that one call shows, in bytes.

@@ -18,9 +18,6 @@ pub struct TooLarge {
 
 impl Metadata {
     /// Builds metadata from names and values.
-    ///
-    /// # Errors
-    /// If it is over its limit.
     pub fn new<'a, V>(entries: impl IntoIterator<Item = (&'a str, V)>) -> Result<Self, TooLarge>
     where
         V: ExactSizeIterator<Item = &'a str>,
@@ -37,9 +34,6 @@ impl Metadata {
     }
 
     /// Accepts the encoded form; undecodable parts are ignored.
-    ///
-    /// # Errors
-    /// If it is over its limit.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, TooLarge> {
         if bytes.len() > limits::METADATA_BYTES_MAX {
             return Err(TooLarge { found: bytes.len() });

@@ -131,55 +131,33 @@ pub const DEFAULT_CRAWL: &str = "DEFAULT";
 
 /// Why a name is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum BadName {
-    /// It is empty.
     #[error("a {0} must not be empty")]
     Empty(&'static str),
-    /// It is too long.
     #[error("a {what} may have at most {max} {unit}, this one has {found}")]
-    TooLong {
-        /// What kind of name.
-        what: &'static str,
-        /// The limit.
-        max: usize,
-        /// What the limit counts.
-        unit: &'static str,
-        /// How long it is.
-        found: usize,
-    },
-    /// It has control characters.
+    TooLong { what: &'static str, max: usize, unit: &'static str, found: usize },
     #[error("a {0} must not contain control characters")]
     Control(&'static str),
-    /// It is not a host name.
     #[error("'{0}' is not a host name or IP address")]
     NotAHost(String),
-    /// It is more than a host name.
     #[error("'{0}' is more than a host name: leave out the scheme, the port and the path")]
     MoreThanAHost(String),
-    /// It is not an alias.
     #[error("'{0}' is not an alias: use one word of letters, digits, '_' and '-' that is not a host name")]
     NotAnAlias(String),
-    /// It is not a role name.
     #[error("'{0}' is not the name of a role: use letters, digits, '.', '_' and '-'")]
     NotARole(String),
-    /// It is not a uuid.
     #[error("'{0}' is not a uuid: use visible ASCII characters, best a fresh random UUID for every start of a process")]
     NotAUuid(String),
-    /// It is a reserved word in API paths.
     #[error("'{0}' is a word of the API and cannot be a uuid: take a fresh random UUID for every start of a process")]
     PathWord(String),
-    /// It is not a slot name.
     #[error("'{0}' is not the name of a slot: use visible ASCII characters without spaces, for example a date")]
     NotASlot(String),
-    /// It is not the name of a pool.
     #[error("'{0}' is not the name of a pool: use letters, digits, '.', '_' and '-', and begin with a letter or digit")]
     NotAPool(String),
 }
 
-/// Normalises a host name: lower case, no trailing dot, IDNA, no port; or an IP address.
-///
-/// # Errors
-/// If the text is neither.
+/// Normalises a host name: lower case, no trailing dot, IDNA, no port; or an IP address. Fails if the text is neither.
 pub fn host(text: &str) -> Result<HostName, BadName> {
     let text = text.trim();
     if text.is_empty() {
@@ -205,10 +183,7 @@ pub fn host(text: &str) -> Result<HostName, BadName> {
     })
 }
 
-/// Checks that a text can be a queue key.
-///
-/// # Errors
-/// If it is empty, too long or has control characters.
+/// Checks that a text can be a queue key. Fails if it is empty, too long or has control characters.
 pub fn check_key(text: &str) -> Result<(), BadName> {
     if text.is_empty() {
         return Err(BadName::Empty("host or queue key"));
@@ -227,9 +202,6 @@ pub fn check_key(text: &str) -> Result<(), BadName> {
 }
 
 /// An alias: one word of letters, digits, `_` and `-`, without a dot, so that it is never a host name.
-///
-/// # Errors
-/// If the text is not such a word.
 pub fn alias(text: &str) -> Result<Alias, BadName> {
     if text.is_empty() {
         return Err(BadName::Empty("alias"));
@@ -245,10 +217,7 @@ pub fn alias(text: &str) -> Result<Alias, BadName> {
     }
 }
 
-/// A crawl name, as sent; blank means [`DEFAULT_CRAWL`].
-///
-/// # Errors
-/// If it is too long or has control characters.
+/// A crawl name, as sent; blank means [`DEFAULT_CRAWL`]. Fails if it is too long or has control characters.
 pub fn crawl(text: &str) -> Result<CrawlName, BadName> {
     if text.len() > limits::CRAWL_BYTES_MAX {
         let (max, found) = (limits::CRAWL_BYTES_MAX, text.len());
@@ -261,10 +230,7 @@ pub fn crawl(text: &str) -> Result<CrawlName, BadName> {
     Ok(if text.trim().is_empty() { DEFAULT_CRAWL } else { text }.into())
 }
 
-/// A role name: letters, digits, `.`, `_` and `-`.
-///
-/// # Errors
-/// If the text is empty, too long or has other characters.
+/// A role name: letters, digits, `.`, `_` and `-`. Fails if the text is empty, too long or has other characters.
 pub fn role(text: &str) -> Result<RoleName, BadName> {
     check_bytes(text, "role", limits::ROLE_BYTES_MAX)?;
     if text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
@@ -286,10 +252,8 @@ pub const SYSTEM_ROLES: &str = "~";
 /// Reserved words: API paths have them in the position of a uuid.
 pub const PATH_WORDS: [&str; 3] = ["heartbeat", "raise_epoch", "step_down"];
 
-/// The name that a candidate gives itself: visible ASCII characters.
-///
-/// # Errors
-/// If the text is empty, too long or has other characters.
+/// The name that a candidate gives itself: visible ASCII characters. Fails if the text is empty, too long or has other
+/// characters.
 pub fn uuid(text: &str) -> Result<Uuid, BadName> {
     check_bytes(text, "uuid", limits::UUID_BYTES_MAX)?;
     if PATH_WORDS.contains(&text) {
@@ -302,10 +266,7 @@ pub fn uuid(text: &str) -> Result<Uuid, BadName> {
     }
 }
 
-/// The name of a slot: visible ASCII characters.
-///
-/// # Errors
-/// If the text is empty, too long or has other characters.
+/// The name of a slot: visible ASCII characters. Fails if the text is empty, too long or has other characters.
 pub fn slot(text: &str) -> Result<Slot, BadName> {
     check_bytes(text, "slot", limits::SLOT_BYTES_MAX)?;
     if text.bytes().all(|b| b.is_ascii_graphic()) {
@@ -315,10 +276,8 @@ pub fn slot(text: &str) -> Result<Slot, BadName> {
     }
 }
 
-/// The name of a machine: any text without control characters.
-///
-/// # Errors
-/// If the text is empty, too long or has control characters.
+/// The name of a machine: any text without control characters. Fails if the text is empty, too long or has control
+/// characters.
 pub fn machine(text: &str) -> Result<MachineId, BadName> {
     check_bytes(text, "machine id", limits::MACHINE_BYTES_MAX)?;
     if text.chars().any(char::is_control) {
@@ -327,10 +286,8 @@ pub fn machine(text: &str) -> Result<MachineId, BadName> {
     Ok(text.into())
 }
 
-/// The name of a client: any text without control characters.
-///
-/// # Errors
-/// If the text is empty, too long or has control characters.
+/// The name of a client: any text without control characters. Fails if the text is empty, too long or has control
+/// characters.
 pub fn client(text: &str) -> Result<ClientName, BadName> {
     check_bytes(text, "client name", limits::CLIENT_BYTES_MAX)?;
     if text.chars().any(char::is_control) {
@@ -340,9 +297,7 @@ pub fn client(text: &str) -> Result<ClientName, BadName> {
 }
 
 /// The name of a pool: letters, digits, `.`, `_` and `-`. It is part of container names and labels, whose rules these are.
-///
-/// # Errors
-/// If the text is empty, too long or has other characters.
+/// Fails if the text is empty, too long or has other characters.
 pub fn pool(text: &str) -> Result<PoolName, BadName> {
     check_bytes(text, "pool name", limits::POOL_BYTES_MAX)?;
     let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
@@ -353,10 +308,8 @@ pub fn pool(text: &str) -> Result<PoolName, BadName> {
     }
 }
 
-/// The name of a site: any text without control characters.
-///
-/// # Errors
-/// If the text is empty, too long or has control characters.
+/// The name of a site: any text without control characters. Fails if the text is empty, too long or has control
+/// characters.
 pub fn site(text: &str) -> Result<SiteName, BadName> {
     check_bytes(text, "site name", limits::MACHINE_BYTES_MAX)?;
     if text.chars().any(char::is_control) {

@@ -1,5 +1,5 @@
-//! Makes text of others harmless for terminals and logs: characters that steer a terminal, begin a line or turn the
-//! direction of writing are shown as escapes, such as `\u{1b}`.
+//! Escapes untrusted text for terminals and logs: control characters, line breaks and direction overrides are shown
+//! as escapes, such as `\u{1b}`.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| steers(c) && !matches!(c, '\n' | '\t'), |out, c| out.extend(c.escape_default()))
 }
 
-/// JSON, which remains the same value: what a serialiser leaves raw stands in strings alone.
+/// JSON, which remains the same value: only strings hold what a serialiser leaves raw.
 #[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
     // Of the characters below U+0020 none is left in a string.

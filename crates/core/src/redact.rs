@@ -53,7 +53,7 @@ fn cut(mut shown: String) -> String {
     shown
 }
 
-/// A reason that somebody else gave, as it may be stored and shown: one line of bounded length, without credentials.
+/// An untrusted reason, as it may be stored and shown: one line of bounded length, without credentials.
 #[must_use]
 pub fn reason(text: &str, chars_max: usize) -> String {
     // Credentials first: what is cut off no longer shows where they end.
@@ -62,8 +62,8 @@ pub fn reason(text: &str, chars_max: usize) -> String {
     plain::line(&words).chars().take(chars_max).collect()
 }
 
-/// The start of a URL whose rest is not known, as it is displayed: where its authority may go on there, `host` takes the
-/// place of that, because the credentials that begin it could not be told from a host.
+/// The start of a URL whose rest is not known, as it is displayed: if its authority may continue there, `host` takes
+/// its place, because the credentials that begin it look like a host.
 #[must_use]
 pub fn start_of_url(text: &str, host: &str) -> String {
     match authority(text) {

@@ -59,22 +59,15 @@ impl PaceSettings {
 
 /// Changes to [`PaceSettings`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "each changes the setting of its name")]
 pub struct PaceChanges {
-    /// See [`PaceSettings::delay`].
     pub delay: Change<Millis>,
-    /// See [`PaceSettings::factor_milli`].
     pub factor_milli: Change<u32>,
-    /// See [`PaceSettings::delay_min`].
     pub delay_min: Change<Millis>,
-    /// See [`PaceSettings::delay_max`].
     pub delay_max: Change<Millis>,
-    /// See [`PaceSettings::blocked_until`].
     pub blocked_until: Change<Time>,
-    /// See [`PaceSettings::paused`].
     pub paused: Change<bool>,
-    /// See [`PaceSettings::limit`].
     pub limit: Change<u64>,
-    /// See [`PaceSettings::parallel`].
     pub parallel: Change<u32>,
     /// Crawl-delay of robots.txt (hosts only); once cleared it is unknown until a worker reports it again.
     pub crawl_delay: Change<Millis>,
@@ -194,32 +187,23 @@ impl CrawlSettings {
 
 /// Changes to [`CrawlSettings`]. The limits change one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "each changes the setting of its name")]
 pub struct CrawlChanges {
-    /// See [`CrawlSettings::weight`]; cleared it is 1.
+    /// Cleared it is 1.
     pub weight: Change<u32>,
-    /// See [`CrawlSettings::paused`]; cleared it is false.
+    /// Cleared it is false.
     pub paused: Change<bool>,
-    /// See [`CrawlSettings::delay`].
     pub delay: Change<Millis>,
-    /// See [`CrawlSettings::revisit`]; cleared it is never.
+    /// Cleared it is never.
     pub revisit: Change<Revisit>,
-    /// See [`CrawlLimits::urls_per_host`].
     pub urls_per_host: Change<u64>,
-    /// See [`CrawlLimits::pages_per_host`].
     pub pages_per_host: Change<u64>,
-    /// See [`CrawlLimits::urls`].
     pub urls: Change<u64>,
-    /// See [`CrawlLimits::pages`].
     pub pages: Change<u64>,
-    /// See [`CrawlLimits::depth`].
     pub depth: Change<u32>,
-    /// See [`CrawlLimits::attempts`].
     pub attempts: Change<u32>,
-    /// See [`CrawlLimits::hosts`].
     pub hosts: Change<u64>,
-    /// See [`RetryWaits::first`].
     pub retry_first: Change<Millis>,
-    /// See [`RetryWaits::most`].
     pub retry_most: Change<Millis>,
 }
 

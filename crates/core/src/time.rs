@@ -13,7 +13,7 @@ pub struct Millis(pub u64);
 impl Time {
     /// Before everything.
     pub const ZERO: Self = Self(0);
-    /// The last time that a key can hold (six bytes); stands for "never".
+    /// The last time that a key can hold (six bytes); means "never".
     pub const NEVER: Self = Self((1 << 48) - 1);
 
     /// This time plus a span, never past [`Time::NEVER`].
@@ -57,7 +57,7 @@ impl Millis {
 
     /// Formatted in its two largest units: `14.5 s`, `3 min 20 s`.
     #[must_use]
-    pub fn told(self) -> String {
+    pub fn in_words(self) -> String {
         let (secs, rest) = (self.0 / 1_000, self.0 % 1_000);
         match secs {
             0 => format!("{rest} ms"),

@@ -6,10 +6,11 @@
 mod resident;
 
 use resident::resident_bytes;
-use wayleave_core::fleet::{Desired, Judged, RowNo, ServerView};
+use wayleave_core::fleet::{Desired, Judged, RowNo};
 use wayleave_core::ids::ChunkId;
+use wayleave_core::names::MachineId;
 use wayleave_core::pipeline::row::Artifact;
-use wayleave_core::placement::{Config, CopyReport, State};
+use wayleave_core::placement::{Config, CopyReport, ServerRow, State};
 use wayleave_core::time::Time;
 
 const CHUNKS: u64 = 200_000;
@@ -17,9 +18,8 @@ const ROWS: u64 = 2;
 /// Maximum bytes of a chunk per row that it is placed in, with a location of 59 bytes; 179 were measured.
 const BYTES_MAX: u64 = 200;
 
-fn server(no: u64) -> ServerView {
-    ServerView {
-        id: format!("server-{no}").into(),
+fn server(no: u64) -> (MachineId, ServerRow) {
+    let facts = ServerRow {
         row: RowNo((no % ROWS) as u8),
         capacity: 1,
         address: format!("10.0.0.{no}:9000").into(),
@@ -28,7 +28,9 @@ fn server(no: u64) -> ServerView {
         desired: Desired::Online,
         accepts: true,
         unanswered: false,
-    }
+        removed: false,
+    };
+    (format!("server-{no}").into(), facts)
 }
 
 /// Alone in its binary, because memory of other tests would be counted as well.
@@ -36,7 +38,7 @@ fn server(no: u64) -> ServerView {
 fn a_chunk_costs_no_more_memory_than_it_may() {
     let mut state = State::new(Config::default());
     let mut writes = Vec::with_capacity(64);
-    let servers: Vec<ServerView> = (0..10).map(server).collect();
+    let servers: Vec<_> = (0..10).map(server).collect();
     state.servers(&servers, false, Time(0), &mut writes);
     let before = resident_bytes();
     for chunk in 0..CHUNKS {

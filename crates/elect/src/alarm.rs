@@ -15,10 +15,7 @@ use crate::clock::Moment;
 pub struct Alarm(OwnedFd);
 
 impl Alarm {
-    /// A timer that fires at a moment.
-    ///
-    /// # Errors
-    /// If the kernel provides none: too many open files.
+    /// A timer that fires at a moment. Fails if the kernel provides none: too many open files.
     pub fn at(at: Moment) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let alarm = Self(timerfd_create(TimerfdClockId::Boottime, flags)?);
@@ -27,9 +24,6 @@ impl Alarm {
     }
 
     /// Rearms it for another moment; if it has fired, it is reset.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
     pub fn set(&self, at: Moment) -> io::Result<()> {
         // To the kernel zero means "disarm"; the first millisecond after boot has long passed.
         let it_value = Moment(at.0.max(1)).timespec();

@@ -58,20 +58,15 @@ impl<T> Fenced<T> {
         Self { resource }
     }
 
-    /// Uses it in a currently valid term; every write must carry the epoch.
-    ///
-    /// # Errors
-    /// If the term is over. The resource was not touched.
+    /// Uses it in a currently valid term; every write must carry the epoch. Fails if the term is over. The resource was
+    /// not touched.
     pub fn with<R>(&mut self, term: &Term, use_it: impl FnOnce(&mut T, u64) -> R) -> Result<R, Over> {
         let permit = term.check()?;
         Ok(use_it(&mut self.resource, permit.epoch()))
     }
 
     /// The same for asynchronous use, in a term that is valid when it begins: the future is dropped when the work is
-    /// told to stop and the term then ends.
-    ///
-    /// # Errors
-    /// If the term is over. The resource was not touched.
+    /// asked to stop and the term then ends. Fails if the term is over. The resource was not touched.
     pub async fn with_async<R>(&mut self, term: &Term, use_it: impl AsyncFnOnce(&mut T, u64) -> R) -> Result<R, Over> {
         let permit = term.check()?;
         Ok(use_it(&mut self.resource, permit.epoch()).await)

@@ -26,10 +26,8 @@ impl Guard {
         Self { highest: AtomicU64::new(highest) }
     }
 
-    /// Admits a write if no higher epoch has been seen.
-    ///
-    /// # Errors
-    /// If a higher one has been seen: the write must not be applied.
+    /// Admits a write if no higher epoch has been seen. Fails if a higher one has been seen: the write must not be
+    /// applied.
     pub fn admit(&self, epoch: u64) -> Result<(), Stale> {
         let highest = self.highest.fetch_max(epoch, Ordering::AcqRel);
         if epoch < highest { Err(Stale { epoch, highest }) } else { Ok(()) }

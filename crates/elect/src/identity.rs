@@ -1,7 +1,7 @@
 //! The identity of a candidate: a uuid drawn at random at every start, and metadata about where it runs.
 //!
 //! The uuid is never configured and never derived: a copied one would make two processes one candidate. Host, pid and
-//! boot id, which tell people which process it is, are metadata.
+//! boot id, by which people recognise the process, are metadata.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,6 @@ pub struct Identity {
 
 impl Identity {
     /// Draws a new one.
-    ///
-    /// # Errors
-    /// If the machine has no random numbers.
     pub fn draw() -> std::io::Result<Self> {
         let mut bits = [0_u8; 16];
         getrandom::fill(&mut bits).map_err(std::io::Error::other)?;
@@ -66,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_tells_where_it_runs() {
+    fn a_process_names_its_host() {
         assert_eq!(place()["pid"], [std::process::id().to_string()]);
         assert!(place().contains_key("boot_id"));
     }

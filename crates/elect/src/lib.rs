@@ -1,4 +1,4 @@
-//! Stands for a role and runs work only while it is primary: the client side of roles, as a library.
+//! Asks for a role and runs work only while it is primary: the client side of roles, as a library.
 //!
 //! It sends heartbeats, and starts, stops and ends the guarded work in time. It must not know how a server decides or
 //! stores roles; it relies on nothing but acknowledged heartbeats, its own clock (which includes suspend) and random

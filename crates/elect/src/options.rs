@@ -24,7 +24,7 @@ pub struct PeerDoor {
     pub advertised: Option<String>,
 }
 
-/// How to stand for a role. T is not here: the server owns it and announces it.
+/// How to ask for a role. T is not here: the server owns it and announces it.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The address of this process once it is primary.
@@ -38,17 +38,18 @@ pub struct Options {
     pub priority: u8,
     /// The interval between heartbeats; derived from T by default.
     pub interval: Option<Duration>,
-    /// How long the work may take to stop once it was told to, whether or not a server answers meanwhile. Then it is
-    /// cancelled; and if it is still running after a further [`Options::reserve`], the last line is called. All of this
-    /// happens before the end of the term.
+    /// How long the work may take to stop once it was asked to, whether or not a server answers meanwhile. Then it is
+    /// cancelled; and if it is still running after a further [`Options::reserve`], the last line is called. All of
+    /// this happens before the end of the term.
     pub grace: Duration,
     /// What ends work that cannot be stopped.
     pub last_line: LastLine,
     /// The listener for the primary's questions. Without it, a primary must stop at the end of its term when no server
     /// responds, even in mode `continue`.
     pub peer: Option<PeerDoor>,
-    /// Which addresses of other candidates may be called, besides public ones and the one that a candidate's heartbeats
-    /// come from: the allowed networks, and whether the server is reached on loopback, so that its loopback is this machine.
+    /// Which addresses of other candidates may be called, besides public ones and the source of a candidate's
+    /// heartbeats: the allowed networks, and loopback if the server is reached there, because then its loopback is
+    /// this machine.
     pub policy: Policy,
     /// A slot: work that a schedule wants done once. The election ends without work if the role has recorded the slot
     /// as run; work that calls [`Term::mark_slot_run`](crate::Term::mark_slot_run) has it recorded.
@@ -81,11 +82,8 @@ impl Options {
         Wish { interval: self.interval.map(millis), grace: millis(self.grace.saturating_add(self.reserve())) }
     }
 
-    /// The plan for a term of this length.
-    ///
-    /// # Errors
-    /// If it is too short: check before the role's T is set to it, because a T that is too short keeps all candidates
-    /// from the role.
+    /// The plan for a term of this length. Fails if it is too short: check before the role's T is set to it, because a
+    /// T that is too short keeps all candidates from the role.
     pub fn plan(&self, ttl: Duration) -> Result<Plan, TooTight> {
         Plan::new(millis(ttl), self.wish())
     }

@@ -62,11 +62,8 @@ pub struct TooTight {
 }
 
 impl Plan {
-    /// The plan for a term of length `ttl`.
-    ///
-    /// # Errors
-    /// If the term cannot hold three heartbeats, two response timeouts, the margin and the grace period: then one lost
-    /// response would cost the role.
+    /// The plan for a term of length `ttl`. Fails if the term cannot hold three heartbeats, two response timeouts, the
+    /// margin and the grace period: then one lost response would cost the role.
     pub fn new(ttl: Millis, wish: Wish) -> Result<Self, TooTight> {
         let margin = Self::margin(ttl);
         let usable = ttl.0.saturating_sub(margin.0).saturating_sub(wish.grace.0);

@@ -93,10 +93,8 @@ impl Term {
     }
 
     /// Permission for one guarded action, if the term is valid by the clock *now*. It does not extend to later: a
-    /// process may be paused between this check and the write, which is why the write carries the epoch.
-    ///
-    /// # Errors
-    /// If the term is over.
+    /// process may be paused between this check and the write, which is why the write carries the epoch. Fails if the
+    /// term is over.
     pub fn check(&self) -> Result<Permit<'_>, Over> {
         let left = self.until().since(self.0.clock.now());
         if left.0 == 0 {
@@ -115,7 +113,7 @@ impl Term {
         self.0.slot_run.load(Ordering::Acquire)
     }
 
-    /// Waits until the work is told to stop; the remaining term is for finishing.
+    /// Waits until the work must stop; the remaining term is for finishing.
     pub async fn stopping(&self) {
         _ = self.0.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
@@ -151,13 +149,13 @@ impl Term {
         }
     }
 
-    pub(crate) fn tell_to_stop(&self) {
+    pub(crate) fn ask_to_stop(&self) {
         self.0.stopping.send_replace(true);
     }
 
     pub(crate) fn end(&self) {
         self.0.until.store(0, Ordering::Release);
-        self.tell_to_stop();
+        self.ask_to_stop();
     }
 }
 
@@ -181,7 +179,7 @@ mod tests {
     use crate::clock::BootClock;
 
     #[test]
-    fn a_term_is_over_by_the_clock_though_nobody_said_so() {
+    fn a_term_expires_by_the_clock_without_a_message() {
         let clock = Arc::new(BootClock);
         let long = Term::new(7, clock.now().after(Millis(60_000)), "me", clock.clone());
         assert_eq!(long.check().unwrap().epoch(), 7);

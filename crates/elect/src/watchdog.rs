@@ -66,10 +66,7 @@ pub struct Watch {
 }
 
 impl Watchdog {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// If no thread can be spawned: then nothing may be led.
+    /// Starts the thread. Fails if no thread can be spawned: then nothing may be led.
     pub fn start(clock: Arc<dyn Clock>) -> std::io::Result<Self> {
         let shared = Arc::new(Shared { watched: Mutex::default(), changed: Condvar::new(), clock });
         let watching = shared.clone();

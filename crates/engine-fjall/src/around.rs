@@ -1,13 +1,13 @@
-//! Merges around damage: what can be merged while the tables of a level cannot be.
+//! Merges around damage: chooses what can be merged beside damaged tables.
 //!
 //! A level is *stuck* if a merge has met damage in it, or if it has several runs: the strategy of the tree would take only the
 //! first of them, and drop tombstones over older rows in the others. Stuck levels are left as they are, and new tables are
-//! merged in the levels above, each level into the next one. Above a stuck level there are such levels in every store of less
-//! than some terabytes; where there are none, because the damage is in a new table, all tables of its level are moved, with their
-//! order, onto the next level that has tables.
+//! merged in the levels above, each level into the next one. Stores below some terabytes have such levels above every
+//! stuck one. If there are none, because the damage is in a new table, all tables of its level move, in order, onto
+//! the next level that has tables.
 //!
 //! Newer rows stay above older ones, because a step takes whole levels and passes over no table. Tombstones stay, because only a
-//! merge into the last level drops them; so a merge of everything, which is possible once nothing is damaged, makes up for it.
+//! merge into the last level drops them; so a full merge, which is possible once nothing is damaged, removes them.
 
 use crate::lsm::TABLE_BYTES;
 use crate::tables::YOUNG_TABLES_DUE;

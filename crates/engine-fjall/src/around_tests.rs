@@ -1,8 +1,8 @@
-//! Which merges go on beside damage, and that every row stays what it was.
+//! Which merges continue beside damage, and that they change no row.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lsm_tree::AbstractTree;
@@ -12,6 +12,7 @@ use wayleave_engine::suite::harness::{batch, put};
 use wayleave_engine::{Engine, Error};
 
 use super::*;
+use crate::lsm::tests::flip;
 use crate::lsm::{AFTER_ALL, FjallTables, TABLES, TableOptions};
 use crate::memtable::Memtable;
 use crate::tables::{MergeFailure, MergeKind, Snapshot, Tables, YOUNG_TABLES_LIMIT};
@@ -30,14 +31,23 @@ fn add(tables: &FjallTables, rows: impl IntoIterator<Item = (u32, Option<u8>)>) 
 }
 
 fn merge_due(tables: &FjallTables) {
-    while tables.merge(MergeKind::Due, u64::MAX).unwrap() {}
+    while tables.merge_around(MergeKind::Due).unwrap() {}
 }
 
-/// Flips a byte of a file.
-fn flip(path: &Path, at: usize) {
-    let mut bytes = fs::read(path).unwrap();
-    bytes[at] ^= 1;
-    fs::write(path, bytes).unwrap();
+/// Flips a bit of a file while the tables are closed.
+fn flipped(tables: FjallTables, folder: &Path, path: &Path) -> FjallTables {
+    drop(tables);
+    flip(path, 500_000);
+    open(folder)
+}
+
+/// One table that was merged, in which a block is then damaged, and its path.
+fn with_bad_block(folder: &Path) -> (FjallTables, PathBuf) {
+    let tables = open(folder);
+    add(&tables, (0..20_000).map(|row| (row, Some(7))));
+    merge_due(&tables);
+    let damaged = tables.files().remove(0).path;
+    (flipped(tables, folder, &damaged), damaged)
 }
 
 fn levels(runs: [usize; 7], mib: [u64; 7], damaged: usize) -> Vec<Level> {
@@ -74,13 +84,7 @@ fn damage_in_a_new_table_moves_its_level_down_with_all_that_is_newer() {
 #[test]
 fn one_bad_block_does_not_stop_merges() {
     let folder = tempfile::tempdir().unwrap();
-    let tables = open(folder.path());
-    add(&tables, (0..20_000).map(|row| (row, Some(7))));
-    merge_due(&tables);
-    let damaged = tables.files().remove(0).path;
-    drop(tables);
-    flip(&damaged, 500_000);
-    let tables = open(folder.path());
+    let (tables, _) = with_bad_block(folder.path());
     let unreadable = |tables: &FjallTables| {
         let snapshot = tables.snapshot();
         (0..20_000u32).filter(|row| snapshot.get(&row.to_be_bytes()).is_err()).collect::<Vec<_>>()
@@ -99,7 +103,7 @@ fn one_bad_block_does_not_stop_merges() {
     }
     assert!(most_young <= usize::from(YOUNG_TABLES_DUE) && most_files <= 12, "{most_young} in L0, {most_files} in all");
     assert!(tables.damage.summary().unwrap().contains("merges go around it"), "{:?}", tables.damage.summary());
-    assert_eq!(tables.merge(MergeKind::All, u64::MAX), Ok(false), "it does not even begin");
+    assert_eq!(tables.merge_around(MergeKind::All), Ok(false), "it does not even begin");
     drop(tables);
     for _ in 0..2 {
         let tables = open(folder.path());
@@ -109,7 +113,7 @@ fn one_bad_block_does_not_stop_merges() {
             let expected = (row % 3 > 0).then(|| vec![9; 50]);
             assert_eq!(snapshot.get(&row.to_be_bytes()).unwrap(), expected, "row {row}");
         }
-        // Merges go on after a reopen too.
+        // Merges continue after a reopen too.
         for _ in 0..30 {
             add(&tables, (0..1_000).filter(|row| *row != lost[0]).map(|row| (row, (row % 3 > 0).then_some(9))));
             merge_due(&tables);
@@ -128,9 +132,7 @@ fn a_bad_block_of_a_new_table_does_not_stop_merges_either() {
         add(&tables, (0..20_000).map(|row| (row, Some(value))));
     }
     let newest = tables.files().into_iter().max_by_key(|file| file.path.clone()).unwrap().path;
-    drop(tables);
-    flip(&newest, 500_000);
-    let tables = open(folder.path());
+    let tables = flipped(tables, folder.path(), &newest);
     for value in 6..60 {
         add(&tables, (0..100).chain(19_000..19_100).map(|row| (row, Some(value))));
         merge_due(&tables);
@@ -146,27 +148,21 @@ fn a_bad_block_of_a_new_table_does_not_stop_merges_either() {
 #[test]
 fn a_mended_table_is_merged_again() {
     let folder = tempfile::tempdir().unwrap();
-    let tables = open(folder.path());
-    add(&tables, (0..20_000).map(|row| (row, Some(7))));
-    merge_due(&tables);
-    let damaged = tables.files().remove(0).path;
-    drop(tables);
-    flip(&damaged, 500_000);
-    let tables = open(folder.path());
+    let (tables, damaged) = with_bad_block(folder.path());
     add(&tables, (0..19_000).map(|row| (row, None)));
-    assert_eq!(tables.merge(MergeKind::All, u64::MAX), Ok(true), "it has found the damage");
-    assert_eq!(tables.merge(MergeKind::All, u64::MAX), Ok(false));
+    assert_eq!(tables.merge_around(MergeKind::All), Ok(true), "it has found the damage");
+    assert_eq!(tables.merge_around(MergeKind::All), Ok(false));
     assert_eq!((tables.sizes().items, tables.sizes().tombstones), (39_000, 19_000));
     flip(&damaged, 500_000);
     // As the scrub does.
     tables.damage.remove(&damaged);
-    assert_eq!(tables.merge(MergeKind::All, u64::MAX), Ok(false));
+    assert_eq!(tables.merge_around(MergeKind::All), Ok(false));
     assert_eq!((tables.sizes().items, tables.sizes().tombstones), (1_000, 0));
 }
 
 /// Before the first merge there is no level onto which the damaged table could be moved.
 #[test]
-fn damage_that_no_merge_can_go_around_is_said() {
+fn damage_that_no_merge_can_avoid_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let tables = open(folder.path());
     for value in 0..10 {
@@ -174,18 +170,16 @@ fn damage_that_no_merge_can_go_around_is_said() {
     }
     let files = fs::read_dir(folder.path().join(TABLES)).unwrap().count();
     let path = tables.files().remove(3).path;
-    drop(tables);
-    flip(&path, 500_000);
-    let tables = open(folder.path());
-    assert_eq!(tables.merge(MergeKind::Due, u64::MAX), Ok(true), "the damage is found");
-    let failed = tables.merge(MergeKind::Due, u64::MAX);
+    let tables = flipped(tables, folder.path(), &path);
+    assert_eq!(tables.merge_around(MergeKind::Due), Ok(true), "the damage is found");
+    let failed = tables.merge_around(MergeKind::Due);
     assert!(matches!(&failed, Err(MergeFailure::Damaged(why)) if why.contains("go around")), "{failed:?}");
     assert_eq!(fs::read_dir(folder.path().join(TABLES)).unwrap().count(), files);
 }
 
 /// What went wrong once: at 65 tables new URLs were refused, at 160 everything.
 #[tokio::test]
-async fn a_store_with_a_bad_block_goes_on_however_much_is_written() {
+async fn a_store_with_a_bad_block_keeps_accepting_writes() {
     let folder = tempfile::tempdir().unwrap();
     let options = || Options { shards: 4, memtable_bytes: 64 << 10, ..Options::default() };
     let row = |n: usize, value: &str| put(1, &format!("row{n:05}"), value);
@@ -210,8 +204,8 @@ async fn a_store_with_a_bad_block_goes_on_however_much_is_written() {
         assert_eq!(engine.refuses_growth(), None, "after {round} flushes");
     }
     assert!(files().len() < 50, "{}", files().len());
-    let told = format!("{:?}", engine.health());
-    assert!(told.starts_with("Impaired") && told.contains("merges go around it"), "{told}");
+    let text = format!("{:?}", engine.health());
+    assert!(text.starts_with("Impaired") && text.contains("merges go around it"), "{text}");
     drop(engine);
     let engine = Fjall::open(folder.path(), options()).unwrap();
     let found = engine.get_many(&[row(0, "").key, row(1_999, "").key]).await.unwrap();
@@ -292,8 +286,8 @@ proptest! {
                         rows.into_iter().map(|(row, _)| (u32::from(row), model.get(&row).copied())).collect();
                     add(&tables, rows);
                 }
-                Op::MergeDue => while tables.merge(MergeKind::Due, u64::MAX) == Ok(true) {},
-                Op::MergeAll => drop(tables.merge(MergeKind::All, u64::MAX).unwrap()),
+                Op::MergeDue => while tables.merge_around(MergeKind::Due) == Ok(true) {},
+                Op::MergeAll => drop(tables.merge_around(MergeKind::All).unwrap()),
                 Op::MergeDown(from) => {
                     let levels = tables.levels();
                     let is_stuck = |(at, level): (usize, &Level)| level.is_damaged || at > 0 && level.runs > 1;
@@ -305,7 +299,7 @@ proptest! {
                 Op::Damage(index) => {
                     let files = tables.files();
                     if !files.is_empty() {
-                        tables.damage.tell_of_merge(index.get(&files), "on purpose");
+                        tables.damage.on_merge_failure(index.get(&files), "on purpose");
                     }
                 }
                 Op::Mend => tables.files().iter().for_each(|file| tables.damage.remove(&file.path)),

@@ -2,10 +2,11 @@
 //!
 //! Everything is created in `load.part/` inside the folder and moved up when it is complete, `FORMAT` last. If this is
 //! interrupted anywhere, the folder is refused as foreign or damaged, and never opened as a new, empty one; the next load
-//! into it removes the remains and begins anew.
+//! into it removes the remains and begins anew, `load.part/` last: it marks them as remains through any number of
+//! interruptions.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -26,34 +27,38 @@ use crate::own_rows::{INCARNATION_KEY, SHARDS_KEY};
 use crate::private;
 use crate::tables::{MergeKind, Tables};
 
-const PART: &str = "load.part";
+pub(crate) const PART: &str = "load.part";
+
+/// The empty file in a folder that was made from another store, until [`settle`].
+const COPIED: &str = "COPIED";
 
 /// Pages of rows that may wait for the disk.
 const PAGES_WAITING: usize = 4;
 
 /// Why a folder cannot be filled.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum LoadError {
-    /// The folder cannot be used.
     #[error(transparent)]
     Folder(#[from] OpenError),
-    /// The folder is not empty.
     #[error(
         "folder {} is not empty ({found} is in it): name a new or empty folder, then start the server with it",
         path.display()
     )]
-    NotEmpty {
-        /// The folder.
-        path: PathBuf,
-        /// An entry found in it.
-        found: String,
-    },
-    /// Another process is filling it.
+    NotEmpty { path: PathBuf, found: String },
     #[error("another process is filling folder {}: wait for it, or name another folder", path.display())]
-    Busy {
-        /// The folder.
-        path: PathBuf,
-    },
+    Busy { path: PathBuf },
+}
+
+/// Whether a folder was made from another store, and is not [settled](settle) yet.
+pub fn is_copied(path: &Path) -> io::Result<bool> {
+    path.join(COPIED).try_exists()
+}
+
+/// Takes a folder that was made from another store for one of its own: [`is_copied`] is false from then on.
+pub fn settle(path: &Path) -> io::Result<()> {
+    fs::remove_file(path.join(COPIED))?;
+    OsDisk.sync_dir(path)
 }
 
 enum Message {
@@ -67,16 +72,17 @@ pub struct BulkLoad {
     existed: bool,
     /// The thread that writes: a table borrows its database, so both live there.
     rows: Option<SyncSender<Message>>,
-    thread: Option<JoinHandle<Result<(), OpenError>>>,
-    /// Whether it is being moved up: what is left in between is recognised by the next load, and must not be removed in part.
-    moving: bool,
+    thread: Option<JoinHandle<Result<Folder, OpenError>>>,
+    /// `load.part/`, which stays locked until nothing is left of it: the next load may remove what nobody has locked.
+    filled: Option<Folder>,
+    /// Whether `load.part/` stays when this is dropped: it is another load's, or it is being moved up. What is left in between is
+    /// recognised by the next load, and must not be removed in part.
+    keep: bool,
 }
 
 impl BulkLoad {
-    /// Begins to fill a folder. What an interrupted load has left in it is removed.
-    ///
-    /// # Errors
-    /// If the folder is not empty, or cannot be written.
+    /// Begins to fill a folder. What an interrupted load has left in it is removed. Fails if the folder is not empty,
+    /// or cannot be written.
     pub fn create(path: impl AsRef<Path>, header: &SnapshotHeader) -> Result<Self, LoadError> {
         let path = path.as_ref().to_owned();
         let existed = refuse_used(&path)?;
@@ -86,27 +92,21 @@ impl BulkLoad {
         let thread = std::thread::Builder::new().name("wayleave-load".into());
         let thread = thread.spawn(move || fill(&part, &header, &messages));
         let thread = thread.map_err(|error| OpenError::io(&path, error))?;
-        Ok(Self { path, existed, rows: Some(rows), thread: Some(thread), moving: false })
+        Ok(Self { path, existed, rows: Some(rows), thread: Some(thread), filled: None, keep: false })
     }
 
     /// Adds rows, each with a greater key than the one before. Blocks while the disk cannot keep up.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn write(&mut self, rows: Vec<Row>) -> Result<(), LoadError> {
         self.send(Message::Rows(rows))
     }
 
     /// Completes the folder: from now on it can be opened.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn finish(mut self) -> Result<(), LoadError> {
         self.send(Message::Finish)?;
         self.join()?;
-        self.moving = true;
+        self.keep = true;
         move_up(&self.path)?;
-        private::keep_and_tell(&self.path);
+        private::keep_and_log(&self.path);
         Ok(())
     }
 
@@ -123,17 +123,21 @@ impl BulkLoad {
         let ended =
             || OpenError::Damaged { path: self.path.clone(), what: "it could not be filled, see the log".into() };
         match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(filled)) => Ok(filled?),
-            _ => Err(ended().into()),
+            Some(Ok(Ok(filled))) => self.filled = Some(filled),
+            Some(Ok(Err(error))) => {
+                self.keep = matches!(error, OpenError::InUse { .. });
+                return Err(error.into());
+            }
+            _ => return Err(ended().into()),
         }
+        Ok(())
     }
 }
 
 impl Drop for BulkLoad {
     fn drop(&mut self) {
-        self.rows = None;
-        self.thread.take().into_iter().for_each(|thread| _ = thread.join());
-        if self.moving {
+        _ = if self.thread.is_some() { self.join() } else { Ok(()) };
+        if self.keep {
             return;
         }
         // Best effort: an open refuses the remains by name, and the next load removes them.
@@ -153,23 +157,33 @@ fn refuse_used(path: &Path) -> Result<bool, LoadError> {
     let names: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.file_name())).collect();
     let names = names.map_err(io)?;
     let interrupted = names.iter().any(|name| name == PART) && !names.iter().any(|name| name == folder::FORMAT);
-    // These are moved up before FORMAT. The root of a mounted file system contains `lost+found`.
-    let known: &[&str] = if interrupted { &[PART, folder::JOURNAL, folder::DB, "lost+found"] } else { &["lost+found"] };
+    // Journal and database are moved up before FORMAT. A check of them leaves LOCK, and so does a removal below that is interrupted.
+    // The root of a mounted file system contains `lost+found`.
+    let known: &[&str] = if !interrupted {
+        &["lost+found"]
+    } else if is_moving_up(&OsDisk, path).map_err(io)? {
+        &[PART, COPIED, folder::LOCK, folder::JOURNAL, folder::DB, "lost+found"]
+    } else {
+        &[PART, COPIED, folder::LOCK, "lost+found"]
+    };
     if let Some(found) = names.iter().find(|name| !known.iter().any(|known| name == known)) {
         return Err(LoadError::NotEmpty { path: path.into(), found: found.to_string_lossy().into_owned() });
     }
     if interrupted {
-        let part = path.join(PART);
-        let _alone = match OsDisk.lock(&part.join(folder::LOCK)) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(LoadError::Busy { path: path.into() }),
-            locked => locked.map_err(|error| OpenError::io(&part, error))?,
+        let alone = |inside: &Path| match OsDisk.lock(&inside.join(folder::LOCK)) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(LoadError::Busy { path: path.into() }),
+            locked => Ok(locked.map_err(|error| OpenError::io(inside, error))?),
         };
+        let _loads = alone(&path.join(PART))?;
         if path.join(folder::FORMAT).exists() {
             // The other load has just finished.
             return Err(LoadError::NotEmpty { path: path.into(), found: folder::FORMAT.into() });
         }
-        for name in [folder::JOURNAL, folder::DB, PART] {
-            match fs::remove_dir_all(path.join(name)) {
+        let _reads = alone(path)?;
+        for name in [folder::JOURNAL, folder::DB, COPIED, folder::LOCK, PART] {
+            let path = path.join(name);
+            let is_file = [COPIED, folder::LOCK].contains(&name);
+            match if is_file { fs::remove_file(path) } else { fs::remove_dir_all(path) } {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(io(error).into()),
                 _ => {}
             }
@@ -178,7 +192,13 @@ fn refuse_used(path: &Path) -> Result<bool, LoadError> {
     Ok(true)
 }
 
-fn fill(part: &Path, header: &SnapshotHeader, messages: &Receiver<Message>) -> Result<(), OpenError> {
+/// Whether a load was interrupted when all was complete but FORMAT, so that the database in the folder may be its own. If it was
+/// only `load.part/` that could not be removed, the database has been in use since.
+pub(crate) fn is_moving_up(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
+    disk.exists(&path.join(PART).join(folder::FORMAT))
+}
+
+fn fill(part: &Path, header: &SnapshotHeader, messages: &Receiver<Message>) -> Result<Folder, OpenError> {
     let options = Options { shards: header.shards, ..Options::default() };
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let broken = |error| OpenError::tables(part, error);
@@ -205,7 +225,7 @@ fn fill(part: &Path, header: &SnapshotHeader, messages: &Receiver<Message>) -> R
     filled.map_err(broken)?;
     // Moves the new tables below, where merges need not read them. Without it they would be merged at the next start.
     _ = tables.merge(MergeKind::Due, u64::MAX);
-    Ok(())
+    Ok(made)
 }
 
 /// The rows that this engine keeps for itself, in key order. The copy gets a new incarnation; its time continues from the
@@ -233,6 +253,8 @@ pub(crate) fn incarnation() -> u64 {
 fn move_up(path: &Path) -> Result<(), OpenError> {
     let part = path.join(PART);
     sync(&part)?;
+    let mark = private::options().write(true).create(true).truncate(true).open(path.join(COPIED));
+    mark.map_err(|error| OpenError::io(path, error))?;
     for name in [folder::JOURNAL, folder::DB, folder::FORMAT] {
         fs::rename(part.join(name), path.join(name)).map_err(|error| OpenError::io(path, error))?;
         sync(path)?;

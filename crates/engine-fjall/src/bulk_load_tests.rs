@@ -43,7 +43,7 @@ fn restore(path: &Path, file: &[u8]) -> Result<(SnapshotHeader, SnapshotCounts),
 }
 
 #[tokio::test]
-async fn a_restored_store_has_the_rows_epochs_and_numbers_of_the_moment_and_goes_on() {
+async fn a_restored_store_has_the_rows_and_epochs_of_its_snapshot_and_continues() {
     let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let engine = open(from.path());
     let (epoch, _) = engine.own(ShardId(1), &[]).await.unwrap();
@@ -73,7 +73,7 @@ async fn a_restored_store_has_the_rows_epochs_and_numbers_of_the_moment_and_goes
 /// Law 6: the original store may have granted epochs since, which the restored one does not know. It must have a new
 /// incarnation, also when it is a copy of a copy.
 #[tokio::test]
-async fn a_restored_store_is_told_from_the_one_that_it_is_a_copy_of() {
+async fn a_restored_store_differs_from_its_original() {
     let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let mut seen = Vec::new();
     for pair in folders.windows(2) {
@@ -85,6 +85,9 @@ async fn a_restored_store_is_told_from_the_one_that_it_is_a_copy_of() {
         restore(pair[1].path(), &file[..]).unwrap();
     }
     seen.push(open(folders[2].path()).look(&[]).await.unwrap().incarnation);
+    assert_eq!([0, 1, 2].map(|n| is_copied(folders[n].path()).unwrap()), [false, true, true]);
+    settle(folders[2].path()).unwrap();
+    assert!(!is_copied(folders[2].path()).unwrap());
     assert_eq!(seen[0], 0);
     assert!(seen[0] < seen[1] && seen[1] < seen[2], "{seen:?}");
 }
@@ -92,7 +95,7 @@ async fn a_restored_store_is_told_from_the_one_that_it_is_a_copy_of() {
 /// The snapshot is requested while batches are in flight: (1) a batch is appended and its sync is running, (2) the
 /// snapshot is requested, (3) the flush thread freezes and settles. Everything acknowledged before (2) must be in it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_was_answered_before_the_snapshot_was_asked_for_is_in_it_under_load() {
+async fn a_snapshot_under_load_contains_every_earlier_acknowledged_write() {
     let folder = tempfile::tempdir().unwrap();
     let engine = std::sync::Arc::new(open(folder.path()));
     let answered: std::sync::Arc<Vec<_>> =
@@ -160,6 +163,50 @@ fn a_folder_that_another_process_fills_is_left_alone() {
     drop(open(folder.path()));
 }
 
+/// A regression: another load removed what was being moved up, and both said that they were complete. It also removed the first one's
+/// `load.part/` when it was refused.
+#[test]
+fn a_folder_whose_load_is_being_moved_up_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = SnapshotHeader { shards: 4, ..SnapshotHeader::default() };
+    let mut first = BulkLoad::create(folder.path(), &header).unwrap();
+    first.send(Message::Finish).unwrap();
+    first.join().unwrap();
+    let second = BulkLoad::create(folder.path(), &header).err().map(|error| error.to_string());
+    assert!(second.as_ref().is_some_and(|error| error.contains("another process is filling")), "{second:?}");
+    // One that began when the folder was still empty.
+    let (rows, messages) = sync_channel(1);
+    let part = folder.path().join(PART);
+    let thread = std::thread::spawn(move || fill(&part, &header, &messages));
+    let path = folder.path().to_owned();
+    let third = BulkLoad { path, existed: true, rows: Some(rows), thread: Some(thread), filled: None, keep: false };
+    assert!(third.finish().is_err());
+    assert!(folder.path().join(PART).join("db").exists());
+    move_up(folder.path()).unwrap();
+    first.keep = true;
+    drop(first);
+    drop(open(folder.path()));
+}
+
+/// A regression: a load that was killed while it was moved up could not be repeated after a look at what it had left.
+#[test]
+fn a_check_of_what_a_killed_load_leaves_does_not_stop_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, file) = (folder.path().join("store"), empty());
+    restore(&path, &file[..]).unwrap();
+    let part = path.join(PART);
+    fs::create_dir(&part).unwrap();
+    fs::rename(path.join("FORMAT"), part.join("FORMAT")).unwrap();
+    drop(crate::check(&path, |_, _| {}));
+    assert!(path.join("LOCK").exists());
+    let read = OsDisk.lock(&path.join("LOCK")).unwrap();
+    let busy = restore(&path, &file[..]).unwrap_err();
+    assert!(busy.contains("another process") && path.join("db").exists(), "{busy}");
+    drop(read);
+    restore(&path, &file[..]).unwrap();
+    drop(open(&path));
+}
+
 fn empty() -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let engine = open(folder.path());
@@ -174,20 +221,20 @@ fn a_damaged_or_cut_off_file_leaves_no_folder_behind() {
     let mut damaged = file.clone();
     let last = damaged.len() - 1;
     damaged[last] ^= 1;
-    for (bad, said) in
+    for (bad, want) in
         [(&file[..file.len() - 3], "truncated"), (&damaged[..], "damaged at byte"), (b"PK\x03\x04", "not a snapshot")]
     {
         let error = restore(&path, bad).unwrap_err();
-        assert!(error.contains(said), "{error}");
-        assert!(!path.exists(), "{said}");
+        assert!(error.contains(want), "{error}");
+        assert!(!path.exists(), "{want}");
     }
     restore(&path, &file[..]).unwrap();
 }
 
-/// A load that was interrupted by a kill must not be opened as a new, empty store, and can be run again. A regression: what it
-/// had left was refused for ever.
+/// A load that was interrupted by a kill must not be opened as a new, empty store, and can be run again. A
+/// regression: its remains blocked every later load.
 #[test]
-fn what_a_killed_load_leaves_is_refused_by_an_open_and_replaced_by_the_next_load() {
+fn a_killed_load_is_refused_by_open_and_replaced_by_the_next_load() {
     let folder = tempfile::tempdir().unwrap();
     let file = empty();
     for (names, gone) in
@@ -203,11 +250,32 @@ fn what_a_killed_load_leaves_is_refused_by_an_open_and_replaced_by_the_next_load
             fs::rename(path.join(name), part.join(name)).unwrap();
         }
         let opened = Fjall::open(&path, Options::default());
-        assert_eq!(opened.is_ok(), gone, "{names:?}: {:?}", opened.as_ref().err());
+        match &opened {
+            Ok(_) => assert!(gone, "{names:?}"),
+            Err(error) => assert!(!gone && matches!(error, OpenError::Unfinished { .. }), "{names:?}: {error}"),
+        }
         drop(opened);
+        // The next load is given up before it is complete.
+        let given_up = BulkLoad::create(&path, SnapshotReader::begin(&file[..]).unwrap().header()).map(drop);
+        assert_eq!(given_up.is_err(), gone, "{names:?}");
         let again = restore(&path, &file[..]);
         assert_eq!(again.is_err(), gone, "a complete store is kept: {names:?}, {again:?}");
         drop(Fjall::open(&path, Options::default()).unwrap());
         assert_eq!(path.join(PART).exists(), gone);
     }
+}
+
+/// The load was complete but for its own remains, the store was used, and then its FORMAT was lost.
+#[test]
+fn a_store_that_has_lost_its_format_is_not_taken_for_an_interrupted_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, file) = (folder.path().join("store"), empty());
+    restore(&path, &file[..]).unwrap();
+    fs::create_dir(path.join(PART)).unwrap();
+    fs::File::create(path.join(PART).join("LOCK")).unwrap();
+    fs::remove_file(path.join("FORMAT")).unwrap();
+    let opened = Fjall::open(&path, Options::default()).err().unwrap();
+    assert!(matches!(opened, OpenError::Damaged { .. }), "{opened}");
+    assert!(restore(&path, &file[..]).unwrap_err().contains("is not empty"));
+    assert!(path.join("db").exists());
 }

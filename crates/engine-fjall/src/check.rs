@@ -54,10 +54,8 @@ impl CheckedFile {
     }
 }
 
-/// Checks every file of a data folder. `progress` is told the bytes of tables that are read and those of all tables.
-///
-/// # Errors
-/// If the folder is in use or cannot be read at all. Damage is not an error but part of the report.
+/// Checks every file of a data folder. `progress` gets the bytes of the tables read so far and those of all tables.
+/// Fails if the folder is in use or cannot be read at all. Damage is not an error but part of the report.
 pub fn check(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<CheckReport, OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let at = At { disk: &*disk, path };
@@ -65,7 +63,7 @@ pub fn check(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<CheckRep
     let mut report = CheckReport::default();
     let format = match at.read_format() {
         Err(OpenError::Damaged { what, .. }) => Err(what),
-        read => Ok(read?),
+        read => Ok(read?.1),
     };
     let journal = path.join(folder::JOURNAL);
     let mut tables = CheckReport::default();
@@ -100,10 +98,8 @@ pub fn check(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<CheckRep
     Ok(report)
 }
 
-/// Checks the manifest and the tables that it names. Returns those that a start would read, or else a salvage.
-///
-/// # Errors
-/// The first file that cannot be read at the moment.
+/// Checks the manifest and the tables that it names. Returns those that a start would read, or else a salvage. The
+/// error is the first file that cannot be read at the moment.
 fn check_tables(
     database: &Path,
     journal: &Path,

@@ -1,4 +1,4 @@
-//! What is known to be damaged: told by reads, merges and the scrub, shown by the store's health. Reads fail by themselves.
+//! The known damage: reads, merges and the scrub report it, and the store's health shows it. Reads fail on their own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ impl DamageLog {
     }
 
     /// Notes a damaged table, and logs it once.
-    pub(crate) fn tell(&self, table: &TableFile, what: &str) {
+    pub(crate) fn on_read_failure(&self, table: &TableFile, what: &str) {
         if self.add(&table.path, what, Kind::Table) {
             tracing::error!(
                 table.path = %table.path.display(), table.first_key = ?table.first, table.last_key = ?table.last, what,
@@ -53,8 +53,8 @@ impl DamageLog {
     }
 
     /// Notes a table that a merge could not read: the next merges leave it out.
-    pub(crate) fn tell_of_merge(&self, table: &TableFile, what: &str) {
-        self.tell(table, what);
+    pub(crate) fn on_merge_failure(&self, table: &TableFile, what: &str) {
+        self.on_read_failure(table, what);
         self.add(&table.path, what, Kind::UnmergedTable);
         tracing::warn!(
             table.path = %table.path.display(),
@@ -63,7 +63,7 @@ impl DamageLog {
     }
 
     /// Notes a damaged file that only a start reads, and logs it once.
-    pub(crate) fn tell_of_start(&self, bad: &BadFile) {
+    pub(crate) fn on_start(&self, bad: &BadFile) {
         if self.add(&bad.path, &bad.what, Kind::OfStart) {
             tracing::error!(
                 file.path = %bad.path.display(), what = bad.what,
@@ -94,7 +94,7 @@ impl DamageLog {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         files.retain(|path, found| found.kind != Kind::OfStart || bad.iter().any(|bad| bad.path == *path));
         drop(files);
-        bad.iter().for_each(|bad| self.tell_of_start(bad));
+        bad.iter().for_each(|bad| self.on_start(bad));
     }
 
     /// The number of damaged files.
@@ -137,8 +137,8 @@ mod tests {
         let add = |path: &str| log.add(Path::new(path), "bad block", Kind::Table);
         assert!(add("/t/7") && !add("/t/7"));
         assert!(add("/t/8"));
-        let told = log.summary().unwrap();
-        assert!(told.contains("/t/7") && told.contains("and 1 more files"), "{told}");
+        let text = log.summary().unwrap();
+        assert!(text.contains("/t/7") && text.contains("and 1 more files"), "{text}");
         log.keep_tables(|path| path == Path::new("/t/8"));
         assert!(log.summary().unwrap().contains("/t/8"));
         log.keep_tables(|_| false);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_merges_leave_out_is_said_to_be_that_until_it_is_sound() {
+    fn a_table_excluded_from_merges_is_reported_until_repaired() {
         let (log, path) = (DamageLog::default(), Path::new("/t/7"));
         log.add(path, "bad block", Kind::Table);
         assert!(!log.stops_merges(path));
@@ -165,8 +165,8 @@ mod tests {
         log.add(Path::new("/t/7"), "bad block", Kind::Table);
         log.set_of_start(&[bad]);
         log.keep_tables(|_| true);
-        let told = log.summary().unwrap();
-        assert!(told.contains("file /z is damaged (it is too short), and 1 more files: the next start"), "{told}");
+        let text = log.summary().unwrap();
+        assert!(text.contains("file /z is damaged (it is too short), and 1 more files: the next start"), "{text}");
         log.set_of_start(&[]);
         assert!(log.summary().unwrap().contains("/t/7"));
     }

@@ -89,15 +89,14 @@ enum Outcome {
     Unreadable,
     /// It opened, and every row is there.
     Whole,
-    /// It opened without the end of the newest journal file, which cannot be told from a write torn by a kill.
+    /// It opened without the end of the newest journal file, which looks like a write torn by a kill.
     Torn,
 }
 
-/// What became of a store with one damaged file: besides the outcome what the start said, or the number of rows that can be
-/// read.
+/// What became of a store with one damaged file: the outcome, and the refusal or the number of readable rows.
 struct Judged {
     outcome: Outcome,
-    said: String,
+    text: String,
 }
 
 /// Opens a store with one damaged file.
@@ -114,10 +113,10 @@ async fn judge(folder: &Path, laid: &BTreeMap<PathBuf, Vec<u8>>, what: &str) -> 
                 "{what}: files are gone"
             );
             assert!(files(folder) == *laid, "{what}: files have changed");
-            let said = error.to_string().replace(&folder.display().to_string(), "");
-            let said = said.split_once('(').map_or(said.as_str(), |(_, said)| said);
-            let said = said.split_once("):").map_or(said, |(said, _)| said).to_owned();
-            return Judged { outcome: Outcome::Refused, said };
+            let text = error.to_string().replace(&folder.display().to_string(), "");
+            let text = text.split_once('(').map_or(text.as_str(), |(_, text)| text);
+            let text = text.split_once("):").map_or(text, |(text, _)| text).to_owned();
+            return Judged { outcome: Outcome::Refused, text };
         }
     };
     assert_eq!(engine.shards(), 4, "{what}");
@@ -144,7 +143,7 @@ async fn judge(folder: &Path, laid: &BTreeMap<PathBuf, Vec<u8>>, what: &str) -> 
         Err(Error::Corrupt(_)) => unreadable = true,
         Err(other) => panic!("{what}: {other}"),
     }
-    let judged = |outcome| Judged { outcome, said: format!("{kept} of {ROWS} rows are read") };
+    let judged = |outcome| Judged { outcome, text: format!("{kept} of {ROWS} rows are read") };
     if unreadable {
         assert!(missing.is_empty(), "{what}: {missing:?} are missing in silence");
         return judged(Outcome::Unreadable);
@@ -162,7 +161,7 @@ fn places(len: usize, most: usize) -> impl Iterator<Item = usize> {
     (0..len).step_by(len.div_ceil(most).max(1))
 }
 
-/// How often each outcome was seen for a kind of file and of damage, and what was said, with digits left out.
+/// How often each outcome was seen for a kind of file and of damage, with the text of the refusal, without digits.
 type Seen = BTreeMap<(String, &'static str, Outcome), BTreeMap<String, usize>>;
 
 fn without_numbers(text: &str) -> String {
@@ -206,21 +205,21 @@ async fn damage_everything(clean: bool, flips: usize) -> Seen {
             };
             lay_out(&folder, &laid);
             let what = format!("{} {how} ({number})", path.display());
-            let Judged { outcome, said } = judge(&folder, &laid, &what).await;
+            let Judged { outcome, text } = judge(&folder, &laid, &what).await;
             assert!(outcome != Outcome::Torn || newest_journal, "{what}: acknowledged rows are gone");
             let kind = without_numbers(&path.display().to_string());
-            let said = if outcome == Outcome::Refused { without_numbers(&said) } else { said };
-            *seen.entry((kind, how, outcome)).or_default().entry(said).or_default() += 1;
+            let text = if outcome == Outcome::Refused { without_numbers(&text) } else { text };
+            *seen.entry((kind, how, outcome)).or_default().entry(text).or_default() += 1;
         }
     }
-    for ((file, how, outcome), said) in &seen {
-        let (count, after) = (said.values().sum::<usize>(), if clean { "a clean stop" } else { "a kill" });
-        // What was said most often, or how many rows were left at least.
-        let said = match outcome {
-            Outcome::Refused => said.iter().max_by_key(|(_, count)| **count).map(|(said, _)| said.as_str()),
-            _ => said.keys().next().map(String::as_str),
+    for ((file, how, outcome), text) in &seen {
+        let (count, after) = (text.values().sum::<usize>(), if clean { "a clean stop" } else { "a kill" });
+        // The most frequent refusal, or the smallest number of rows left.
+        let text = match outcome {
+            Outcome::Refused => text.iter().max_by_key(|(_, count)| **count).map(|(text, _)| text.as_str()),
+            _ => text.keys().next().map(String::as_str),
         };
-        println!("seen: after {after}, {file} {how}: {outcome:?} {count} times, {}", said.unwrap_or_default());
+        println!("seen: after {after}, {file} {how}: {outcome:?} {count} times, {}", text.unwrap_or_default());
     }
     seen
 }
@@ -306,7 +305,7 @@ async fn an_older_manifest_is_refused_and_newer_tables_are_kept() {
     for _ in 0..2 {
         let judged = judge(&folder, &laid, "an older manifest").await;
         assert_eq!(judged.outcome, Outcome::Refused);
-        println!("seen: db/current names an older version: Refused, {}", judged.said);
+        println!("seen: db/current names an older version: Refused, {}", judged.text);
     }
     // A start that was killed before it has put back what it had set aside.
     fs::create_dir(folder.join("db/aside")).unwrap();
@@ -339,7 +338,7 @@ async fn a_scan_that_ends_before_damage_does_not_meet_it() {
     assert_eq!(engine.numbers().damaged_files, 0);
     let snapshot = engine.snapshot().await.unwrap();
     assert!(matches!(snapshot.page(&[], ROWS * 2), Err(Error::Corrupt(_))));
-    assert_eq!(engine.numbers().damaged_files, 1, "it is told before the scrub finds it");
+    assert_eq!(engine.numbers().damaged_files, 1, "it is reported before the scrub finds it");
     drop(snapshot);
     let mut first = 0;
     while first < ROWS && engine.get_many(&[key(first)]).await.is_ok() {
@@ -405,7 +404,7 @@ async fn a_fence_that_cannot_be_read_closes_its_shard_only() {
         assert_eq!((epoch.0, seq), (epochs[usize::from(shard)].0 + 1, 1));
         assert!(engine.get_many(&[put(shard, &name(7), "").key]).await.unwrap()[0].is_some());
     }
-    // In a copy it goes on above all that it can have had.
+    // A copy continues above every number that the original can have used.
     let of_snapshot = engine.snapshot().await.unwrap().header().fences[&ShardId(2)];
     assert_eq!(engine.header().fences[&ShardId(2)], of_snapshot);
     assert!(of_snapshot.epoch > epochs[2] && of_snapshot.seq > 1_000_000, "{of_snapshot:?}");
@@ -431,8 +430,8 @@ async fn without_its_own_rows_a_store_is_refused_and_can_be_saved() {
     assert!(flip(&folder, finds) >= 2);
     let laid = files(&folder);
     let judged = judge(&folder, &laid, "rows of the engine").await;
-    assert!(judged.outcome == Outcome::Refused && judged.said.contains("db/tables/"), "{}", judged.said);
-    println!("seen: rows of the engine itself cannot be read: Refused, {}; salvage saves all others", judged.said);
+    assert!(judged.outcome == Outcome::Refused && judged.text.contains("db/tables/"), "{}", judged.text);
+    println!("seen: rows of the engine itself cannot be read: Refused, {}; salvage saves all others", judged.text);
     let engine = Fjall::salvage(&folder, &above.path().join("scratch"), &options()).unwrap();
     for n in 0..ROWS {
         assert!(engine.get_many(&[put(1, &name(n), "").key]).await.unwrap()[0].is_some(), "row {n}");
@@ -479,7 +478,7 @@ async fn a_table_that_cannot_be_opened_is_named_and_all_its_rows_are_saved() {
         }
     }
     assert!(refused > 2 && whole > 5, "{refused}, {whole}");
-    // Of which nothing can be read, any row of any table may be out of date.
+    // If nothing of it can be read, any row of any table may be out of date.
     let mut laid = sound.clone();
     laid.get_mut(path).unwrap().fill(0);
     lay_out(&folder, &laid);

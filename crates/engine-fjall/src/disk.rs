@@ -18,103 +18,56 @@ use crate::private;
 /// A file system.
 pub trait Disk: Debug + Send + Sync {
     /// Whether a file or folder exists, following links.
-    ///
-    /// # Errors
-    /// If the operating system reports an error.
     fn exists(&self, path: &Path) -> Result<bool>;
 
     /// The names in a folder.
-    ///
-    /// # Errors
-    /// If it cannot be listed.
     fn list(&self, folder: &Path) -> Result<Vec<String>>;
 
-    /// Creates a folder.
-    ///
-    /// # Errors
-    /// If it exists already or cannot be created.
+    /// Creates a folder. Fails if it exists already or cannot be created.
     fn create_dir(&self, folder: &Path) -> Result<()>;
 
     /// Removes a folder and its content.
-    ///
-    /// # Errors
-    /// If it cannot be removed.
     fn remove_dir_all(&self, folder: &Path) -> Result<()>;
 
-    /// Creates an empty file.
-    ///
-    /// # Errors
-    /// If it exists already or cannot be created.
+    /// Creates an empty file. Fails if it exists already or cannot be created.
     fn create(&self, path: &Path) -> Result<()>;
 
     /// The content of a file.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     fn read(&self, path: &Path) -> Result<Vec<u8>>;
 
-    /// The length of a file.
-    ///
-    /// # Errors
-    /// If it does not exist or cannot be read.
+    /// The length of a file. Fails if it does not exist or cannot be read.
     fn len(&self, path: &Path) -> Result<u64>;
 
     /// Up to `bytes` bytes of a file from an offset on; fewer at its end.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> Result<Vec<u8>>;
 
     /// Opens an existing file for writing. With `direct` it uses `O_DIRECT`, which takes whole blocks only.
-    ///
-    /// # Errors
-    /// If it cannot be opened.
     fn open(&self, path: &Path, direct: bool) -> Result<Arc<dyn DiskFile>>;
 
     /// Renames a file or folder, replacing a file of that name.
-    ///
-    /// # Errors
-    /// If it cannot be renamed.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
 
     /// Removes a file.
-    ///
-    /// # Errors
-    /// If it cannot be removed.
     fn remove(&self, path: &Path) -> Result<()>;
 
     /// Makes the names in a folder durable.
-    ///
-    /// # Errors
-    /// If the disk fails.
     fn sync_dir(&self, folder: &Path) -> Result<()>;
 
     /// Locks a file, creating it if needed. The lock is held until the returned guard is dropped or the process ends.
-    ///
-    /// # Errors
-    /// [`ErrorKind::WouldBlock`] if another process holds it.
+    /// Fails with [`ErrorKind::WouldBlock`] if another process holds it.
     fn lock(&self, path: &Path) -> Result<Box<dyn Debug + Send + Sync>>;
 
     /// The free bytes of the file system that holds a folder.
-    ///
-    /// # Errors
-    /// If the operating system reports an error.
     fn free_bytes(&self, folder: &Path) -> Result<u64>;
 }
 
 /// A file opened for writing.
 pub trait DiskFile: Send + Sync {
-    /// Writes all bytes at an offset.
-    ///
-    /// # Errors
-    /// If the disk fails. Any part of the bytes may then have been written.
+    /// Writes all bytes at an offset. Fails if the disk fails. Any part of the bytes may then have been written.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
 
-    /// Makes all writes and the file's length durable.
-    ///
-    /// # Errors
-    /// If the disk fails. The kernel reports a lost write once per open file description, so a second sync that succeeds
-    /// proves nothing.
+    /// Makes all writes and the file's length durable. Fails if the disk fails. The kernel reports a lost write once
+    /// per open file description, so a second sync that succeeds proves nothing.
     fn sync(&self) -> Result<()>;
 }
 
@@ -195,9 +148,7 @@ fn try_lock(file: File) -> Result<Box<dyn Debug + Send + Sync>> {
     }
 }
 
-/// Locks a file of a folder that will only be read, and which the process need not be able to change.
-///
-/// # Errors
+/// Locks a file of a folder that will only be read, and which the process need not be able to change. Fails with
 /// [`ErrorKind::WouldBlock`] if another process holds it.
 pub(crate) fn lock_to_read(path: &Path) -> Result<Box<dyn Debug + Send + Sync>> {
     let refused = match OsDisk.lock(path) {

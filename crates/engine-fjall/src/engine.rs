@@ -7,8 +7,9 @@ use std::sync::{Arc, PoisonError};
 use futures::FutureExt;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
+use wayleave_engine::format;
 use wayleave_engine::snapshot_file::SnapshotHeader;
-use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Health, Key, Look, Pending, Row, Scan, Value};
+use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Health, Key, Look, Pending, Row, Scan, Value, Write};
 
 use crate::clock::Clock;
 use crate::damage::DamageLog;
@@ -90,6 +91,8 @@ pub struct Fjall {
     /// What is special about a damaged folder that is only read.
     salvaged: Option<Salvaged>,
     clock: Clock,
+    /// Time from which on the clock has been watched.
+    opened_at: Time,
     damage: Arc<DamageLog>,
     /// The incarnation of the store; changes on restore.
     incarnation: u64,
@@ -100,10 +103,8 @@ pub struct Fjall {
 type Threads = (Scrub, Merger<FjallTables>, Flusher<FjallTables>);
 
 impl Fjall {
-    /// Opens the store in a folder, creating it if needed.
-    ///
-    /// # Errors
-    /// If the folder cannot be used. Every message names the folder and the remedy.
+    /// Opens the store in a folder, creating it if needed. Fails if the folder cannot be used. Every message names the
+    /// folder and the remedy.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
         if options.shards == 0 {
             return Err(OpenError::Options("the number of shards is 0: choose at least 1".into()));
@@ -111,7 +112,7 @@ impl Fjall {
         let path = path.as_ref();
         let disk: Arc<dyn Disk> = Arc::new(OsDisk);
         let folder = Folder::open(&disk, path, options.shards, |db| make_tables(db, options.shards))?;
-        private::keep_and_tell(path);
+        private::keep_and_log(path);
         let (tables, orphans) = open_tables(&folder, &options)?;
         let loading = Loading::new(&options);
         // What was granted in a part that a repair drops must not be granted again.
@@ -119,6 +120,8 @@ impl Fjall {
         let store = Arc::new(loading::load(&folder, tables, loading, note)?);
         let incarnation = own_rows::incarnation(&store.tables, &folder)?;
         // Nothing is missing between the tables and the journal.
+        folder.raise_format()?;
+        format::raise(format::VERSION);
         orphans.remove();
         let threads = || {
             let io = |error| OpenError::io(path, error);
@@ -135,26 +138,25 @@ impl Fjall {
         let watchdog = watch(&store, &folder, &options)?;
         let threads = Some(threads()?);
         let (clock, damage) = (Clock::start(store.last_committed()), Arc::clone(&store.tables.damage));
-        Ok(Self { watchdog, _threads: threads, store, salvaged: None, clock, damage, incarnation, folder })
+        let opened_at = clock.now();
+        Ok(Self { watchdog, _threads: threads, store, salvaged: None, clock, opened_at, damage, incarnation, folder })
     }
 
     /// Opens a damaged folder to save what can be read of it, without rows of the engine itself and parts of tables and journal
     /// that cannot be read. Nothing is changed in it; what has to be made for that is in the folder `scratch`, which is removed
-    /// at the end.
-    ///
-    /// # Errors
-    /// If too little can be read, or another process uses one of the folders.
+    /// at the end. Fails if too little can be read, or another process uses one of the folders.
     pub fn salvage(path: impl AsRef<Path>, scratch: &Path, options: &Options) -> Result<Self, OpenError> {
         let path = path.as_ref();
         let (mut salvaged, folder, tables) = salvaged::open(path, scratch, options.tables())?;
         let (store, lost) = loading::salvage(&folder, tables, Loading::new(options), &path.join(folder::JOURNAL))?;
-        salvaged.losses = lost;
+        salvaged.lost = lost;
         let store = Arc::new(store);
         let watchdog = watch(&store, &folder, options)?;
         let (clock, damage) = (Clock::start(store.last_committed()), Arc::clone(&store.tables.damage));
         // What is salvaged stays as it is: nothing writes tables, and what is made of it raises what it counts.
         let (threads, salvaged) = (None, Some(salvaged));
-        Ok(Self { watchdog, _threads: threads, store, salvaged, clock, damage, incarnation: 0, folder })
+        let opened_at = clock.now();
+        Ok(Self { watchdog, _threads: threads, store, salvaged, clock, opened_at, damage, incarnation: 0, folder })
     }
 
     /// The health of the store: whether it accepts commits, and if not, why.
@@ -186,9 +188,6 @@ impl Fjall {
     }
 
     /// Takes a snapshot of all rows without stopping the store. It contains everything acknowledged before this call.
-    ///
-    /// # Errors
-    /// If the store cannot flush its memtables.
     pub fn snapshot(&self) -> impl Future<Output = Result<Snapshot, Error>> + Send + 'static {
         let header = SnapshotHeader { shards: self.shards(), at: self.clock.now(), ..SnapshotHeader::default() };
         Snapshot::take(self.store.clone(), header)
@@ -211,7 +210,13 @@ impl Fjall {
     /// What is missing besides rows of tables, if the store is salvaged.
     #[must_use]
     pub fn losses(&self) -> &[String] {
-        self.salvaged.as_ref().map_or(&[], |salvaged| &salvaged.losses)
+        self.salvaged.as_ref().map_or(&[], |salvaged| &salvaged.lost.what)
+    }
+
+    /// Writes of lost commits, if the store is salvaged: what is stored under their keys may be older.
+    #[must_use]
+    pub fn lost_writes(&self) -> &[Write] {
+        self.salvaged.as_ref().map_or(&[], |salvaged| &salvaged.lost.writes)
     }
 
     /// The data folder.
@@ -248,8 +253,8 @@ impl Engine for Fjall {
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
         // Read the time first: rows read afterwards existed at that time or are newer. No other process has this
         // folder, so the incarnation is constant.
-        let (now, incarnation, stepped_at) = (self.clock.now(), self.incarnation, Time::ZERO);
-        std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation, stepped_at, rows })).boxed()
+        let (now, incarnation, steady_since) = (self.clock.now(), self.incarnation, self.opened_at);
+        std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation, steady_since, rows })).boxed()
     }
 
     fn refuses_growth(&self) -> Option<String> {

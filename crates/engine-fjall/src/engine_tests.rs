@@ -285,7 +285,7 @@ async fn a_store_that_has_failed_refuses_every_call() {
 }
 
 #[tokio::test]
-async fn time_goes_on_from_the_last_commit_when_the_wall_clock_is_behind() {
+async fn time_continues_from_the_last_commit_if_the_clock_is_behind() {
     let store = InFolder::create().await;
     let ahead = store.engine.now().after(wayleave_core::time::Millis(3_600_000));
     store.engine.store.own(ShardId(5), &[], ahead).unwrap().1.await.unwrap();

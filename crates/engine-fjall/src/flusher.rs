@@ -72,9 +72,6 @@ pub(crate) struct JournalFolder {
 
 impl<T: Tables> Flusher<T> {
     /// Starts the flush thread of a store with this journal.
-    ///
-    /// # Errors
-    /// If no thread can be spawned.
     pub(crate) fn start(store: Arc<Store<T>>, journal: JournalFolder) -> std::io::Result<Self> {
         let theirs = Arc::clone(&store);
         let run = move || {
@@ -112,7 +109,7 @@ fn run<T: Tables>(store: &Store<T>, journal: &JournalFolder) {
             // No other thread adds tables, so they contain exactly what was frozen. Receivers that gave up are ignored.
             wanted.into_iter().for_each(|waiting| _ = waiting.send(store.tables.snapshot()));
         }
-        store.tell_flush();
+        store.notify_flush();
         if failed {
             return;
         }
@@ -121,13 +118,10 @@ fn run<T: Tables>(store: &Store<T>, journal: &JournalFolder) {
 
 fn fail<T: Tables>(store: &Store<T>, why: String) {
     store.syncer.fail(why);
-    store.tell_flush();
+    store.notify_flush();
 }
 
-/// Flushes the memtables to a table.
-///
-/// # Errors
-/// The reason. The rows are then still in the journal.
+/// Flushes the memtables to a table. The error is the reason. The rows are then still in the journal.
 pub(crate) fn flush<T: Tables>(store: &Store<T>, journal: &JournalFolder) -> Result<(), String> {
     let frozen = freeze(store);
     settle(store)?;
@@ -138,11 +132,11 @@ pub(crate) fn flush<T: Tables>(store: &Store<T>, journal: &JournalFolder) -> Res
 /// Waits until the next journal file exists: the flushed rows include the record that it exists. Also waits until no
 /// write is outstanding to a file that will be removed.
 pub(crate) fn settle<T: Tables>(store: &Store<T>) -> Result<(), String> {
-    let told = store.syncer.settled()?.blocking_recv();
-    told.map_or_else(|_| Err("the store was closed".into()), |told| told.map_err(|error| error.to_string()))
+    let settled = store.syncer.settled()?.blocking_recv();
+    settled.map_or_else(|_| Err("the store was closed".into()), |settled| settled.map_err(|error| error.to_string()))
 }
 
-/// However the thread ends, callers waiting for a snapshot must be told.
+/// However the thread ends, callers waiting for a snapshot must get an answer.
 struct Over<'a, T: Tables>(&'a Store<T>);
 
 impl<T: Tables> Drop for Over<'_, T> {
@@ -219,7 +213,7 @@ fn ask_for_merge<T: Tables>(store: &Store<T>) {
     store.merging_changed.notify_all();
 }
 
-/// Waits while there are too many L0 tables. While merging pauses, or everything is merged, the store goes on with more of them.
+/// Waits while there are too many L0 tables. While merging pauses, or everything is merged, the store continues with more of them.
 fn wait_for_merges<T: Tables>(store: &Store<T>) -> Result<(), String> {
     if store.tables.young() <= YOUNG_TABLES_MAX {
         return Ok(());

@@ -1,7 +1,8 @@
-//! Whatever stops a flush must end in progress or in a failed store, because commits wait for it.
+//! A stopped flush must end in progress or in a failed store, because commits wait for it.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{Receiver, channel};
 
 use futures::FutureExt;
 use wayleave_engine::{Error, Health, Write};
@@ -31,6 +32,8 @@ struct Moody {
     rows: SimTables,
     mood: Mutex<Mood>,
     young: AtomicUsize,
+    /// Until when a search for damage lasts.
+    search: Option<Mutex<Receiver<()>>>,
 }
 
 impl Tables for Moody {
@@ -69,6 +72,11 @@ impl Tables for Moody {
         }
     }
 
+    fn find_unreadable(&self) -> bool {
+        self.search.iter().for_each(|until| _ = until.lock().unwrap().recv());
+        false
+    }
+
     fn stop_merging(&self, _: bool) {}
 }
 
@@ -81,10 +89,15 @@ struct Bench {
 }
 
 fn start(mood: Mood, young: usize) -> Bench {
+    start_searching(mood, young, None)
+}
+
+fn start_searching(mood: Mood, young: usize, search: Option<Receiver<()>>) -> Bench {
     let above = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let folder = Folder::open(&disk, above.path(), 2, |_| Ok(())).unwrap();
-    let tables = Moody { rows: SimTables::default(), mood: Mutex::new(mood), young: AtomicUsize::new(young) };
+    let search = search.map(Mutex::new);
+    let tables = Moody { rows: SimTables::default(), mood: Mutex::new(mood), young: AtomicUsize::new(young), search };
     let loading = Loading { freeze_bytes: 64 << 10, repair: false, drive: Drive::Threads, life: 1 };
     let store = Arc::new(loading::load(&folder, tables, loading, |_| Ok(())).unwrap());
     let journal = JournalFolder { disk: Arc::clone(&disk), path: folder.journal() };
@@ -129,6 +142,20 @@ async fn tables_that_cannot_be_merged_do_not_stop_commits() {
     assert!(
         matches!(bench.health(), Health::Impaired(why) if why.contains("merging of tables pauses: a table is damaged"))
     );
+}
+
+/// The merge thread looks for the damage that a merge has met, a flush waits for that thread, and commits wait for the flush.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_do_not_wait_while_damage_is_looked_for() {
+    let (end, search) = channel();
+    let bench = Arc::new(start_searching(Mood::Fails(usize::MAX), YOUNG_TABLES_MAX + 1, Some(search)));
+    let (sender, hear) = channel();
+    let theirs = Arc::clone(&bench);
+    let filling = tokio::spawn(async move { sender.send(theirs.fill().await) });
+    let filled = tokio::task::block_in_place(|| hear.recv_timeout(std::time::Duration::from_secs(60)));
+    drop(end);
+    assert_eq!(filled, Ok(Ok(())), "the search lasts until then");
+    drop(filling.await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! LOCK      held while the store is open
-//! FORMAT    "wayleave 1", "shards 16" and a checksum of these lines, written once
+//! FORMAT    "wayleave 1", "shards 16" and a checksum of these lines; replaced only by a newer program, once it has opened all
 //! journal/  batches whose rows are not yet in the database
 //! db/       the database; db.new/ while it is being made
 //! ```
@@ -18,6 +18,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::bulk_load;
 use crate::disk::{self, Disk, OsDisk};
 use crate::journal::Journal;
 use crate::open_error::OpenError;
@@ -39,6 +40,8 @@ pub(crate) struct Folder {
     path: PathBuf,
     /// Where database and journal are: in the folder itself, unless it is salvaged.
     inside: PathBuf,
+    /// The number of its format when it was opened.
+    format: u32,
     shards: u16,
     /// The lock; the operating system releases it when the process ends, however it ends.
     _lock: Lock,
@@ -48,10 +51,8 @@ pub(crate) struct Folder {
 pub(crate) type Lock = Box<dyn std::fmt::Debug + Send + Sync>;
 
 impl Folder {
-    /// Opens and locks a data folder, creating it if needed: `fill` creates an empty database at the given path.
-    ///
-    /// # Errors
-    /// If the folder cannot be used. The message names the remedy.
+    /// Opens and locks a data folder, creating it if needed: `fill` creates an empty database at the given path. Fails
+    /// if the folder cannot be used. The message names the remedy.
     pub(crate) fn open(
         disk: &Arc<dyn Disk>,
         path: &Path,
@@ -64,13 +65,23 @@ impl Folder {
         make_folder(at.disk, path)?;
         let lock = at.lock()?;
         at.sync()?;
-        let shards = if at.is_unfinished()? { at.create(shards, fill)? } else { at.read_format_of_all()? };
-        Ok(Self { disk: Arc::clone(disk), path: path.into(), inside: path.into(), shards, _lock: lock })
+        let (format, shards) =
+            if at.is_unfinished()? { (format::VERSION, at.create(shards, fill)?) } else { at.read_format_of_all()? };
+        Ok(Self { disk: Arc::clone(disk), path: path.into(), inside: path.into(), format, shards, _lock: lock })
     }
 
-    /// A damaged folder, of which database and journal were made anew in another one.
+    /// Raises an older format to this program's, before anything is written in it. Older programs refuse the folder from then on.
+    pub(crate) fn raise_format(&self) -> Result<(), OpenError> {
+        if self.format < format::VERSION {
+            At { disk: &*self.disk, path: &self.path }.write_format(self.shards)?;
+        }
+        Ok(())
+    }
+
+    /// A damaged folder whose database and journal were rebuilt in another one.
     pub(crate) fn salvaged(path: &Path, inside: &Path, shards: u16, lock: Lock) -> Self {
-        Self { disk: Arc::new(OsDisk), path: path.into(), inside: inside.into(), shards, _lock: lock }
+        let format = format::VERSION;
+        Self { disk: Arc::new(OsDisk), path: path.into(), inside: inside.into(), format, shards, _lock: lock }
     }
 
     /// The disk of its files.
@@ -128,8 +139,12 @@ impl At<'_> {
         if names.iter().any(|name| name == FORMAT) {
             return Ok(());
         }
-        if names.iter().any(|name| name == DB) {
+        let is_loaded = || bulk_load::is_moving_up(self.disk, self.path);
+        if names.iter().any(|name| name == DB) && !is_loaded().map_err(|error| OpenError::io(self.path, error))? {
             return Err(self.damaged(format!("the file {FORMAT} is missing")));
+        }
+        if names.iter().any(|name| name == bulk_load::PART) {
+            return Err(OpenError::Unfinished { path: self.path.into() });
         }
         for name in names {
             // The root of a mounted file system contains `lost+found`.
@@ -140,7 +155,7 @@ impl At<'_> {
         Ok(())
     }
 
-    /// Locks a data folder that must exist, perhaps without its FORMAT, and of which nothing will be changed.
+    /// Locks a data folder that must exist, perhaps without its FORMAT, for reading only.
     pub(crate) fn lock_to_read(&self) -> Result<Lock, OpenError> {
         if !self.exists(FORMAT)? && !self.exists(DB)? {
             self.refuse_foreign()?;
@@ -221,7 +236,7 @@ impl At<'_> {
             }
             self.disk.create(&new)?;
             let out = self.disk.open(&new, false)?;
-            out.write_all_at(format_text(shards).as_bytes(), 0)?;
+            out.write_all_at(format_text(format::VERSION, shards).as_bytes(), 0)?;
             out.sync()?;
             self.disk.rename(&new, &file)
         };
@@ -229,8 +244,8 @@ impl At<'_> {
         self.sync()
     }
 
-    /// Reads the file FORMAT of an existing folder: the number of shards.
-    pub(crate) fn read_format(&self) -> Result<u16, OpenError> {
+    /// Reads the file FORMAT of an existing folder: the number of its format, and that of shards.
+    pub(crate) fn read_format(&self) -> Result<(u32, u16), OpenError> {
         let file = self.join(FORMAT);
         let damaged = |what: &str| self.damaged(format!("{FORMAT} {what}"));
         let bytes = self.disk.read(&file).map_err(|error| match error.kind() {
@@ -250,21 +265,21 @@ impl At<'_> {
         }
         let shards = number(lines.next(), "shards").and_then(|shards| u16::try_from(shards).ok());
         let shards = shards.filter(|shards| *shards > 0).ok_or_else(|| damaged("names no number of shards"))?;
-        if text != format_text(shards) {
+        if text != format_text(version, shards) {
             return Err(damaged("does not match its checksum"));
         }
-        Ok(shards)
+        Ok((version, shards))
     }
 
     /// The same, if nothing else is missing.
-    fn read_format_of_all(&self) -> Result<u16, OpenError> {
-        let shards = self.read_format()?;
+    fn read_format_of_all(&self) -> Result<(u32, u16), OpenError> {
+        let format = self.read_format()?;
         for name in [DB, JOURNAL] {
             if !self.exists(name)? {
                 return Err(self.damaged(format!("the folder {name} is missing")));
             }
         }
-        Ok(shards)
+        Ok(format)
     }
 
     fn damaged(&self, what: String) -> OpenError {
@@ -274,8 +289,8 @@ impl At<'_> {
 
 /// The content of FORMAT. The checksum keeps a flipped bit from turning one number into another. In every version the first
 /// line names the version, and the last one is a checksum of all others.
-fn format_text(shards: u16) -> String {
-    let lines = format!("wayleave {}\nshards {shards}\n", format::VERSION);
+fn format_text(version: u32, shards: u16) -> String {
+    let lines = format!("wayleave {version}\nshards {shards}\n");
     format!("{lines}{}", checksum_of(&lines))
 }
 

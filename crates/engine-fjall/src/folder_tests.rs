@@ -1,4 +1,4 @@
-//! Every state in which a folder may be found, and the error it gives.
+//! Every state of a folder at open, and its error.
 
 use std::fs;
 
@@ -88,6 +88,23 @@ fn a_newer_format_asks_for_a_newer_program() {
 }
 
 #[test]
+fn an_older_format_is_raised_when_that_is_asked_for_and_not_before() {
+    let older = format_text(format::VERSION - 1, 77);
+    let folder = folder(&[("FORMAT", &older), ("db/", ""), ("journal/", "")]);
+    let read = || fs::read_to_string(folder.path().join(FORMAT)).unwrap();
+    let opened = open(folder.path()).unwrap();
+    assert_eq!(opened.shards(), 77);
+    assert_eq!(read(), older, "the rest is not checked yet");
+    // What an interrupted raise leaves.
+    fs::write(folder.path().join(FORMAT_NEW), "wayl").unwrap();
+    opened.raise_format().unwrap();
+    assert_eq!(read(), format_text(format::VERSION, 77));
+    drop(opened);
+    assert_eq!(open(folder.path()).unwrap().shards(), 77);
+    assert_eq!(names(folder.path()), [FORMAT, LOCK, DB, JOURNAL]);
+}
+
+#[test]
 fn a_format_that_cannot_be_read_is_damage() {
     for text in [
         "",
@@ -104,13 +121,13 @@ fn a_format_that_cannot_be_read_is_damage() {
 
 #[test]
 fn missing_data_is_damage_and_not_a_new_folder() {
-    check_refused(&[("FORMAT", &format_text(16))], "the folder db is missing");
-    check_refused(&[("FORMAT", &format_text(16)), ("db/", "")], "the folder journal is missing");
+    check_refused(&[("FORMAT", &format_text(format::VERSION, 16))], "the folder db is missing");
+    check_refused(&[("FORMAT", &format_text(format::VERSION, 16)), ("db/", "")], "the folder journal is missing");
     check_refused(&[("db/", "")], "the file FORMAT is missing");
 }
 
 #[test]
-fn somebody_elses_folder_is_left_alone() {
+fn a_foreign_folder_is_left_alone() {
     check_refused(&[("thesis.txt", "…")], "thesis.txt is in it");
 }
 
@@ -125,7 +142,7 @@ fn a_file_is_no_folder() {
 
 /// Root may write anywhere, so the folder is opened by a thread that is another user's.
 #[test]
-fn a_folder_that_may_not_be_written_is_told() {
+fn an_unwritable_folder_is_reported() {
     use std::os::unix::fs::PermissionsExt;
     const NOBODY: u32 = 65_534;
     let folder = folder(&[]);
@@ -136,13 +153,13 @@ fn a_folder_that_may_not_be_written_is_told() {
         }
         open(folder.path()).unwrap_err().to_string()
     };
-    let told = std::thread::scope(|scope| scope.spawn(open_as_another).join().unwrap());
-    assert!(told.contains("no permission for"), "{told}");
+    let refusal = std::thread::scope(|scope| scope.spawn(open_as_another).join().unwrap());
+    assert!(refusal.contains("no permission for"), "{refusal}");
 }
 
 #[test]
 fn a_creation_cut_off_anywhere_is_begun_again() {
-    let text = format_text(99);
+    let text = format_text(format::VERSION, 99);
     let format = ("FORMAT", text.as_str());
     let cut_off: [&[(&str, &str)]; 5] = [
         &[("LOCK", "")],

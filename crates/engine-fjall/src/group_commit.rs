@@ -267,7 +267,7 @@ impl Notification {
     }
 
     /// Notifies them. Receivers that are gone are ignored.
-    pub(crate) fn tell(self) {
+    pub(crate) fn send(self) {
         for waiter in self.waiters {
             _ = waiter.send(self.result.clone());
         }

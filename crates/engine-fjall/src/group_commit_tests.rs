@@ -11,8 +11,8 @@ fn queue() -> GroupCommit {
 }
 
 /// The result that has arrived so far.
-fn told(answer: &mut Durable) -> Option<Result<(), Error>> {
-    answer.now_or_never().map(|told| told.unwrap_or(Err(Error::Conflict)))
+fn outcome(answer: &mut Durable) -> Option<Result<(), Error>> {
+    answer.now_or_never().map(|outcome| outcome.unwrap_or(Err(Error::Conflict)))
 }
 
 fn lost(why: &str) -> Option<Result<(), Error>> {
@@ -42,7 +42,7 @@ fn framed(file: u64, body: &[u8]) -> Vec<u8> {
 /// before the rotation can begin. The batch must be acknowledged by the very write that carries its bytes, in the new
 /// file.
 #[test]
-fn a_batch_added_while_a_rotation_waits_is_told_by_its_own_write() {
+fn a_batch_added_during_a_rotation_is_answered_by_its_own_write() {
     let mut queue = queue();
     let mut first = queue.add(b"first");
     let (a, _) = write(&mut queue);
@@ -53,31 +53,31 @@ fn a_batch_added_while_a_rotation_waits_is_told_by_its_own_write() {
     let mut third = queue.add(b"third");
     assert!(queue.begin().is_none(), "a rotation waits for what is in flight, and the rest for the rotation");
     let mut fourth = queue.add(b"fourth");
-    queue.end(b, Ok(2)).tell();
-    queue.end(a, Ok(1)).tell();
-    assert_eq!((told(&mut first), told(&mut second)), (Some(Ok(())), Some(Ok(()))));
-    assert!(told(&mut third).is_none() && told(&mut fourth).is_none(), "their bytes are nowhere yet");
+    queue.end(b, Ok(2)).send();
+    queue.end(a, Ok(1)).send();
+    assert_eq!((outcome(&mut first), outcome(&mut second)), (Some(Ok(())), Some(Ok(()))));
+    assert!(outcome(&mut third).is_none() && outcome(&mut fourth).is_none(), "their bytes are nowhere yet");
     let rotate = rotation(&mut queue);
     assert!(queue.begin().is_none(), "nothing begins before the rotation has ended");
-    queue.end(rotate, Ok(0)).tell();
-    assert!(told(&mut third).is_none() && told(&mut fourth).is_none());
+    queue.end(rotate, Ok(0)).send();
+    assert!(outcome(&mut third).is_none() && outcome(&mut fourth).is_none());
     let (c, records) = write(&mut queue);
     assert_eq!(records, [framed(5, b"third"), framed(5, b"fourth")].concat());
-    queue.end(c, Ok(3)).tell();
-    assert_eq!((told(&mut third), told(&mut fourth)), (Some(Ok(())), Some(Ok(()))));
+    queue.end(c, Ok(3)).send();
+    assert_eq!((outcome(&mut third), outcome(&mut fourth)), (Some(Ok(())), Some(Ok(()))));
 }
 
 #[test]
-fn batches_are_told_in_their_order() {
+fn batches_are_answered_in_order() {
     let mut queue = queue();
     let mut first = queue.add(b"first");
     let (a, _) = write(&mut queue);
     let mut second = queue.add(b"second");
     let (b, _) = write(&mut queue);
-    queue.end(b, Ok(8)).tell();
-    assert!(told(&mut second).is_none(), "it is durable, but not what stands before it");
-    queue.end(a, Ok(4)).tell();
-    assert_eq!((told(&mut first), told(&mut second)), (Some(Ok(())), Some(Ok(()))));
+    queue.end(b, Ok(8)).send();
+    assert!(outcome(&mut second).is_none(), "it is durable, but not the batch before it");
+    queue.end(a, Ok(4)).send();
+    assert_eq!((outcome(&mut first), outcome(&mut second)), (Some(Ok(())), Some(Ok(()))));
 }
 
 #[test]
@@ -91,24 +91,24 @@ fn a_write_says_how_far_the_file_was_durable_when_it_began() {
     let (a, none) = durable(&mut queue);
     let _second = queue.add(b"second");
     let (b, still_none) = durable(&mut queue);
-    queue.end(b, Ok(8)).tell();
+    queue.end(b, Ok(8)).send();
     let _third = queue.add(b"third");
     let (c, not_yet) = durable(&mut queue);
-    queue.end(a, Ok(4)).tell();
+    queue.end(a, Ok(4)).send();
     let _fourth = queue.add(b"fourth");
     let (d, both) = durable(&mut queue);
     assert_eq!((none, still_none, not_yet, both), (0, 0, 0, 8));
-    queue.end(c, Ok(12)).tell();
-    queue.end(d, Ok(16)).tell();
+    queue.end(c, Ok(12)).send();
+    queue.end(d, Ok(16)).send();
     queue.rotate();
     let rotate = rotation(&mut queue);
-    queue.end(rotate, Ok(0)).tell();
+    queue.end(rotate, Ok(0)).send();
     let _fifth = queue.add(b"fifth");
     assert_eq!(durable(&mut queue).1, 0, "offsets begin again in the next file");
 }
 
 #[test]
-fn after_a_failure_nothing_begins_and_everybody_is_told() {
+fn after_a_failure_nothing_starts_and_every_batch_fails() {
     let mut queue = queue();
     let mut first = queue.add(b"first");
     let (a, _) = write(&mut queue);
@@ -116,31 +116,31 @@ fn after_a_failure_nothing_begins_and_everybody_is_told() {
     let (b, _) = write(&mut queue);
     queue.rotate();
     let mut third = queue.add(b"third");
-    queue.end(a, Err("the disk is gone".into())).tell();
+    queue.end(a, Err("the disk is gone".into())).send();
     assert!(queue.begin().is_none(), "a rotation would write its mark behind the hole");
     let gone = lost("the disk is gone");
-    assert_eq!((told(&mut first), told(&mut second), told(&mut third)), (gone.clone(), gone.clone(), gone));
-    queue.end(b, Ok(8)).tell();
+    assert_eq!((outcome(&mut first), outcome(&mut second), outcome(&mut third)), (gone.clone(), gone.clone(), gone));
+    queue.end(b, Ok(8)).send();
     assert!(queue.begin().is_none());
 }
 
 #[test]
 fn waiting_for_all_is_over_when_the_rotation_is() {
     let mut queue = queue();
-    assert_eq!(told(&mut queue.wait_for_all()), Some(Ok(())), "nothing is left to wait for");
+    assert_eq!(outcome(&mut queue.wait_for_all()), Some(Ok(())), "nothing is left to wait for");
     let _first = queue.add(b"first");
     queue.rotate();
     let mut all = queue.wait_for_all();
     let (a, _) = write(&mut queue);
-    queue.end(a, Ok(4)).tell();
-    assert!(told(&mut all).is_none());
+    queue.end(a, Ok(4)).send();
+    assert!(outcome(&mut all).is_none());
     let rotate = rotation(&mut queue);
-    queue.end(rotate, Ok(0)).tell();
-    assert_eq!(told(&mut all), Some(Ok(())));
+    queue.end(rotate, Ok(0)).send();
+    assert_eq!(outcome(&mut all), Some(Ok(())));
     let _second = queue.add(b"second");
     let (b, _) = write(&mut queue);
     let mut all = queue.wait_for_all();
-    assert!(told(&mut all).is_none(), "it waits for what is in flight");
-    queue.end(b, Ok(4)).tell();
-    assert_eq!(told(&mut all), Some(Ok(())));
+    assert!(outcome(&mut all).is_none(), "it waits for what is in flight");
+    queue.end(b, Ok(4)).send();
+    assert_eq!(outcome(&mut all), Some(Ok(())));
 }

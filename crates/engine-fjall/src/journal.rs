@@ -68,9 +68,6 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Creates a new journal folder with its first file. Remains of an interrupted creation are removed.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub(crate) fn create(disk: &dyn Disk, folder: &Path) -> Result<()> {
         if disk.exists(folder)? {
             disk.remove_dir_all(folder)?;
@@ -79,10 +76,7 @@ impl Journal {
         begin(disk, folder, 1, 0)
     }
 
-    /// Continues where replay ended, under a new life.
-    ///
-    /// # Errors
-    /// If the newest file cannot be opened.
+    /// Continues where replay ended, under a new life. Fails if the newest file cannot be opened.
     pub(crate) fn resume(disk: Arc<dyn Disk>, folder: &Path, tail: &Tail, life: u64) -> Result<Self> {
         let &Tail { number, end, filled, direct, before, bytes: _ } = tail;
         let files = open_files(&*disk, folder, number, direct)?;
@@ -102,10 +96,7 @@ impl Journal {
     }
 
     /// Allocates a place in the newest file, after all earlier ones. `durable` is the offset below which the file is
-    /// known to be durable.
-    ///
-    /// # Errors
-    /// If the disk fails, or too many writes are in flight.
+    /// known to be durable. Fails if the disk fails, or too many writes are in flight.
     pub(crate) fn place(&mut self, records: &[u8], durable: u64) -> Result<UnwrittenRecords> {
         let free = self.files.iter().find(|file| Arc::strong_count(file) == 1).cloned();
         let file = free.ok_or_else(|| Error::other("too many concurrent journal writes"))?;
@@ -129,26 +120,21 @@ impl Journal {
     }
 
     /// Rotates to the next file. Nothing may be in flight, because the continuation mark states that the old file is
-    /// complete.
-    ///
-    /// # Errors
-    /// If the disk fails. The next file then has at most its head, or the old one has its continuation mark.
+    /// complete. Fails if the disk fails. The next file then has at most its head, or the old one has its continuation
+    /// mark.
     pub(crate) fn rotate(&mut self) -> Result<()> {
         let next = self.number + 1;
         begin(&*self.disk, &self.folder, next, self.end)?;
         let files = open_files(&*self.disk, &self.folder, next, self.direct)?;
-        let goes_on = record::encode_goes_on();
-        let records = [&record::frame(self.number, &goes_on)[..], &goes_on].concat();
+        let mark = record::encode_continuation();
+        let records = [&record::frame(self.number, &mark)[..], &mark].concat();
         self.place(&records, self.end)?.write()?;
         (self.number, self.files, self.end, self.filled, self.lives.1) = (next, files, HEAD_BYTES, HEAD_BYTES, 0);
         Ok(())
     }
 
     /// Records that everything is durable, so that anything missing at the next open is known to be damage. Nothing may
-    /// be in flight.
-    ///
-    /// # Errors
-    /// If the disk fails. Nothing is lost.
+    /// be in flight. Fails if the disk fails. Nothing is lost.
     pub(crate) fn seal(&mut self) -> Result<()> {
         self.place(&[], self.end)?.write()
     }
@@ -170,9 +156,7 @@ impl UnwrittenRecords {
     }
 
     /// Writes and syncs the records. Several writes may run concurrently; acknowledgements wait for all earlier ones.
-    ///
-    /// # Errors
-    /// If the disk fails. Any part of the records may then have been written.
+    /// Fails if the disk fails. Any part of the records may then have been written.
     pub(crate) fn write(self) -> Result<()> {
         let Self { file, blocks, at, spare } = self;
         file.write_all_at(blocks.bytes(), at)?;
@@ -191,9 +175,6 @@ fn begin(disk: &dyn Disk, folder: &Path, number: u64, continues_at: u64) -> Resu
 }
 
 /// Writes the head of a file and syncs it: one block, which says where the mark of the file before begins.
-///
-/// # Errors
-/// If the disk fails.
 pub(crate) fn write_head(file: &dyn DiskFile, number: u64, continues_at: u64) -> Result<()> {
     file.write_all_at(&record::head(number, continues_at), 0)?;
     file.sync()
@@ -205,9 +186,6 @@ fn open_files(disk: &dyn Disk, folder: &Path, number: u64, direct: bool) -> Resu
 
 /// Tests whether the file system supports `O_DIRECT`, with the write sizes used later, as zeros after the records. Also
 /// returns the new end of the allocated part.
-///
-/// # Errors
-/// If the disk fails.
 pub(crate) fn probe_direct(disk: &dyn Disk, path: &Path, end: u64, filled: u64) -> Result<(bool, u64)> {
     let zeros = Blocks::zeros(AHEAD_BYTES);
     let block = zeros.bytes().get(..BLOCK_BYTES).unwrap_or_default();
@@ -236,9 +214,6 @@ fn refuses_direct(error: &Error) -> bool {
 }
 
 /// Removes files up to a number, whose rows are in tables.
-///
-/// # Errors
-/// If the disk fails.
 pub(crate) fn remove_until(disk: &dyn Disk, folder: &Path, done: u64) -> Result<()> {
     // In order: a kill in between leaves no gap in what is left.
     numbers(disk, folder)?
@@ -248,9 +223,6 @@ pub(crate) fn remove_until(disk: &dyn Disk, folder: &Path, done: u64) -> Result<
 }
 
 /// The numbers of all files, in order.
-///
-/// # Errors
-/// If the disk fails.
 pub(crate) fn numbers(disk: &dyn Disk, folder: &Path) -> Result<Vec<u64>> {
     let mut numbers: Vec<u64> = disk.list(folder)?.iter().filter_map(|name| number(name)).collect();
     numbers.sort_unstable();

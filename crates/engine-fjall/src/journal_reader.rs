@@ -30,10 +30,7 @@ pub(crate) struct JournalReader {
 }
 
 impl JournalReader {
-    /// Opens the file with this number.
-    ///
-    /// # Errors
-    /// If it does not exist or cannot be read.
+    /// Opens the file with this number. Fails if it does not exist or cannot be read.
     pub(crate) fn open(disk: &Arc<dyn Disk>, path: PathBuf, number: u64) -> Result<Self> {
         let len = disk.len(&path)?;
         Ok(Self { disk: Arc::clone(disk), path, number, len, piece: Vec::new(), start: 0, passes: false })
@@ -73,9 +70,6 @@ impl JournalReader {
     }
 
     /// The record at an offset and its length; `None` if no complete record begins there.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub(crate) fn record(&mut self, at: u64) -> Result<Option<(std::result::Result<Record, Damaged>, u64)>> {
         let number = self.number;
         let head = self.at(at, FRAME_BYTES)?;
@@ -89,9 +83,6 @@ impl JournalReader {
     }
 
     /// The end of what was written after an offset: behind the last byte that is not zero.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub(crate) fn written_end(&mut self, from: u64) -> Result<u64> {
         let mut end = self.len;
         while end > from {
@@ -105,10 +96,7 @@ impl JournalReader {
         Ok(from)
     }
 
-    /// Passes a part of the file to `write`, piece by piece with its offset.
-    ///
-    /// # Errors
-    /// If the disk or `write` fails.
+    /// Passes a part of the file to `write`, piece by piece with its offset. Fails if the disk or `write` fails.
     pub(crate) fn copy(&mut self, part: Range<u64>, mut write: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
         let mut at = part.start;
         while at < part.end {

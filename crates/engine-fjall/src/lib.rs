@@ -3,13 +3,21 @@
 //! A batch is acknowledged once group commit has made it durable in a write-ahead journal. Its rows stay in memtables
 //! until a flush writes them to the tree as one sorted table. This crate knows the folder, its files and the machine's
 //! clocks. It must not know what the rows mean, nor any other engine.
+//!
+//! | question | module |
+//! |---|---|
+//! | When is a batch durable, and who syncs? | `store`, `group_commit`, `syncer`, `journal` |
+//! | How do rows get from memory to tables, and tables together? | `memtable`, `flusher`, `lsm`, `merger`; merges around damage: `around` |
+//! | What is a torn tail, and what is damage? | `replay`, `manifest`, `scrub`, `careful` |
+//! | What does a repair drop, and what can be salvaged? | `repaired`; `salvaged`, `versions`, `rebuilt_tables`, `table_blocks` |
+//! | What if the disk is full or hangs? | `watchdog` |
+//! | How is a store copied? | `snapshot`, `bulk_load`. The result has a new *incarnation*, so roles treat it like a store after failover. |
 
 mod arena;
 mod around;
 mod background;
 mod blocks;
 mod bulk_load;
-mod careful;
 mod check;
 mod clock;
 mod damage;
@@ -20,6 +28,7 @@ mod flusher;
 mod folder;
 mod group_commit;
 mod journal;
+mod journal_damage;
 mod journal_reader;
 mod loading;
 mod lsm;
@@ -36,6 +45,7 @@ mod rebuilt_tables;
 mod record;
 mod repaired;
 mod replay;
+mod row_reader;
 mod salvaged;
 mod scrub;
 #[cfg(any(test, feature = "simulation"))]
@@ -43,13 +53,14 @@ pub mod simulated;
 mod snapshot;
 mod store;
 mod syncer;
+mod table_blocks;
 mod tables;
 mod timekeeper;
 mod trouble;
 mod versions;
 mod watchdog;
 
-pub use bulk_load::{BulkLoad, LoadError};
+pub use bulk_load::{BulkLoad, LoadError, is_copied, settle};
 pub use check::{CheckReport, CheckedFile, check};
 pub use engine::{Fjall, Numbers, Options};
 pub use open_error::OpenError;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use wayleave_core::ids::ShardId;
 use wayleave_core::time::Time;
-use wayleave_engine::Error;
+use wayleave_engine::{Error, Write};
 
 use crate::engine::Options;
 use crate::fence_row::{self, FenceRow};
@@ -13,10 +13,12 @@ use crate::folder::Folder;
 use crate::journal::{self, Journal, Tail};
 use crate::open_error::OpenError;
 use crate::partitions::{self, Partitions, shard_of};
+use crate::record::Record;
 use crate::replay::Replay;
 use crate::store::{self, Start, Store};
 use crate::syncer::{Drive, Syncer};
 use crate::tables::{Snapshot, Tables};
+use crate::trouble;
 
 /// How a store is loaded.
 pub(crate) struct Loading {
@@ -39,10 +41,8 @@ impl Loading {
     }
 }
 
-/// Loads the store of a folder. `before_repair` runs before a repair drops anything.
-///
-/// # Errors
-/// If the folder cannot be used; every message names the folder and the remedy.
+/// Loads the store of a folder. `before_repair` runs before a repair drops anything. Fails if the folder cannot be
+/// used; every message names the folder and the remedy.
 pub(crate) fn load<T: Tables>(
     folder: &Folder,
     tables: T,
@@ -59,19 +59,27 @@ pub(crate) fn load<T: Tables>(
     start(folder, tables, loading, replayed?)
 }
 
+/// What is missing of a journal.
+#[derive(Debug, Default)]
+pub(crate) struct LostCommits {
+    /// For people.
+    pub(crate) what: Vec<String>,
+    /// Writes of lost commits that can be read. They are not applied, because others between them may not be: the rows of the
+    /// store may be older.
+    pub(crate) writes: Vec<Write>,
+}
+
 /// Loads what can be read of a damaged store, whose journal is in another folder; returns also what is missing of that journal.
-/// Nothing is changed in it: the store gets an empty one of its own.
-///
-/// # Errors
-/// If tables or journal cannot be read at the moment.
+/// Nothing is changed in it: the store gets an empty one of its own. Fails if tables or journal cannot be read at the
+/// moment.
 pub(crate) fn salvage<T: Tables>(
     folder: &Folder,
     tables: T,
     loading: Loading,
     damaged: &Path,
-) -> Result<(Store<T>, Vec<String>), OpenError> {
+) -> Result<(Store<T>, LostCommits), OpenError> {
     let snapshot = tables.snapshot();
-    let ((mut partitions, fence_changed), mut lost) = (load_fences(&snapshot, folder)?, Vec::new());
+    let ((mut partitions, fence_changed), mut lost) = (load_fences(&snapshot, folder)?, LostCommits::default());
     let (done, is_counted) = match load_done(&snapshot, folder) {
         Err(OpenError::Damaged { .. }) => (all_of_journal(folder, damaged), false),
         done => (done?, true),
@@ -79,13 +87,22 @@ pub(crate) fn salvage<T: Tables>(
     let failed = |failure| OpenError::journal(folder.path(), failure);
     let mut last_committed = fence_changed.max(done.at);
     let replay = Replay { disk: folder.disk(), folder: damaged, done: done.file, repair: false };
-    let damage = replay.salvage(|record| last_committed = last_committed.max(store::replay(&partitions, record)));
+    let (mut replayed, mut behind) = (Vec::new(), Vec::new());
+    let apply = |record: Record| {
+        if !is_counted {
+            replayed.extend(writes(&record));
+        }
+        last_committed = last_committed.max(store::replay(&partitions, record));
+    };
+    let damage = replay.salvage(apply, |record| behind.extend(writes(&record)));
     if let Some(damage) = damage.map_err(failed)? {
-        lost.push(damage.loss());
+        lost = LostCommits { what: vec![damage.loss()], writes: behind };
         if !is_counted {
             // What was replayed may be in tables already, followed there by what was not: it would bring back older rows.
             partitions = load_fences(&snapshot, folder)?.0;
-            lost.push("all of the journal: the row that says which of its files are in tables cannot be read".into());
+            let all = "all of the journal: the row that says which of its files are in tables cannot be read";
+            lost.what.push(all.into());
+            lost.writes.extend(replayed);
         }
     }
     drop(snapshot);
@@ -94,6 +111,10 @@ pub(crate) fn salvage<T: Tables>(
     let fresh = Replay { disk: folder.disk(), folder: &journal, done: 0, repair: false };
     let tail = fresh.run(|_| {}).map_err(failed)?;
     Ok((start(folder, tables, loading, Replayed { partitions, tail, last_committed })?, lost))
+}
+
+fn writes(record: &Record) -> Vec<Write> {
+    if let Record::Batch { writes, .. } = record { writes.clone() } else { Vec::new() }
 }
 
 fn start<T: Tables>(folder: &Folder, tables: T, loading: Loading, replayed: Replayed) -> Result<Store<T>, OpenError> {
@@ -181,5 +202,5 @@ fn damaged(folder: &Folder, what: String) -> OpenError {
 }
 
 fn unreadable(folder: &Folder, error: &Error) -> OpenError {
-    damaged(folder, error.to_string())
+    damaged(folder, trouble::cause(error))
 }

@@ -1,5 +1,5 @@
-//! The tables of production: fjall's LSM tree, of which we use tables and merges only. Journal, memtables and threads
-//! are our own, so that no failure of a merge can end the store and nothing is removed that we did not check.
+//! The tables of production: fjall's LSM tree. We use only its tables and merges. Journal, memtables and threads are
+//! our own, so that no failure of a merge can end the store and nothing is removed that we did not check.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,16 +15,16 @@ use lsm_tree::config::{
     BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry, PinningPolicy, RestartIntervalPolicy,
 };
 use lsm_tree::{
-    AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, Guard, SequenceNumberCounter, Table,
+    AbstractTree, AnyTree, Cache, CompressionType, Config, DescriptorTable, Guard, SequenceNumberCounter, Slice, Table,
 };
 use wayleave_engine::{Error, Key, Value};
 
 use crate::around::{self, Level, Step};
-use crate::careful::CarefulRows;
 use crate::damage::DamageLog;
 use crate::manifest;
 use crate::memtable::Memtable;
 use crate::private;
+use crate::row_reader::CarefulRows;
 use crate::tables::{
     MergeFailure, MergeKind, Sizes, Snapshot, TableRow, Tables, YOUNG_TABLES_DUE, YOUNG_TABLES_LIMIT, YOUNG_TABLES_MANY,
 };
@@ -36,8 +36,12 @@ pub(crate) const TABLES: &str = "tables";
 /// After every key.
 pub(crate) const AFTER_ALL: [u8; 8] = [0xff; 8];
 
-/// Keys of which newer rows may be missing: from the first, up to the second.
+/// Keys whose newer rows may be missing: from the first, up to the second.
 pub(crate) type Hole = (Key, Key);
+
+/// How many rows of each table are looked at first behind the last one that a merge took, where it has met damage: more than it reads
+/// ahead. Then many more: what was deleted does not count as taken.
+const NEAR_ROWS: [usize; 2] = [1_000, 100_000];
 
 /// The size of a table that a merge writes.
 pub(crate) const TABLE_BYTES: u64 = 64 << 20;
@@ -62,6 +66,8 @@ pub(crate) struct FjallTables {
     stop: Arc<AtomicBool>,
     /// What the next merge may write.
     bytes_max: Arc<AtomicU64>,
+    /// The key of the last row that a merge has taken.
+    reached: Arc<Mutex<Vec<u8>>>,
     /// Held while a table is added: its file is not part of any version until then.
     adding: Mutex<()>,
     /// None but where damaged tables were made anew.
@@ -69,8 +75,8 @@ pub(crate) struct FjallTables {
     strategy: Arc<lsm_tree::compaction::Leveled>,
     /// What reads have found damaged.
     pub(crate) damage: Arc<DamageLog>,
-    /// The current sizes. The tree's own are behind a lock that is held while a manifest is synced, and whoever watches a disk that
-    /// hangs must not wait for it.
+    /// The current sizes. The tree's own are behind a lock that is held while a manifest is synced, and the watchdog
+    /// of a hung disk must not wait for it.
     known: Mutex<KnownSizes>,
 }
 
@@ -110,13 +116,12 @@ impl KnownSizes {
 impl FjallTables {
     /// Opens the tables in a folder, or creates them. The caller has checked the folder: a tree without its `current`
     /// file would be created anew.
-    ///
-    /// # Errors
-    /// If the folder cannot be read or written.
     pub(crate) fn open(folder: &Path, options: TableOptions) -> lsm_tree::Result<Self> {
         let (seqno, visible) = (SequenceNumberCounter::new(1), SequenceNumberCounter::new(1));
         let (stop, bytes_max) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(u64::MAX)));
-        let stops = StopFilters { stop: Arc::clone(&stop), bytes_max: Arc::clone(&bytes_max) };
+        let reached = Arc::default();
+        let stops =
+            StopFilters { stop: Arc::clone(&stop), bytes_max: Arc::clone(&bytes_max), reached: Arc::clone(&reached) };
         let config = Config::new(folder, seqno.clone(), visible.clone())
             .use_cache(Arc::new(Cache::with_capacity_bytes(options.cache_bytes)))
             .use_descriptor_table(Some(Arc::new(DescriptorTable::new(options.files_max.max(10)))))
@@ -141,6 +146,7 @@ impl FjallTables {
             snapshots,
             stop,
             bytes_max,
+            reached,
             adding: Mutex::default(),
             holes: Arc::default(),
             strategy,
@@ -154,9 +160,6 @@ impl FjallTables {
     }
 
     /// Adds what `fill` writes, in key order, as one table. An error adds nothing.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub(crate) fn load<T, E: From<lsm_tree::Error>>(
         &self,
         fill: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>) -> Result<T, E>,
@@ -194,6 +197,10 @@ impl FjallTables {
         }
     }
 
+    fn reached(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The levels of the newest version.
     pub(crate) fn levels(&self) -> Vec<Level> {
         levels(&self.tree, &self.damage)
@@ -229,31 +236,36 @@ impl FjallTables {
         }
     }
 
-    /// Finds the table that a merge could not read, and notes it; true if there is one that was not known.
-    fn find_unreadable(&self) -> bool {
+    /// Reads a bounded number of rows of each table from a key on, and notes the first unreadable table that is not
+    /// known yet.
+    fn note_unreadable(&self, from: &[u8], most: usize) -> Result<bool, MergeFailure> {
         let is_stopped = || self.stop.load(Ordering::Relaxed).then(|| std::io::Error::from(ErrorKind::Interrupted));
         let read = |table: &Table| {
-            table.scan()?.try_for_each(|row| is_stopped().map_or_else(|| row.map(drop), |stopped| Err(stopped.into())))
+            // As a merge reads: all blocks in order, without the index.
+            let all: Box<dyn Iterator<Item = _>> =
+                if from.is_empty() { Box::new(table.scan()?) } else { Box::new(table.range(Slice::from(from)..)) };
+            let go_on =
+                |row: lsm_tree::Result<_>| is_stopped().map_or_else(|| row.map(drop), |stopped| Err(stopped.into()));
+            all.take(most).try_for_each(go_on)
         };
-        for table in self.tree.current_version().iter_tables() {
+        let version = self.tree.current_version();
+        for table in version.iter_tables().filter(|table| **table.metadata.key_range.max() >= *from) {
             match read(table).map_err(|error| failure(&error)) {
                 Err(MergeFailure::Damaged(what)) if !self.damage.stops_merges(&table.path) => {
-                    self.damage.tell_of_merge(&TableFile::of(table), &what);
+                    self.damage.on_merge_failure(&TableFile::of(table), &what);
                     self.note_sizes();
-                    return self.damage.stops_merges(&table.path);
+                    return Ok(self.damage.stops_merges(&table.path));
                 }
                 Ok(()) | Err(MergeFailure::Damaged(_)) => {}
-                Err(_) => return false,
+                Err(other) => return Err(other),
             }
         }
-        false
+        Ok(false)
     }
 
-    /// Removes what an unfinished merge has written: tables numbered from `first` on that belong to no version.
-    ///
-    /// # Errors
-    /// If the manifest on disk is another one than that in memory: it may have been replaced just before an error, and then names
-    /// what the merge has written.
+    /// Removes what an unfinished merge has written: tables numbered from `first` on that belong to no version. Fails
+    /// if the manifest on disk is another one than that in memory: it may have been replaced just before an error, and
+    /// then names what the merge has written.
     fn remove_unfinished(&self, first: u64) -> Result<(), MergeFailure> {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let version = self.tree.current_version();
@@ -393,7 +405,7 @@ impl OpenSnapshots {
         self.lock().counts.first_key_value().map_or_else(|| visible.get(), |(instant, _)| *instant)
     }
 
-    /// The files of merged tables are removed when nobody has them any more.
+    /// The files of merged tables are removed when their last user is gone.
     fn forget_tables(&self) {
         self.lock().tables = None;
     }
@@ -413,7 +425,7 @@ impl FjallSnapshot {
     /// Notes the table of a block that could not be read.
     fn note(&self, careful: &CarefulRows) {
         if let Some((table, what)) = careful.damaged() {
-            self.damage.tell(&TableFile::of(table), what);
+            self.damage.on_read_failure(&TableFile::of(table), what);
         }
     }
 
@@ -425,6 +437,14 @@ impl FjallSnapshot {
 impl Drop for FjallSnapshot {
     fn drop(&mut self) {
         self.snapshots.close(self.instant);
+    }
+}
+
+#[cfg(test)]
+impl FjallTables {
+    /// Merges as the merge thread does.
+    pub(crate) fn merge_around(&self, kind: MergeKind) -> Result<bool, MergeFailure> {
+        self.merge(kind, u64::MAX).or_else(|failure| if self.find_unreadable() { Ok(true) } else { Err(failure) })
     }
 }
 
@@ -486,15 +506,21 @@ impl Tables for FjallTables {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
         let (before, first) = (self.tree.current_version().id(), self.tree.next_table_id());
         let oldest = self.snapshots.oldest(&self.visible);
+        self.reached().clear();
         if let Err(failure) = self.merge_once(kind, oldest) {
             self.remove_unfinished(first)?;
-            // The next merge goes around the damage.
-            let is_found = matches!(failure, MergeFailure::Damaged(_)) && self.find_unreadable();
-            return if is_found { Ok(true) } else { Err(failure) };
+            return Err(failure);
         }
         self.tidy();
         // Another version may also be that of a flush: then the next call finds nothing to do.
         Ok(kind == MergeKind::Due && self.tree.current_version().id() != before)
+    }
+
+    fn find_unreadable(&self) -> bool {
+        let reached = self.reached().clone();
+        let near = NEAR_ROWS.map(|most| (reached.as_slice(), most)).into_iter().filter(|(from, _)| !from.is_empty());
+        let mut searches = near.chain([(&[][..], usize::MAX)]).map(|(from, most)| self.note_unreadable(from, most));
+        searches.find(|found| *found != Ok(false)) == Some(Ok(true))
     }
 
     fn oldest_snapshot(&self) -> Option<u64> {
@@ -524,7 +550,7 @@ impl Snapshot for FjallSnapshot {
             return Err(in_hole());
         }
         match self.tree.get(key, self.instant).map_err(|error| trouble::on_read(&error)) {
-            // It may be a filter. And which table it was is not told.
+            // It may be a filter. And the error does not name the table.
             Err(Error::Corrupt(_)) => {
                 let mut careful = self.careful(key, &[key, &[0]].concat());
                 let found = Iterator::next(&mut careful).transpose();
@@ -535,7 +561,7 @@ impl Snapshot for FjallSnapshot {
         }
     }
 
-    /// The filters of damaged tables tell which rows of others are the newest.
+    /// The filters of damaged tables show which rows of others are the newest.
     fn past_damage(&self, (from, to): (&[u8], &[u8]), limit: usize) -> Result<(Key, Vec<TableRow>), Error> {
         if let Some((_, end)) = self.holes.iter().find(|hole| is_in(hole, from)) {
             return Ok((end.as_slice().min(to).to_vec(), Vec::new()));
@@ -556,6 +582,9 @@ impl Snapshot for FjallSnapshot {
             }
         };
         self.note(&careful);
+        // A merge beside a snapshot may have written two versions of this row into two blocks, of which the first is damaged. A read
+        // that began here again would meet it again.
+        let end = if end.as_slice() > from { end } else { [from, &[0]].concat() };
         Ok((end, rows))
     }
 
@@ -599,11 +628,13 @@ fn in_hole() -> Error {
     Error::Corrupt("rows of a damaged table are missing here".into())
 }
 
-/// Lets every merge be stopped at the next row: on demand, or when it has written its part. The tree itself looks only once in
-/// a million rows.
+/// Lets every merge be stopped at the next row: on demand, or when it has written its part. The tree itself checks
+/// only once in a million rows. Also reports how far it came.
+#[derive(Clone)]
 struct StopFilters {
     stop: Arc<AtomicBool>,
     bytes_max: Arc<AtomicU64>,
+    reached: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Factory for StopFilters {
@@ -612,27 +643,38 @@ impl Factory for StopFilters {
     }
 
     fn make_filter(&self, _: &Context) -> Box<dyn CompactionFilter> {
-        Box::new(StopFilter { stop: Arc::clone(&self.stop), bytes_left: self.bytes_max.load(Ordering::Relaxed) })
+        let bytes_left = self.bytes_max.load(Ordering::Relaxed);
+        Box::new(StopFilter { shared: self.clone(), bytes_left, last: Vec::new() })
     }
 }
 
 struct StopFilter {
-    stop: Arc<AtomicBool>,
+    shared: StopFilters,
     bytes_left: u64,
+    /// The key of the last row.
+    last: Vec<u8>,
 }
 
 impl CompactionFilter for StopFilter {
     fn filter_item(&mut self, item: ItemAccessor<'_>, _: &Context) -> lsm_tree::Result<Verdict> {
-        if self.stop.load(Ordering::Relaxed) {
+        if self.shared.stop.load(Ordering::Relaxed) {
             return Err(std::io::Error::from(ErrorKind::Interrupted).into());
         }
         // Only rows that stay come here.
         let bytes = (item.key().len() + item.value()?.len()) as u64;
         self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or(std::io::Error::from(ErrorKind::StorageFull))?;
+        self.last.clear();
+        self.last.extend_from_slice(item.key());
         Ok(Verdict::Keep)
+    }
+}
+
+impl Drop for StopFilter {
+    fn drop(&mut self) {
+        std::mem::swap(&mut *self.shared.reached.lock().unwrap_or_else(PoisonError::into_inner), &mut self.last);
     }
 }
 
 #[cfg(test)]
 #[path = "lsm_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -28,6 +28,19 @@ impl Stage {
         (fs::read_dir(self.folder.path().join(TABLES)).unwrap().count(), self.tables.files().len())
     }
 
+    /// The path of the table that begins with a row.
+    fn table_from(&self, row: u32) -> PathBuf {
+        self.tables.files().into_iter().find(|file| file.first == row.to_be_bytes()).unwrap().path
+    }
+
+    /// Flips bits of files that are closed, and opens the tables again.
+    fn damaged(self, places: &[(&Path, usize)]) -> Self {
+        let Self { tables, folder } = self;
+        drop(tables);
+        places.iter().for_each(|(path, at)| flip(path, *at));
+        Self { tables: open(folder.path()), folder }
+    }
+
     fn rows(&self) -> Result<usize, Error> {
         self.tables.snapshot().all().try_fold(0, |sum, row| row.map(|_| sum + 1))
     }
@@ -37,20 +50,27 @@ fn open(folder: &Path) -> FjallTables {
     FjallTables::open(folder, TableOptions { cache_bytes: 1 << 20, files_max: 100 }).unwrap()
 }
 
+/// Flips a bit of a file.
+pub(crate) fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
 fn merge_all(tables: &FjallTables) {
     while tables.merge(MergeKind::Due, u64::MAX).unwrap() {}
 }
 
-/// A regression: the watchdog waited for the manifest, and never said that the disk hangs.
+/// A regression: the watchdog waited for the manifest, and never reported that the disk hangs.
 #[test]
-fn sizes_are_told_while_a_manifest_is_being_written() {
+fn sizes_are_readable_while_a_manifest_is_written() {
     let stage = Stage::new();
     stage.add(0..10, Some(&[7; 50]));
     let tables = Arc::new(stage.tables);
     let writing = tables.tree.get_version_history_lock();
-    let (told, hear) = std::sync::mpsc::channel();
+    let (sender, hear) = std::sync::mpsc::channel();
     let theirs = Arc::clone(&tables);
-    std::thread::spawn(move || told.send((theirs.young(), theirs.sizes().items)));
+    std::thread::spawn(move || sender.send((theirs.young(), theirs.sizes().items)));
     assert_eq!(hear.recv_timeout(Duration::from_secs(20)), Ok((1, 10)));
     drop(writing);
 }
@@ -162,17 +182,12 @@ fn a_merge_that_meets_damage_changes_nothing_and_reads_around_it_go_on() {
     }
     // Overlapping tables: otherwise they are moved and not read.
     stage.add(0..10_000, Some(&[8; 50]));
-    let damaged = stage.tables.files().into_iter().find(|file| file.first == 3_000u32.to_be_bytes()).unwrap();
-    let mut bytes = fs::read(&damaged.path).unwrap();
-    bytes[2_000] ^= 1;
-    fs::write(&damaged.path, bytes).unwrap();
-    let Stage { tables, folder } = stage;
-    drop(tables);
-    let stage = Stage { tables: open(folder.path()), folder };
+    let path = stage.table_from(3_000);
+    let stage = stage.damaged(&[(&path, 2_000)]);
     let before = stage.files();
-    assert_eq!(stage.tables.merge(MergeKind::Due, u64::MAX), Ok(true), "it finds the damage");
+    assert_eq!(stage.tables.merge_around(MergeKind::Due), Ok(true), "it finds the damage");
     for _ in 0..2 {
-        assert!(matches!(stage.tables.merge(MergeKind::Due, u64::MAX), Err(MergeFailure::Damaged(_))));
+        assert!(matches!(stage.tables.merge_around(MergeKind::Due), Err(MergeFailure::Damaged(_))));
         assert_eq!(stage.files(), before, "and nothing is left behind");
     }
     let snapshot = stage.tables.snapshot();
@@ -180,6 +195,27 @@ fn a_merge_that_meets_damage_changes_nothing_and_reads_around_it_go_on() {
     assert!(matches!(stage.rows(), Err(Error::Corrupt(_))), "a scan over the damage says so");
     let (from, to) = (4_000u32.to_be_bytes(), 9_000u32.to_be_bytes());
     assert_eq!(snapshot.range(&from, &to).filter(Result::is_ok).count(), 5_000);
+}
+
+/// From the top, the other one would be found: its table is newer.
+#[test]
+fn damage_that_a_merge_met_is_searched_for_where_the_merge_ended() {
+    let stage = Stage::new();
+    for round in 0..10 {
+        stage.add(round * 1_000..(round + 1) * 1_000, Some(&[7; 50]));
+    }
+    stage.add(0..10_000, Some(&[8; 50]));
+    let of = |first: u32, last: u32| {
+        let (first, last) = (first.to_be_bytes(), last.to_be_bytes());
+        let file = stage.tables.files().into_iter().find(|file| file.first == first && file.last == last).unwrap();
+        let bytes = file.path.metadata().unwrap().len() as usize;
+        (file.path, bytes * 8 / 10)
+    };
+    let (met, other) = (of(3_000, 3_999), of(0, 9_999));
+    let stage = stage.damaged(&[(&met.0, met.1), (&other.0, other.1)]);
+    assert_eq!(stage.tables.merge_around(MergeKind::Due), Ok(true));
+    let damage = &stage.tables.damage;
+    assert!(damage.stops_merges(&met.0) && !damage.stops_merges(&other.0));
 }
 
 /// The tree's own iterator loses the last of them.
@@ -191,14 +227,11 @@ fn every_row_before_damage_is_read() {
     stage.add(100..200, Some(&[8; 50]));
     stage.add(300..400, None);
     stage.add(9_000..20_000, Some(&[9; 50]));
+    let largest = stage.table_from(0);
     let Stage { tables, folder } = stage;
-    let largest = tables.files().into_iter().find(|file| file.first == 0u32.to_be_bytes()).unwrap();
     drop(tables);
     for at in [40_000, 200_000, 400_000] {
-        let sound = fs::read(&largest.path).unwrap();
-        let mut bytes = sound.clone();
-        bytes[at] ^= 1;
-        fs::write(&largest.path, bytes).unwrap();
+        flip(&largest, at);
         let tables = open(folder.path());
         let snapshot = tables.snapshot();
         let is_damaged = |row: &u32| snapshot.get(&row.to_be_bytes()).is_err();
@@ -218,7 +251,7 @@ fn every_row_before_damage_is_read() {
         assert_eq!(from(0), expected);
         assert_eq!(from(first - 1), expected[expected.len() - 1..]);
         assert_eq!(from(first), []);
-        fs::write(&largest.path, sound).unwrap();
+        flip(&largest, at);
     }
 }
 
@@ -227,13 +260,9 @@ fn damage_at_the_beginning_of_a_table_costs_no_row_before_it() {
     let stage = Stage::new();
     stage.add(0..1_000, Some(&[7; 50]));
     stage.add(2_000..3_000, Some(&[7; 50]));
-    let later = stage.tables.files().into_iter().find(|file| file.first == 2_000u32.to_be_bytes()).unwrap();
-    let Stage { tables, folder } = stage;
-    drop(tables);
-    let mut bytes = fs::read(&later.path).unwrap();
-    bytes[100] ^= 1;
-    fs::write(&later.path, bytes).unwrap();
-    let snapshot = open(folder.path()).snapshot();
+    let later = stage.table_from(2_000);
+    let stage = stage.damaged(&[(&later, 100)]);
+    let snapshot = stage.tables.snapshot();
     let rows: Vec<_> = snapshot.range(&[0], &[0xff]).collect();
     assert_eq!(rows.iter().filter(|row| row.is_ok()).count(), 1_000);
     assert!(matches!(rows.last(), Some(Err(Error::Corrupt(_)))));
@@ -260,17 +289,14 @@ fn a_damaged_block_of_a_sparse_table_costs_what_it_holds() {
     let mut sparse = Memtable::default();
     (0..20_000u32).step_by(50).for_each(|row| sparse.put(&row.to_be_bytes(), Some(&[8; 100])));
     stage.tables.add(&[Arc::new(sparse)]).unwrap();
-    let Stage { tables, folder } = stage;
-    let young = tables.files().into_iter().min_by_key(|file| file.path.metadata().unwrap().len()).unwrap();
-    drop(tables);
-    let mut bytes = fs::read(&young.path).unwrap();
+    let files = stage.tables.files().into_iter();
+    let young = files.min_by_key(|file| file.path.metadata().unwrap().len()).unwrap().path;
     // Two blocks that do not follow each other.
-    (bytes[10_000], bytes[30_000]) = (!bytes[10_000], !bytes[30_000]);
-    fs::write(&young.path, bytes).unwrap();
-    let snapshot = open(folder.path()).snapshot();
+    let stage = stage.damaged(&[(&young, 10_000), (&young, 30_000)]);
+    let snapshot = stage.tables.snapshot();
     let held: Vec<u32> = (0..20_000u32).filter(|row| snapshot.get(&row.to_be_bytes()).is_err()).collect();
     let of_young = held.iter().filter(|row| *row % 50 == 0).count();
-    assert!(of_young > 40 && held.len() < of_young + 40, "the filter tells most others: {of_young} of {held:?}");
+    assert!(of_young > 40 && held.len() < of_young + 40, "the filter rules out most others: {of_young} of {held:?}");
     let is_met = |row: u32| snapshot.range(&row.to_be_bytes(), &AFTER_ALL).next().unwrap().is_err();
     // From the last row before each block on, and up to its own last row.
     let met: Vec<u32> = (0..20_000).filter(|row| is_met(*row)).collect();
@@ -303,16 +329,12 @@ fn a_snapshot_that_meets_damage_still_sees_what_was_merged_since() {
     let stage = Stage::new();
     stage.add(0..10_000, Some(&[7; 50]));
     stage.add(9_000..20_000, Some(&[7; 50]));
-    let Stage { tables, folder } = stage;
-    let second = tables.files().into_iter().find(|file| file.first == 9_000u32.to_be_bytes()).unwrap();
-    drop(tables);
-    let stage = Stage { tables: open(folder.path()), folder };
+    let second = stage.table_from(9_000);
+    let stage = stage.damaged(&[]);
     let snapshot = stage.tables.snapshot();
     stage.add(0..10_000, Some(&[8; 50]));
     stage.tables.merge(MergeKind::All, u64::MAX).unwrap();
-    let mut bytes = fs::read(&second.path).unwrap();
-    bytes[100] ^= 1;
-    fs::write(&second.path, bytes).unwrap();
+    flip(&second, 100);
     let read: Vec<TableRow> = snapshot.range(&[0], &AFTER_ALL).map_while(Result::ok).collect();
     assert!(read.len() == 9_000 && read.iter().all(|(_, value)| *value == [7; 50]), "{} rows", read.len());
 }
@@ -321,14 +343,51 @@ fn a_snapshot_that_meets_damage_still_sees_what_was_merged_since() {
 fn a_damaged_filter_costs_no_rows() {
     let stage = Stage::new();
     stage.add(0..2_000, Some(&[7; 50]));
+    let path = stage.table_from(0);
+    let filter = sfa::Reader::new(&path).unwrap().toc().section(b"filter").unwrap().pos() as usize;
+    let stage = stage.damaged(&[(&path, filter + 100)]);
+    let snapshot = stage.tables.snapshot();
+    assert!((0..2_000u32).all(|row| snapshot.get(&row.to_be_bytes()) == Ok(Some(vec![7; 50]))));
+    assert_eq!(snapshot.get(&3_000u32.to_be_bytes()), Ok(None));
+}
+
+/// A regression: a read past damage ended where it began, again and again. (1) A snapshot is open, (2) a row is written
+/// twice, (3) a merge writes both versions, each into its own block, (4) the block of the newer one is damaged.
+#[test]
+fn damage_between_two_versions_of_a_row_is_passed() {
+    let stage = Stage::new();
+    let snapshot = stage.tables.snapshot();
+    // Such as cannot be compressed.
+    let mut noise = 1u32;
+    let mut value = || -> Vec<u8> {
+        let next = || {
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            noise.to_be_bytes()[0]
+        };
+        std::iter::repeat_with(next).take(9_000).collect()
+    };
+    let (older, newer) = (value(), value());
+    stage.add(0..3, Some(&older));
+    stage.add(1..2, Some(&newer));
+    let oldest = stage.tables.snapshots.oldest(&stage.tables.visible);
+    stage.tables.tree.compact(Arc::new(PullDown(0, 1)), oldest).unwrap();
+    stage.tables.tidy();
+    assert_eq!((stage.tables.sizes().items, stage.files().1), (4, 1), "both versions are kept");
+    drop(snapshot);
     let Stage { tables, folder } = stage;
     let path = tables.files().remove(0).path;
     drop(tables);
-    let filter = sfa::Reader::new(&path).unwrap().toc().section(b"filter").unwrap().pos() as usize;
     let mut bytes = fs::read(&path).unwrap();
-    bytes[filter + 100] ^= 1;
+    let place = bytes.windows(16).position(|bytes| *bytes == newer[4_000..4_016]).unwrap();
+    bytes[place] ^= 1;
     fs::write(&path, bytes).unwrap();
     let snapshot = open(folder.path()).snapshot();
-    assert!((0..2_000u32).all(|row| snapshot.get(&row.to_be_bytes()) == Ok(Some(vec![7; 50]))));
-    assert_eq!(snapshot.get(&3_000u32.to_be_bytes()), Ok(None));
+    let (mut from, mut rows) = (0u32.to_be_bytes().to_vec(), Vec::new());
+    while from < AFTER_ALL.to_vec() {
+        let (end, certain) = snapshot.past_damage((&from, &AFTER_ALL), 100).unwrap();
+        assert!(end > from, "{end:?}");
+        rows.extend(certain.into_iter().map(|(key, _)| key));
+        from = end;
+    }
+    assert_eq!(rows, [0u32, 2].map(u32::to_be_bytes));
 }

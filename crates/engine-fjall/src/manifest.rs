@@ -51,10 +51,7 @@ pub(crate) struct BadFile {
 }
 
 impl ListedTable {
-    /// Opens the table alone, without changing anything.
-    ///
-    /// # Errors
-    /// Why it cannot be opened.
+    /// Opens the table alone, without changing anything. The error says why it cannot be opened.
     pub(crate) fn open(&self) -> lsm_tree::Result<Table> {
         if !is_bounded(&self.path)? {
             return Err(lsm_tree::Error::InvalidTrailer);
@@ -76,10 +73,8 @@ impl BadFile {
 }
 
 /// Reads and checks the manifest in a folder; returns the number of the newest version and the tables that it names. The
-/// tables' content is not read, but every one must be there.
-///
-/// # Errors
-/// The first file that is missing or damaged. Nothing is changed.
+/// tables' content is not read, but every one must be there. The error is the first file that is missing or damaged.
+/// Nothing is changed.
 pub(crate) fn read(folder: &Path) -> Result<(u64, Vec<ListedTable>), BadFile> {
     let (number, tables) = (newest(folder)?, list(folder)?);
     for table in &tables {
@@ -92,7 +87,7 @@ pub(crate) fn read(folder: &Path) -> Result<(u64, Vec<ListedTable>), BadFile> {
 
 /// Whether the table of contents of an archive, which tables and versions are, has at most as many entries as fit into the file. Its
 /// reader makes room for all of them before it looks at a checksum, and that could be more than the memory there is.
-fn is_bounded(path: &Path) -> std::io::Result<bool> {
+pub(crate) fn is_bounded(path: &Path) -> std::io::Result<bool> {
     let file = File::open(path)?;
     let len = file.metadata()?.len();
     let (mut trailer, mut head) = ([0; ARCHIVE_TRAILER_BYTES], [0; 8]);
@@ -108,10 +103,7 @@ fn is_bounded(path: &Path) -> std::io::Result<bool> {
     Ok(!head.starts_with(b"TOC!") || u64::from(u32::from_le_bytes([a, b, c, d])) * ARCHIVE_ENTRY_BYTES <= len)
 }
 
-/// Reads and checks the manifest alone.
-///
-/// # Errors
-/// The first file that is missing or damaged.
+/// Reads and checks the manifest alone. The error is the first file that is missing or damaged.
 pub(crate) fn list(folder: &Path) -> Result<Vec<ListedTable>, BadFile> {
     let (number, checksum) = read_current(folder)?;
     let version = version(folder, number)?;
@@ -139,10 +131,8 @@ impl Version {
     }
 }
 
-/// Reads a version file, whose checksum only `current` knows.
-///
-/// # Errors
-/// If it is missing, or its list of tables cannot be read.
+/// Reads a version file, whose checksum only `current` knows. Fails if it is missing, or its list of tables cannot be
+/// read.
 pub(crate) fn version(folder: &Path, number: u64) -> Result<Version, BadFile> {
     let path = folder.join(format!("v{number}"));
     let bytes = read_small(&path)?;
@@ -165,18 +155,12 @@ pub(crate) fn versions(folder: &Path) -> Vec<u64> {
     numbers
 }
 
-/// The number of the newest version, according to `current`.
-///
-/// # Errors
-/// If the file is missing or damaged.
+/// The number of the newest version, according to `current`. Fails if the file is missing or damaged.
 pub(crate) fn newest(folder: &Path) -> Result<u64, BadFile> {
     read_current(folder).map(|(number, _)| number)
 }
 
-/// The number and the checksum of the newest version, according to `current`.
-///
-/// # Errors
-/// If the file is missing or damaged.
+/// The number and the checksum of the newest version, according to `current`. Fails if the file is missing or damaged.
 pub(crate) fn read_current(folder: &Path) -> Result<(u64, u128), BadFile> {
     let current = folder.join(CURRENT);
     let bytes = read_small(&current)?;
@@ -231,10 +215,7 @@ fn take<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 /// Checks the content of a table against its checksum. `pause` is called after each piece with its size; if it returns
-/// false the check ends early, as if the file were sound.
-///
-/// # Errors
-/// What is wrong with the file.
+/// false the check ends early, as if the file were sound. The error says what is wrong with the file.
 pub(crate) fn verify(path: &Path, checksum: u128, mut pause: impl FnMut(u64) -> bool) -> Result<(), BadFile> {
     let failed = |error: std::io::Error| unreadable(path, &error);
     let mut file = File::open(path).map_err(failed)?;

@@ -168,10 +168,7 @@ impl Memtable {
         })
     }
 
-    /// Passes every row to `take`, with `None` as the value of a tombstone.
-    ///
-    /// # Errors
-    /// The first error of `take`.
+    /// Passes every row to `take`, with `None` as the value of a tombstone. Fails with the first error of `take`.
     pub(crate) fn each<E>(&self, mut take: impl FnMut(&[u8], Option<&[u8]>) -> Result<(), E>) -> Result<(), E> {
         let mut cursor = Cursor::at(self, &[]);
         while let Some((key, value)) = cursor.next() {
@@ -289,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_share_all_but_the_end_of_long_keys_are_told_apart_and_counted() {
+    fn rows_that_differ_only_at_the_end_of_long_keys_are_counted_apart() {
         let mut table = Memtable::default();
         let key = |end: u8| [vec![b'x'; 10 * STEP], vec![end]].concat();
         (0..100).rev().for_each(|end| table.put(&key(end), Some(&[end])));

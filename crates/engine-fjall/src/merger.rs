@@ -1,7 +1,7 @@
-//! The merge thread: keeps the number of tables small, drops deleted rows, and gives way to a disk that fills up.
+//! The merge thread: keeps the number of tables small, drops deleted rows, and yields to a disk that fills up.
 //!
 //! A merge never starts without room for all that it may write. One that fails leaves its input unchanged: merging pauses,
-//! the store says why and goes on, and the merge is tried again later.
+//! the store says why and continues, and the merge is tried again later.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -74,8 +74,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// The free space that a merge needs which writes so much. More is written meanwhile: what is in memory, and what goes on
-    /// while callers should add nothing.
+    /// The free space that a merge of this many bytes needs. More is written meanwhile: what is in memory, and what
+    /// continues while callers should add nothing.
     pub(crate) const fn needed(floor_bytes: u64, merge_bytes: u64) -> u64 {
         floor_bytes.saturating_add(floor_bytes / 2).saturating_add(merge_bytes)
     }
@@ -100,15 +100,12 @@ pub(crate) struct Merger<T: Tables> {
 
 impl<T: Tables> Merger<T> {
     /// Starts the merge thread of a store.
-    ///
-    /// # Errors
-    /// If no thread can be spawned.
     pub(crate) fn start(store: Arc<Store<T>>, room: Room) -> std::io::Result<Self> {
         let theirs = Arc::clone(&store);
         let run = move || {
             if catch_unwind(AssertUnwindSafe(|| run(&theirs, &room))).is_err() {
                 theirs.syncer.fail("the thread that merges tables panicked: see the log, then restart".into());
-                theirs.tell_flush();
+                theirs.notify_flush();
             }
         };
         let thread = std::thread::Builder::new().name("wayleave-merge".into()).spawn(run)?;
@@ -134,7 +131,7 @@ fn run<T: Tables>(store: &Store<T>, room: &Room) {
     while wait(store) {
         let now = Instant::now();
         rounds.run(store, room, now);
-        store.tell_flush();
+        store.notify_flush();
     }
 }
 
@@ -162,6 +159,17 @@ pub(crate) struct Rounds {
     kept_by: Option<u64>,
     /// The number of rows and tombstones, and since when it is the same.
     unchanged: Option<(u64, Instant)>,
+}
+
+/// Whether the table that a merge could not read is known now, so that merges go around it.
+fn find_unreadable<T: Tables>(store: &Store<T>, why: &str) -> bool {
+    // The search may take long, and no flush waits for a merge that pauses.
+    pause(store, Pause::Failure(damaged(why)));
+    let found = store.tables.find_unreadable();
+    if found {
+        resume(store);
+    }
+    found
 }
 
 impl Rounds {
@@ -195,10 +203,13 @@ impl Rounds {
             }
             set_all(store, kind == MergeKind::All);
             let oldest = store.tables.oldest_snapshot();
-            let merged = store.tables.merge(kind, bytes_max);
+            let mut merged = store.tables.merge(kind, bytes_max);
             set_all(store, false);
+            if matches!(&merged, Err(MergeFailure::Damaged(why)) if find_unreadable(store, why)) {
+                merged = Ok(true);
+            }
             match merged {
-                Ok(true) => store.tell_flush(),
+                Ok(true) => store.notify_flush(),
                 Ok(false) => {
                     resume(store);
                     self.paused_until = None;
@@ -218,7 +229,7 @@ impl Rounds {
                     self.on_clean(kind, sizes, bytes_max);
                     store.tables.stop_merging(false);
                     if is_closing(store) {
-                        // Whoever closes may have stopped merges just before.
+                        // The closing thread may have stopped merges just before.
                         return store.tables.stop_merging(true);
                     }
                 }
@@ -276,16 +287,18 @@ impl Rounds {
             MergeFailure::Stopped | MergeFailure::Full => "the disk is full".to_owned(),
             MergeFailure::Unsure(why) => {
                 store.syncer.fail(format!("{why}: restart"));
-                store.tell_flush();
+                store.notify_flush();
                 why
             }
-            MergeFailure::Damaged(why) => {
-                format!("a table is damaged ({why}): `wayleave check` names it, `wayleave salvage` saves the rest")
-            }
+            MergeFailure::Damaged(why) => damaged(&why),
             MergeFailure::Failed(why) => why,
         };
         pause(store, Pause::Failure(why));
     }
+}
+
+fn damaged(why: &str) -> String {
+    format!("a table is damaged ({why}): `wayleave check` names it, `wayleave salvage` saves the rest")
 }
 
 /// The most that is left of all tables once tombstones are gone. They may delete nothing: a row that was put and deleted between
@@ -294,7 +307,7 @@ fn remaining_bytes(sizes: Sizes) -> u64 {
     share_of(sizes, sizes.items.saturating_sub(sizes.tombstones))
 }
 
-/// The bytes of so many rows.
+/// The bytes of this many rows.
 fn share_of(sizes: Sizes, rows: u64) -> u64 {
     let share = u128::from(sizes.all) * u128::from(rows) / u128::from(sizes.items.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
@@ -316,17 +329,17 @@ fn pause<T: Tables>(store: &Store<T>, why: Pause) {
     let mut merging = store.merging.lock().unwrap_or_else(PoisonError::into_inner);
     if merging.note_pause(why) {
         let reason = merging.paused.as_deref();
-        tracing::warn!(reason, "merging of tables pauses; the store goes on, and reads get slower with time");
+        tracing::warn!(reason, "merging of tables pauses; the store continues, and reads get slower with time");
     }
     drop(merging);
     // A flush may be waiting for fewer tables.
-    store.tell_flush();
+    store.notify_flush();
 }
 
 fn resume<T: Tables>(store: &Store<T>) {
     let mut merging = store.merging.lock().unwrap_or_else(PoisonError::into_inner);
     if merging.paused.take().is_some() {
-        tracing::info!("merging of tables goes on");
+        tracing::info!("merging of tables resumes");
     }
 }
 

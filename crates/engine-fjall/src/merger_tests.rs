@@ -11,7 +11,7 @@ use crate::memtable::Memtable;
 use crate::simulated::{SimDisk, SimTables};
 use crate::syncer::Drive;
 
-/// Tables of any size, whose merges end as told.
+/// Tables of any size, whose merges end as scripted.
 struct Scripted {
     rows: SimTables,
     sizes: Mutex<Sizes>,
@@ -146,7 +146,7 @@ fn a_pause_is_news_once_and_not_with_every_number() {
 }
 
 #[test]
-fn a_merge_that_meets_damage_pauses_merging_and_is_tried_again_ever_less_often() {
+fn a_merge_that_meets_damage_is_retried_with_back_off() {
     let mut stage = Stage::new(Sizes::default(), 9);
     let damaged = || Err(MergeFailure::Damaged("a block".into()));
     stage.next_merges([damaged(), damaged(), Ok(false)]);
@@ -258,7 +258,7 @@ fn everything_is_merged_once_while_an_open_snapshot_keeps_tombstones() {
 
 /// A regression: without another write, what a snapshot had kept stayed after it was closed.
 #[test]
-fn everything_is_merged_again_once_the_snapshot_is_closed_that_kept_tombstones() {
+fn a_closed_snapshot_lets_everything_be_merged_again() {
     let many = Sizes { items: 300_000, tombstones: 150_000, ..Sizes::default() };
     let mut stage = Stage::new(many, 1);
     stage.store.tables.keeps_tombstones.store(true, Ordering::Relaxed);

@@ -5,109 +5,74 @@ use std::path::{Path, PathBuf};
 
 use wayleave_engine::Error;
 
+use crate::journal_damage::Damage;
 use crate::manifest::BadFile;
-use crate::replay::{Damage, Failure};
+use crate::replay::Failure;
 use crate::trouble;
 
 /// Why a data folder cannot be opened. Every message names the folder and the remedy.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum OpenError {
-    /// Another process has the folder open.
     #[error(
         "data folder {} is in use by another process: stop that one, or choose another folder",
         path.display()
     )]
-    InUse {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// The folder was written by a newer program.
+    InUse { path: PathBuf },
     #[error(
         "data folder {} has format {found}, this program reads formats up to {known}: use a newer wayleave",
         path.display()
     )]
     Newer {
-        /// The folder.
         path: PathBuf,
-        /// Its format version.
         found: u32,
         /// The newest format version that this program reads.
         known: u32,
     },
-    /// The folder is a data folder but its content is invalid.
     #[error(
         "data folder {} is damaged ({what}): nothing was changed. `wayleave check` lists every damaged file; restore it from \
          a backup, or save what can be read with `wayleave salvage`",
         path.display()
     )]
-    Damaged {
-        /// The folder.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// Part of the journal that was durable is missing.
+    Damaged { path: PathBuf, what: String },
     #[error(
-        "data folder {} is damaged ({} at byte {offset}: {what}): restore it from a backup{}",
+        "data folder {} is damaged ({} at byte {offset}: {what}): nothing was changed. Restore it from a backup, or save what \
+         comes before the damage with `wayleave salvage`{}",
         path.display(),
         file.display(),
         remedy(repair.as_ref())
     )]
     JournalDamaged {
-        /// The folder.
         path: PathBuf,
-        /// The damaged file.
         file: PathBuf,
-        /// The offset of the damage.
         offset: u64,
-        /// What is wrong there.
         what: String,
         /// What a repair would do; `None` if a repair cannot help.
         repair: Option<String>,
     },
-    /// The folder contains something else.
     #[error(
         "folder {} is not empty and not a data folder of wayleave ({found} is in it): choose an empty or a new folder",
         path.display()
     )]
-    Foreign {
-        /// The folder.
-        path: PathBuf,
-        /// An entry found in it.
-        found: String,
-    },
-    /// The path is not a folder.
+    Foreign { path: PathBuf, found: String },
+    #[error(
+        "a copy, restore or salvage into folder {} was interrupted, so there is no store: run the same command again, or remove the folder",
+        path.display()
+    )]
+    Unfinished { path: PathBuf },
     #[error("{} is not a folder: choose a folder; it is created if it does not exist", path.display())]
-    NotAFolder {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The process lacks permission.
+    NotAFolder { path: PathBuf },
     #[error(
         "no permission for {}: let the user that runs wayleave read and write the data folder, or choose another",
         path.display()
     )]
-    Denied {
-        /// The file or folder.
-        path: PathBuf,
-    },
-    /// The disk is full.
+    Denied { path: PathBuf },
     #[error("no space left for {}: free some space, then restart", path.display())]
-    Full {
-        /// The file or folder.
-        path: PathBuf,
-    },
-    /// An option is invalid.
+    Full { path: PathBuf },
     #[error("{0}")]
     Options(String),
-    /// Any other I/O error.
     #[error("cannot open {}: {source}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The I/O error.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
 }
 
 fn remedy(repair: Option<&String>) -> String {
@@ -130,7 +95,7 @@ impl OpenError {
     pub(crate) fn journal(path: &Path, failure: Failure) -> Self {
         match failure {
             Failure::Io(error, file) => Self::io(file.as_deref().unwrap_or(path), error),
-            Failure::Damaged(Damage { file, offset, what, repair }) => {
+            Failure::Damaged(Damage { file, offset, what, repair, .. }) => {
                 let file = file.strip_prefix(path).unwrap_or(&file).to_path_buf();
                 let repair = repair.map(|dropped| dropped.to_string());
                 Self::JournalDamaged { path: path.into(), file, offset, what, repair }
@@ -158,7 +123,7 @@ impl OpenError {
     /// Classifies an error of the opened store.
     pub(crate) fn engine(path: &Path, error: Error) -> Self {
         match error {
-            Error::Corrupt(what) => Self::Damaged { path: path.into(), what },
+            Error::Corrupt(_) => Self::Damaged { path: path.into(), what: trouble::cause(&error) },
             other => Self::io(path, std::io::Error::other(other)),
         }
     }

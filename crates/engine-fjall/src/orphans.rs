@@ -1,8 +1,8 @@
-//! Files that the manifest does not name: what a kill left of a flush or merge that had not ended.
+//! Orphans: files that the manifest does not name, left by a kill during a flush or merge.
 //!
 //! The tree removes them when it is opened. But if it is the manifest that is old (a file system may go back to an earlier
-//! state), they hold the newest rows. Only the journal tells: if it goes on where the tables end, nothing is missing. So they
-//! are set aside until it was replayed, and put back if the start is refused.
+//! state), they hold the newest rows. Only the journal decides: if it continues where the tables end, nothing is
+//! missing. So they are set aside until it was replayed, and put back if the start is refused.
 
 use std::fs;
 use std::io::{ErrorKind, Result};
@@ -24,19 +24,13 @@ pub(crate) struct Orphans {
 
 impl Orphans {
     /// Puts back what a killed start has set aside.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub(crate) fn put_back(database: &Path) -> Result<Self> {
         let orphans = Self { database: database.into(), are_gone: false };
         orphans.restore()?;
         Ok(orphans)
     }
 
-    /// Sets aside what the newest version does not name.
-    ///
-    /// # Errors
-    /// If the disk fails. Everything is where it was.
+    /// Sets aside what the newest version does not name. Fails if the disk fails. Everything is where it was.
     pub(crate) fn set_aside(self, version: u64, listed: &[ListedTable]) -> Result<Self> {
         let current = self.database.join(format!("v{version}"));
         let is_version = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('v'));

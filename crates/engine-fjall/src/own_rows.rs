@@ -20,9 +20,6 @@ pub(crate) const SHARDS_KEY: [u8; 4] = [0xff, 0xff, 0, 3];
 pub(crate) const REPAIRED_KEY: [u8; 4] = [0xff, 0xff, 0, 4];
 
 /// The newest value of a row in tables that are not opened as a whole.
-///
-/// # Errors
-/// If one of them cannot be read there.
 pub(crate) fn newest(tables: &[ListedTable], key: [u8; 4]) -> Result<Option<Value>, String> {
     let (mut newest, key): (Option<InternalValue>, _) = (None, Slice::from(key.as_slice()));
     for listed in tables {
@@ -35,38 +32,27 @@ pub(crate) fn newest(tables: &[ListedTable], key: [u8; 4]) -> Result<Option<Valu
     Ok(newest.filter(|row| !row.key.is_tombstone()).map(|row| row.value.to_vec()))
 }
 
-/// The incarnation: 0, unless the store was made from another one or repaired.
-///
-/// # Errors
-/// If the row that says so cannot be read.
+/// The incarnation: 0, unless the store was made from another one or repaired. Fails if the row that says so cannot be
+/// read.
 pub(crate) fn incarnation(tables: &impl Tables, folder: &Folder) -> Result<u64, OpenError> {
-    let found = tables.snapshot().get(&INCARNATION_KEY).map_err(|error| damaged(folder, error.to_string()))?;
+    let found = tables.snapshot().get(&INCARNATION_KEY).map_err(|error| damaged(folder, trouble::cause(&error)))?;
     let Some(value) = found else { return Ok(0) };
     let number = value.as_slice().try_into().map(u64::from_be_bytes);
     number.map_err(|_| damaged(folder, "the row that names the store cannot be read".into()))
 }
 
-/// The number of shards in the tables.
-///
-/// # Errors
-/// If the row cannot be read, or is missing.
+/// The number of shards in the tables. Fails if the row cannot be read, or is missing.
 pub(crate) fn shards(tables: &impl Tables) -> Result<u16, String> {
-    decode_shards(tables.snapshot().get(&SHARDS_KEY).map_err(|error| error.to_string())?)
+    decode_shards(tables.snapshot().get(&SHARDS_KEY).map_err(|error| trouble::cause(&error))?)
 }
 
 /// Decodes the row with the number of shards.
-///
-/// # Errors
-/// If it is missing.
 pub(crate) fn decode_shards(found: Option<Value>) -> Result<u16, String> {
     let stored = found.and_then(|value| value.as_slice().try_into().ok().map(u16::from_be_bytes));
     stored.ok_or_else(|| "the row with the number of shards is missing".into())
 }
 
-/// Compares the number of shards with that in FORMAT.
-///
-/// # Errors
-/// If they differ, or the row cannot be read.
+/// Compares the number of shards with that in FORMAT. Fails if they differ, or the row cannot be read.
 pub(crate) fn check_shards(tables: &impl Tables, folder: &Folder) -> Result<(), OpenError> {
     let stored = shards(tables).map_err(|what| damaged(folder, what))?;
     if stored == folder.shards() {

@@ -16,7 +16,7 @@ pub(crate) struct Partition {
     pub(crate) fence: FenceState,
     /// The time of its last commit.
     pub(crate) at: Time,
-    /// Why the stored fence cannot be read, if so: then nobody may own the shard.
+    /// Why the stored fence cannot be read, if so: then the shard may have no owner.
     pub(crate) fence_lost: Option<String>,
     /// Whether the fence state has changed since it was last flushed.
     pub(crate) fence_changed: bool,

@@ -15,18 +15,15 @@ const FILE: u32 = 0o600;
 const OTHERS: u32 = 0o077;
 
 /// Takes all rights of other users from a folder and everything in it, without following symbolic links. Returns whether
-/// they had any on the folder itself.
-///
-/// # Errors
-/// If the folder belongs to another user.
+/// they had any on the folder itself. Fails if the folder belongs to another user.
 pub fn keep(folder: &Path) -> io::Result<bool> {
     let was_open = close(folder, &fs::metadata(folder)?)?;
     keep_inside(folder);
     Ok(was_open)
 }
 
-/// [`keep`], told in the log once: from the next start on there is nothing to take.
-pub fn keep_and_tell(folder: &Path) {
+/// [`keep`], logged once: from the next start on there is nothing to close.
+pub fn keep_and_log(folder: &Path) {
     let path = folder.display();
     match keep(folder) {
         Ok(true) => tracing::warn!(
@@ -68,9 +65,6 @@ fn close(path: &Path, found: &Metadata) -> io::Result<bool> {
 }
 
 /// Creates a folder.
-///
-/// # Errors
-/// If it exists or cannot be created.
 pub(crate) fn create_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(FOLDER).create(path)
 }
@@ -93,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_could_read_is_closed_with_all_that_is_in_it_and_nothing_outside() {
+    fn a_world_readable_folder_is_closed_with_its_content_and_nothing_else() {
         let outside = tempfile::tempdir().unwrap();
         let other = outside.path().join("other");
         fs::write(&other, "").unwrap();
@@ -113,6 +107,6 @@ mod tests {
         let modes = ["", "db", "db/tables", "FORMAT", "db/tables/1", "db/script"].map(|name| mode(&at(name)));
         assert_eq!(modes, [0o700, 0o700, 0o700, 0o600, 0o600, 0o700]);
         assert_eq!(mode(&other), 0o644);
-        assert!(!keep(folder.path()).unwrap(), "told once");
+        assert!(!keep(folder.path()).unwrap(), "reported once");
     }
 }

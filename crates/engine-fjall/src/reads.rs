@@ -61,8 +61,7 @@ impl<T: Tables> Store<T> {
             if let Some(found) = found {
                 return Ok(found);
             }
-            // So many tombstones that the copy ended before the limit was reached: retry with a larger one, at a later
-            // moment.
+            // Tombstones ended the copy before the limit was reached: retry with a larger one, at a later moment.
             slack = slack.saturating_mul(8);
         }
     }

@@ -1,37 +1,31 @@
-//! Tables that cannot be opened, for a store that is salvaged: their rows are read from the blocks alone.
+//! Rebuilds tables that cannot be opened, for a salvage: their rows are read from the blocks alone.
 //!
 //! A table's file has its rows in blocks, each with its length and a checksum, and behind them an index, a filter and a
-//! description. Where one of these is damaged, every row may still be there. The tables are made anew in another folder,
-//! which refers to all others by symbolic links: the damaged folder stays as it is. What is missing in between is
+//! description. Where one of these is damaged, every row may still be there ([`crate::table_blocks`]). The tables are made anew in
+//! another folder, which refers to all others by symbolic links: the damaged folder stays as it is. What is missing in between is
 //! a *hole*, which reads must not pass: an older table may have other versions of the same rows.
 
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, symlink};
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use lsm_tree::coding::Decode;
+use lsm_tree::table::block::BlockType;
 use lsm_tree::table::block::decoder::ParsedItem;
-use lsm_tree::table::block::{BlockType, Header};
-use lsm_tree::table::{Block, DataBlock, Writer};
-use lsm_tree::{CompressionType, InternalValue, SeqNo};
+use lsm_tree::table::{DataBlock, Writer};
+use lsm_tree::{InternalValue, SeqNo};
 use wayleave_engine::Key;
 
 use crate::lsm::{AFTER_ALL, Hole, TABLES};
 use crate::manifest::{CURRENT, ListedTable};
 use crate::open_error::OpenError;
+use crate::table_blocks::{self, Found};
 use crate::trouble;
 use crate::versions::Chosen;
-
-/// What the header of a block begins with.
-const MAGIC: [u8; 4] = lsm_tree::file::MAGIC_BYTES;
-
-/// What is read at once where a disk fails.
-const SECTOR_BYTES: usize = 4096;
 
 /// A database in which tables were made anew.
 #[derive(Debug, Default)]
 pub(crate) struct RebuiltTables {
-    /// Keys of which newer rows may be missing.
+    /// Keys whose newer rows may be missing.
     pub(crate) holes: Vec<Hole>,
     /// Each table that was made anew, and whether rows are missing in it.
     pub(crate) tables: Vec<(PathBuf, bool)>,
@@ -39,9 +33,7 @@ pub(crate) struct RebuiltTables {
 
 impl RebuiltTables {
     /// Makes a database in a new folder: it refers to the tables of a version, and has those of its own that cannot be opened.
-    ///
-    /// # Errors
-    /// If the disk fails, or nothing at all is known of what a table had.
+    /// Fails if the disk fails, or nothing at all is known of what a table had.
     pub(crate) fn make(damaged: &Path, chosen: &Chosen, database: &Path) -> Result<Self, OpenError> {
         let mut rebuilt = Self::default();
         let to = database.join(TABLES);
@@ -66,7 +58,7 @@ impl RebuiltTables {
     /// Makes a damaged table anew, if it must be.
     fn rebuild(&mut self, damaged: &Path, table: &ListedTable, to: &Path) -> Result<bool, OpenError> {
         let rows = Rows::read(&table.path).map_err(|error| OpenError::io(&table.path, error))?;
-        // Where a block of rows is all that is damaged, the table's own filter tells which keys that concerns.
+        // If only a block of rows is damaged, the table's own filter shows which keys that concerns.
         if !rows.holes.is_empty() && rows.has_index && refusal(table).is_none() {
             return Ok(false);
         }
@@ -102,12 +94,11 @@ struct Rows {
 
 impl Rows {
     fn read(path: &Path) -> std::io::Result<Self> {
-        let bytes = read_sectors(path)?;
         let (mut blocks, mut holes, mut meta) = (Vec::new(), Vec::new(), Meta::default());
         // The end of the rows that were read, and what may follow them.
         let (mut end, mut after_last, mut is_over) = (0, Key::new(), false);
         let mut index_blocks = 0;
-        for (at, kind, block, next) in blocks_of(&bytes) {
+        for Found { at, kind, block, end: next } in table_blocks::read(path)? {
             let block = DataBlock::new(block);
             match kind {
                 BlockType::Data => {
@@ -135,6 +126,7 @@ impl Rows {
         if let (Some(first), Some((from, _))) = (meta.first, holes.first_mut().filter(|(from, _)| from.is_empty())) {
             *from = first;
         }
+        holes.retain(|(from, to)| from < to);
         // Besides those that are counted, index and filter have one each that refers to the others.
         let has_index = meta.index_blocks.is_some_and(|count| index_blocks == count + 2);
         Ok(Self { blocks, holes, has_index })
@@ -144,7 +136,8 @@ impl Rows {
         self.blocks.iter().flat_map(|block| block.iter().map(|row| row.materialize(&block.inner.data)))
     }
 
-    /// What stands in a table that would be empty: in a hole, where it is not read. `None` if the hole is everything.
+    /// The row of a table that would otherwise be empty: in a hole, where it is not read. `None` if the hole is
+    /// everything.
     fn filler(&self) -> Option<Vec<InternalValue>> {
         match self.holes.first() {
             _ if !self.blocks.is_empty() => Some(Vec::new()),
@@ -165,11 +158,11 @@ pub(crate) fn lowest_seqno(path: &Path) -> Option<u64> {
     let bytes = fs::read(path).ok()?;
     let archive = sfa::Reader::new(path).ok()?;
     let section = archive.toc().section(b"meta")?;
-    let (_, block, _) = block_at(bytes.get(usize::try_from(section.pos()).ok()?..)?)?;
-    Meta::read(&DataBlock::new(block)).lowest_seqno
+    let found = table_blocks::block_at(&bytes, usize::try_from(section.pos()).ok()?)?;
+    Meta::read(&DataBlock::new(found.block)).lowest_seqno
 }
 
-/// What a table's description tells.
+/// The content of a table's description.
 #[derive(Default)]
 struct Meta {
     lowest_seqno: Option<u64>,
@@ -193,48 +186,6 @@ fn after(key: &[u8]) -> Key {
     [key, &[0]].concat()
 }
 
-/// Every block that can be read, with its place and its end.
-fn blocks_of(bytes: &[u8]) -> impl Iterator<Item = (usize, BlockType, Block, usize)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        loop {
-            let rest = bytes.get(at..)?;
-            let begin = at + rest.windows(MAGIC.len()).position(|part| part == MAGIC)?;
-            match block_at(bytes.get(begin..)?) {
-                Some((kind, block, len)) => {
-                    at = begin + len;
-                    return Some((begin, kind, block, at));
-                }
-                None => at = begin + 1,
-            }
-        }
-    })
-}
-
-/// The block that begins here, and its length.
-fn block_at(bytes: &[u8]) -> Option<(BlockType, Block, usize)> {
-    let header = Header::decode_from(&mut &*bytes).ok()?;
-    let len = Header::serialized_len() + usize::try_from(header.data_length).ok()?;
-    let is_plain = header.data_length == header.uncompressed_length;
-    let compression = if is_plain { CompressionType::None } else { CompressionType::Lz4 };
-    let block = Block::from_reader(&mut bytes.get(..len)?, compression).ok()?;
-    Some((header.block_type, block, len))
-}
-
-/// A file, with zeros where the disk cannot read it.
-fn read_sectors(path: &Path) -> std::io::Result<Vec<u8>> {
-    match fs::read(path) {
-        Err(error) if trouble::is_damage_io(&error) => {}
-        read => return read,
-    }
-    let file = File::open(path)?;
-    let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).map_err(std::io::Error::other)?];
-    for (number, sector) in bytes.chunks_mut(SECTOR_BYTES).enumerate() {
-        match file.read_exact_at(sector, (number * SECTOR_BYTES) as u64) {
-            Err(error) if !trouble::is_damage_io(&error) => return Err(error),
-            Err(_) => sector.fill(0),
-            Ok(()) => {}
-        }
-    }
-    Ok(bytes)
-}
+#[cfg(test)]
+#[path = "rebuilt_tables_tests.rs"]
+mod tests;

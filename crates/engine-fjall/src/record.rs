@@ -19,7 +19,7 @@ use crate::blocks::BLOCK_BYTES;
 /// The length of a record header.
 pub(crate) const FRAME_BYTES: usize = 12;
 const BATCH: u8 = 1;
-const GOES_ON: u8 = 2;
+const CONTINUATION: u8 = 2;
 const PADDING: u8 = 3;
 const WRITE: u8 = 4;
 const HEAD: u8 = 5;
@@ -37,7 +37,7 @@ pub(crate) enum Record {
         writes: Vec<Write>,
     },
     /// The journal continues in the next file.
-    GoesOn,
+    Continuation,
     /// Padding up to the next block.
     Padding,
     /// The start of a write.
@@ -88,8 +88,8 @@ pub(crate) fn encode_batch(at: Time, fence_states: &[(ShardId, FenceState)], wri
 }
 
 /// Encodes the body of a continuation mark.
-pub(crate) fn encode_goes_on() -> Vec<u8> {
-    vec![GOES_ON]
+pub(crate) fn encode_continuation() -> Vec<u8> {
+    vec![CONTINUATION]
 }
 
 /// Encodes the whole record at the start of a write to this file.
@@ -149,13 +149,10 @@ pub(crate) fn first(file: u64, bytes: &[u8]) -> Option<(&[u8], usize)> {
 }
 
 /// Decodes a body.
-///
-/// # Errors
-/// If the body is invalid.
 pub(crate) fn decode(body: &[u8]) -> Result<Record, Damaged> {
     let mut input = Reader::new(body);
     match input.byte()? {
-        GOES_ON => return Ok(Record::GoesOn),
+        CONTINUATION => return Ok(Record::Continuation),
         PADDING => return Ok(Record::Padding),
         HEAD => return Ok(Record::Head { continues_at: input.number()? }),
         WRITE => {
@@ -200,7 +197,7 @@ mod tests {
         let body = encode_batch(Time(300), &fence_states, &writes);
         assert_eq!(body, [1, 0xac, 2, 1, 3, 2, 0xac, 2, 3, 1, b'a', 2, b'1', 1, b'b', 0, 1, b'c', 1]);
         assert_eq!(decode(&body), Ok(Record::Batch { at: Time(300), fence_states, writes }));
-        assert_eq!(decode(&encode_goes_on()), Ok(Record::GoesOn));
+        assert_eq!(decode(&encode_continuation()), Ok(Record::Continuation));
         let mark = WriteMark { durable: 300, life: 0x0102, before: 9 };
         let bytes = write_mark(7, mark);
         assert_eq!(bytes[FRAME_BYTES..], [4, 0xac, 2, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 9]);

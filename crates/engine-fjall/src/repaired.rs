@@ -1,8 +1,9 @@
-//! What a store counts, after a repair: numbers that were given out in commits that the repair has dropped must not be given
-//! out again.
+//! Raises a store's counters after a repair: numbers from commits that the repair has dropped must not be assigned
+//! again.
 //!
 //! A note is in the tables before the repair drops anything, because the repair may be interrupted, and a later open finds a
-//! journal without damage. The batch that raises the numbers removes the note. Epochs of roles follow the incarnation.
+//! journal without damage. The batch that raises the numbers removes the note. Epochs of roles that are left follow the
+//! incarnation.
 
 use wayleave_engine::transplant::{as_new_store, uncounted};
 use wayleave_engine::{Error, Row, Write};
@@ -13,10 +14,8 @@ use crate::own_rows::{INCARNATION_KEY, REPAIRED_KEY};
 use crate::store::Store;
 use crate::tables::Tables;
 
-/// Makes the store another one, as a restore does, and notes that what it counts must be raised.
-///
-/// # Errors
-/// If the disk fails. Nothing has changed.
+/// Makes the store another one, as a restore does, and notes that what it counts must be raised. Fails if the disk
+/// fails. Nothing has changed.
 pub(crate) fn note(tables: &FjallTables) -> lsm_tree::Result<()> {
     let incarnation = bulk_load::incarnation().to_be_bytes();
     tables.load(|write| {
@@ -25,11 +24,9 @@ pub(crate) fn note(tables: &FjallTables) -> lsm_tree::Result<()> {
     })
 }
 
-/// Raises what a store of so many shards counts, if there is a note. Waits for room, so the flush thread must run. The batch
-/// need not be awaited: it comes before all others.
-///
-/// # Errors
-/// If the note cannot be read or the batch not be written.
+/// Raises the counters of a store of this many shards, if there is a note. Waits for room, so the flush thread must
+/// run. The batch need not be awaited: it comes before all others. Fails if the note cannot be read or the batch not
+/// be written.
 pub(crate) fn raise_counted<T: Tables>(store: &Store<T>, shards: u16) -> Result<(), Error> {
     if store.get(&[REPAIRED_KEY.to_vec()])?.iter().all(Option::is_none) {
         return Ok(());
@@ -50,6 +47,8 @@ pub(crate) fn raise_counted<T: Tables>(store: &Store<T>, shards: u16) -> Result<
     }
     writes.push(Write { key: REPAIRED_KEY.into(), value: None });
     drop(store.commit(&[], &[], &writes, store.last_committed())?);
-    tracing::warn!("chunk ids and the version of the map go on well above all that were given out before the repair");
+    tracing::warn!(
+        "chunk ids, the version of the map and epochs of new roles continue well above all that were assigned before the repair"
+    );
     Ok(())
 }

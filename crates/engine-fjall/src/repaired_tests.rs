@@ -1,4 +1,4 @@
-//! Repairs of real folders: what they keep, and that nothing that was given out is given out again.
+//! Repairs of real folders: what they keep, and that no number is assigned twice.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use wayleave_core::ids::ShardId;
 use wayleave_core::pipeline::row::{PipelineRow, Write as PipelineWrite};
 use wayleave_core::placement::{LedgerRow, Write as PlacementWrite};
-use wayleave_engine::rows::{chunk, placement};
+use wayleave_engine::rows::{chunk, placement, role};
 use wayleave_engine::suite::harness::{all, batch, names, put};
 use wayleave_engine::{Engine, Write};
 
@@ -66,6 +66,9 @@ async fn numbers_that_a_repair_drops_are_not_given_out_again() {
     assert!(raised.0[1] > 900 && raised.0[2] > 800 && raised.1 > 700, "{raised:?}");
     assert!(raised.0[0] > 1, "also where nothing is left that counts");
     assert_eq!(counts(&open(&folder, false).unwrap()).await, raised, "once");
+    let beginning = open(&folder, false).unwrap().get_many(&[role::origin_key()]).await.unwrap().remove(0);
+    let beginning = beginning.map(|value| role::decode_origin(&value).unwrap());
+    assert!(beginning.is_some_and(|beginning| beginning.epoch.0 > 1_000), "also where the first role was dropped");
     println!("seen: a repair that drops 2 batches raises chunk ids and the version of the map to {raised:?}");
 }
 

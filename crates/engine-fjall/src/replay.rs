@@ -21,6 +21,7 @@ use std::sync::Arc;
 use crate::blocks::{BLOCK_BYTES, Spare, padding_after};
 use crate::disk::{self, Disk};
 use crate::journal::{self, HEAD_BYTES, Tail};
+use crate::journal_damage::{Damage, Dropped};
 use crate::journal_reader::{JournalReader, PIECE_BYTES};
 use crate::record::{self, Record, WriteMark};
 use crate::trouble;
@@ -30,7 +31,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Why a journal cannot be replayed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// An I/O error, and of which file.
+    /// An I/O error and its file.
     Io(std::io::Error, Option<PathBuf>),
     /// Something that was durable is missing.
     Damaged(Damage),
@@ -42,34 +43,6 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Where the damage is, and what a repair would drop.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Damage {
-    /// The file.
-    pub(crate) file: PathBuf,
-    /// The offset in the file.
-    pub(crate) offset: u64,
-    /// What is wrong.
-    pub(crate) what: String,
-    /// What a repair would drop; `None` if it cannot help.
-    pub(crate) repair: Option<Dropped>,
-}
-
-impl Damage {
-    /// What is missing without what follows the damage.
-    pub(crate) fn loss(&self) -> String {
-        let Self { file, offset, what, repair } = self;
-        let name = file.iter().next_back().unwrap_or_default().display();
-        let batches = match repair {
-            Some(Dropped { batches, .. }) if *batches > 0 => {
-                format!("; at least {batches} of them can be read behind it")
-            }
-            _ => String::new(),
-        };
-        format!("commits that were acknowledged last: the journal ends at byte {offset} of {name} ({what}){batches}")
-    }
-}
-
 /// What a repair writes again without dropping anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lost {
@@ -77,34 +50,6 @@ enum Lost {
     Head,
     /// The continuation mark at its end.
     Mark,
-}
-
-/// What a repair drops: everything after the damage, or nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Dropped {
-    /// Bytes of the damaged file after the damage.
-    pub(crate) bytes: u64,
-    /// Batches after the damage that are still readable, in this file and in later ones.
-    pub(crate) batches: u64,
-    /// Later files.
-    pub(crate) files: u64,
-}
-
-/// Completes "a repair".
-impl std::fmt::Display for Dropped {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { bytes, batches, files } = self;
-        if *self == Self::default() {
-            return write!(out, "which drops nothing: all batches of this file can be read");
-        }
-        write!(out, "which drops what follows ({bytes} bytes of this file and {files} later files, ")?;
-        match batches {
-            0 => write!(out, "in which no whole batch can be read")?,
-            1 => write!(out, "with at least one whole batch")?,
-            _ => write!(out, "with at least {batches} whole batches")?,
-        }
-        write!(out, ") and keeps a copy beside the journal")
-    }
 }
 
 /// A journal that is being replayed.
@@ -126,24 +71,22 @@ pub(crate) type Inspected = (PathBuf, std::result::Result<(), String>);
 struct Content {
     /// The end of its readable records.
     end: u64,
-    goes_on: bool,
+    is_continued: bool,
     /// The life that wrote last.
     life: u64,
     file: JournalReader,
 }
 
 impl Replay<'_> {
-    /// Replays all files after `done` into `apply`; returns the position at which the journal continues.
-    ///
-    /// # Errors
-    /// If the disk fails, or something that was durable is missing and no repair was asked for.
+    /// Replays all files after `done` into `apply`; returns the position at which the journal continues. Fails if the
+    /// disk fails, or something that was durable is missing and no repair was asked for.
     pub(crate) fn run(&self, mut apply: impl FnMut(Record)) -> std::result::Result<Tail, Failure> {
         // `continues_at`: where the continuation mark of the file before begins.
         let (mut number, mut bytes, mut continues_at) = (self.done + 1, 0, 0);
         loop {
             let mut content = self.read(number, &mut apply)?;
             bytes += content.end;
-            if content.goes_on {
+            if content.is_continued {
                 self.make_durable(number, &mut content)?;
                 (number, continues_at) = (number + 1, content.end / BLOCK * BLOCK);
                 continue;
@@ -179,11 +122,27 @@ impl Replay<'_> {
         }
     }
 
-    /// Replays what can be read without changing anything, up to the first damage that costs batches. Returns that damage.
-    ///
-    /// # Errors
-    /// If the files cannot be read at the moment.
-    pub(crate) fn salvage(&self, mut apply: impl FnMut(Record)) -> std::result::Result<Option<Damage>, Failure> {
+    /// Replays what can be read without changing anything, up to the first damage that costs batches. Returns that damage;
+    /// `behind` gets what can be read behind it.
+    pub(crate) fn salvage(
+        &self,
+        apply: impl FnMut(Record),
+        mut behind: impl FnMut(Record),
+    ) -> std::result::Result<Option<Damage>, Failure> {
+        let damage = self.until_damage(apply)?;
+        if let Some(damage) = &damage {
+            let numbers = journal::numbers(&**self.disk, self.folder).unwrap_or_default();
+            for number in numbers.into_iter().filter(|number| *number >= damage.number) {
+                let mut file = JournalReader::open(self.disk, self.path(number), number)?;
+                file.passes = true;
+                let from = if number == damage.number { damage.offset } else { 0 };
+                each_record(&mut file, from, &mut behind)?;
+            }
+        }
+        Ok(damage)
+    }
+
+    fn until_damage(&self, mut apply: impl FnMut(Record)) -> std::result::Result<Option<Damage>, Failure> {
         let (mut number, mut begin) = (self.done + 1, 0);
         loop {
             let mut content = match self.read_from(number, begin, true, &mut apply) {
@@ -191,7 +150,7 @@ impl Replay<'_> {
                 content => content?,
             };
             begin = 0;
-            if content.goes_on {
+            if content.is_continued {
                 number += 1;
                 continue;
             }
@@ -205,18 +164,15 @@ impl Replay<'_> {
     }
 
     /// Reads all files after `done` without changing anything; returns what is wrong with each, by its path.
-    ///
-    /// # Errors
-    /// If the files cannot be read at the moment.
     pub(crate) fn inspect(&self) -> std::result::Result<Vec<Inspected>, Failure> {
         let last = journal::numbers(&**self.disk, self.folder)?.last().copied().unwrap_or(0);
-        let (mut files, mut number, mut goes_on) = (Vec::new(), self.done + 1, true);
-        // The file after the last one is missing if that one goes on.
-        while goes_on || number <= last {
+        let (mut files, mut number, mut is_continued) = (Vec::new(), self.done + 1, true);
+        // The file after the last one is missing if that one continues.
+        while is_continued || number <= last {
             let content = self.read(number, &mut |_| {});
-            goes_on = content.as_ref().is_ok_and(|content| content.goes_on);
+            is_continued = content.as_ref().is_ok_and(|content| content.is_continued);
             let verdict = match content {
-                Ok(_) if goes_on => Ok(()),
+                Ok(_) if is_continued => Ok(()),
                 Ok(mut content) => self.damage(number, &mut content)?.map_or(Ok(()), Err),
                 Err(Failure::Damaged(damage)) => Err(format!("at byte {}: {}", damage.offset, damage.what)),
                 Err(Failure::Io(error, _)) if trouble::is_damage_io(&error) => {
@@ -250,7 +206,13 @@ impl Replay<'_> {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let what = "the file is missing".into();
-                return Err(Failure::Damaged(Damage { file: self.path(number), offset: 0, what, repair: None }));
+                return Err(Failure::Damaged(Damage {
+                    file: self.path(number),
+                    number,
+                    offset: 0,
+                    what,
+                    repair: None,
+                }));
             }
             Err(error) => return Err(Failure::Io(error, Some(self.path(number)))),
         };
@@ -259,7 +221,7 @@ impl Replay<'_> {
         let failed = |error| Failure::Io(error, Some(self.path(number)));
         while let Some((record, length)) = file.record(end).map_err(failed)? {
             match record {
-                Ok(Record::GoesOn) => return Ok(Content { end: end + length, goes_on: true, life, file }),
+                Ok(Record::Continuation) => return Ok(Content { end: end + length, is_continued: true, life, file }),
                 Ok(Record::Padding | Record::Head { .. }) => {}
                 Ok(Record::Write(mark)) if mark.life == life || mark.before == life => life = mark.life,
                 Ok(Record::Write(_)) => break,
@@ -267,12 +229,12 @@ impl Replay<'_> {
                 Err(error) => {
                     // Its checksum is valid: a newer program wrote a record kind that this one does not know.
                     let (file, what) = (self.path(number), error.to_string());
-                    return Err(Failure::Damaged(Damage { file, offset: end, what, repair: None }));
+                    return Err(Failure::Damaged(Damage { file, number, offset: end, what, repair: None }));
                 }
             }
             end += length;
         }
-        Ok(Content { end, goes_on: false, life, file })
+        Ok(Content { end, is_continued: false, life, file })
     }
 
     /// Diagnoses a file without a continuation mark; `None` if it is the newest, with at most a torn tail.
@@ -299,9 +261,9 @@ impl Replay<'_> {
         Ok(None)
     }
 
-    /// The part without rows that cannot be read, if all batches can: the head, if the first write behind it can be read and
-    /// nothing was replayed yet; or the continuation mark, if all records were read up to where the head of the next file
-    /// says that it begins.
+    /// The unreadable part, if all batches are readable: the head, if the first write behind it is readable and
+    /// nothing was replayed yet; or the continuation mark, if all records were read up to the start of the next file,
+    /// as its head names it.
     fn lost_alone(&self, number: u64, content: &mut Content) -> Result<Option<Lost>> {
         if content.end == 0 {
             let is_next = matches!(content.file.record(HEAD_BYTES)?, Some((Ok(Record::Write(_)), _)));
@@ -314,6 +276,16 @@ impl Replay<'_> {
         next.passes = content.file.passes;
         let Some((Ok(Record::Head { continues_at }), _)) = next.record(0)? else { return Ok(None) };
         Ok((continues_at > 0 && content.end >= continues_at).then_some(Lost::Mark))
+    }
+
+    /// Whether there is a file with this number whose head cannot be read.
+    fn has_lost_head(&self, number: u64) -> Result<bool> {
+        if !self.disk.exists(&self.path(number))? {
+            return Ok(false);
+        }
+        let mut file = JournalReader::open(self.disk, self.path(number), number)?;
+        file.passes = true;
+        Ok(!matches!(file.record(0)?, Some((Ok(Record::Head { .. }), _))))
     }
 
     /// Writes a head over a damaged one.
@@ -333,8 +305,9 @@ impl Replay<'_> {
         );
         let start = content.end / BLOCK * BLOCK;
         let mark = WriteMark { durable: start, life: content.life, before: content.life };
-        let goes_on = record::encode_goes_on();
-        let records = [&record::write_mark(number, mark)[..], &record::frame(number, &goes_on), &goes_on].concat();
+        let continuation = record::encode_continuation();
+        let records =
+            [&record::write_mark(number, mark)[..], &record::frame(number, &continuation), &continuation].concat();
         let blocks = Spare::default().fill(number, &records, &[]);
         let file = self.disk.open(&self.path(number), false)?;
         file.write_all_at(blocks.bytes(), start)?;
@@ -350,11 +323,16 @@ impl Replay<'_> {
     ) -> std::result::Result<Damage, Failure> {
         let (file, offset) = (self.path(number), content.end);
         if lost.is_some() {
-            return Ok(Damage { file, offset, what, repair: Some(Dropped::default()) });
+            return Ok(Damage { file, number, offset, what, repair: Some(Dropped::default()) });
         }
         let end = content.file.written_end(content.end)?;
         let mut dropped = Dropped { bytes: end - content.end, ..Dropped::default() };
-        dropped.batches = later_batches(content)?;
+        let mut is_last = true;
+        each_record(&mut content.file, content.end, |record| {
+            is_last = false;
+            dropped.batches += u64::from(matches!(record, Record::Batch { .. }));
+        })?;
+        dropped.may_be_whole = is_last && content.end >= HEAD_BYTES && self.has_lost_head(number + 1)?;
         let mut later = number + 1;
         while self.disk.exists(&self.path(later))? {
             let mut count = 0;
@@ -365,12 +343,12 @@ impl Replay<'_> {
             }
             (dropped.batches, dropped.files, later) = (dropped.batches + count, dropped.files + 1, later + 1);
         }
-        Ok(Damage { file, offset, what, repair: Some(dropped) })
+        Ok(Damage { file, number, offset, what, repair: Some(dropped) })
     }
 
     /// Drops everything after damage.
     fn drop_rest(&self, number: u64, content: &mut Content, what: String) -> std::result::Result<(), Failure> {
-        let Damage { file, offset, what, repair } = self.describe(number, content, what, None)?;
+        let Damage { file, offset, what, repair, .. } = self.describe(number, content, what, None)?;
         let dropped = repair.unwrap_or_default();
         tracing::warn!(
             journal.file = %file.display(), journal.offset = offset, dropped.bytes, dropped.files, dropped.batches, what,
@@ -482,19 +460,18 @@ fn zero(file: &dyn disk::DiskFile, part: Range<u64>) -> Result<()> {
     Ok(())
 }
 
-/// The number of readable batches after the damage.
-fn later_batches(content: &mut Content) -> Result<u64> {
-    let (mut count, mut at) = (0, content.end.next_multiple_of(BLOCK));
-    while at < content.file.len {
-        match content.file.record(at)? {
-            Some((record, length)) => {
-                count += u64::from(matches!(record, Ok(Record::Batch { .. })));
-                at += length;
-            }
-            None => at = (at + 1).next_multiple_of(BLOCK),
-        }
+/// Passes every readable record behind an offset to `take`.
+fn each_record(file: &mut JournalReader, from: u64, mut take: impl FnMut(Record)) -> Result<()> {
+    let mut at = from.next_multiple_of(BLOCK);
+    while at < file.len {
+        let Some((record, length)) = file.record(at)? else {
+            at = (at + 1).next_multiple_of(BLOCK);
+            continue;
+        };
+        record.into_iter().for_each(&mut take);
+        at += length;
     }
-    Ok(count)
+    Ok(())
 }
 
 #[cfg(test)]

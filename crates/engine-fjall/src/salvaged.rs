@@ -1,5 +1,5 @@
-//! A damaged folder that is opened to save what can be read of it. Nothing is changed in it: what the store needs besides is in a
-//! folder of its own, the *scratch*.
+//! Opens a damaged folder read-only to save what can be read of it. New files go to a folder of their own, the
+//! *scratch*.
 //!
 //! The number of shards is in FORMAT and in the tables; one of them is enough. [`crate::versions`] chooses the tables,
 //! [`crate::rebuilt_tables`] reads those that cannot be opened, and the journal is replayed up to its damage.
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, OsDisk};
 use crate::folder::{At, DB, FORMAT, Folder, LOCK, Lock};
+use crate::loading::LostCommits;
 use crate::lsm::{FjallTables, TableOptions};
 use crate::manifest::BadFile;
 use crate::open_error::OpenError;
@@ -25,7 +26,7 @@ pub(crate) struct Salvaged {
     /// Tables that could not be opened, and whether rows are missing in them.
     pub(crate) rebuilt: Vec<(PathBuf, bool)>,
     /// What is missing besides rows of tables.
-    pub(crate) losses: Vec<String>,
+    pub(crate) lost: LostCommits,
     _scratch: Scratch,
 }
 
@@ -70,11 +71,8 @@ impl Scratch {
     }
 }
 
-/// Opens a damaged folder and its tables. The journal remains to be read.
-///
-/// # Errors
-/// If another process uses it, it cannot be read at the moment, it belongs to a newer program, or no version of its tables is
-/// known.
+/// Opens a damaged folder and its tables. The journal remains to be read. Fails if another process uses it, it cannot
+/// be read at the moment, it belongs to a newer program, or no version of its tables is known.
 pub(crate) fn open(
     path: &Path,
     scratch: &Path,
@@ -84,7 +82,7 @@ pub(crate) fn open(
     let lock = at.lock_to_read()?;
     let format = match at.read_format() {
         Err(OpenError::Damaged { what, .. }) => Err(what),
-        read => Ok(read?),
+        read => Ok(read?.1),
     };
     let chosen = versions::choose(&path.join(DB), &path.join(crate::folder::JOURNAL));
     let chosen = chosen.map_err(|bad| OpenError::bad_file(path, &needed(bad)))?;
@@ -110,7 +108,7 @@ pub(crate) fn open(
         }
     };
     let folder = Folder::salvaged(path, &scratch.part(), shards, lock);
-    Ok((Salvaged { rebuilt, losses: Vec::new(), _scratch: scratch }, folder, tables))
+    Ok((Salvaged { rebuilt, lost: LostCommits::default(), _scratch: scratch }, folder, tables))
 }
 
 /// Without a version it is not known which tables are in use.

@@ -180,10 +180,16 @@ async fn with_journals(place: &Place) -> Files {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_journal_is_saved_up_to_its_damage_and_what_may_be_missing_is_said() {
+async fn the_journal_is_saved_up_to_its_damage_and_losses_are_listed() {
     let place = Place::new();
     let sound = with_journals(&place).await;
-    let read = |engine: &Fjall| (now(names(engine, all(1))).concat(), engine.losses().join(" "));
+    let newer = |engine: &Fjall| engine.lost_writes().iter().map(|write| write.key[3..].to_vec()).collect::<Vec<_>>();
+    let read = |engine: &Fjall| {
+        let mut newer = newer(engine);
+        newer.sort();
+        let lost = format!("{} {}", engine.losses().join(" "), String::from_utf8(newer.concat()).unwrap());
+        (now(names(engine, all(1))).concat(), lost.trim_end().to_owned())
+    };
     assert_eq!(place.salvage(&sound, read).unwrap(), ("abcdef".to_owned(), String::new()));
     // The block of the second batch: head and first batch come before it.
     let second = |_: usize| BLOCK_BYTES * 2 + 40;
@@ -194,6 +200,7 @@ async fn the_journal_is_saved_up_to_its_damage_and_what_may_be_missing_is_said()
             let expected = if how == damage { kept } else { before };
             let (found, lost) = place.salvage(&laid, read).unwrap();
             assert!(found == expected && lost.contains(&format!("{file}.journal")), "{path} {how}: {found}, {lost}");
+            assert!(lost.ends_with(&"abcdef"[file * 2..]), "what is behind it may be newer: {path} {how}: {lost}");
             assert!(is_advised(&place, &laid), "{path} {how}");
         }
     }
@@ -211,7 +218,7 @@ async fn the_journal_is_saved_up_to_its_damage_and_what_may_be_missing_is_said()
 
 /// What was replayed would be older than what is in the tables.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_journal_brings_back_no_older_rows_if_it_is_not_known_where_it_begins() {
+async fn a_damaged_journal_of_unknown_start_brings_back_no_older_rows() {
     let place = Place::new();
     let engine = Fjall::open(&place.folder, options()).unwrap();
     engine.commit(batch([put(1, "a", "old")])).await.unwrap();
@@ -279,7 +286,7 @@ async fn the_inputs_of_a_merge_are_kept_and_read_if_its_result_is_damaged() {
 
 /// Its rows were deleted since: the journal that says so is gone.
 #[tokio::test]
-async fn an_older_version_is_not_read_if_the_journal_does_not_go_on_where_it_ends() {
+async fn an_older_version_is_not_read_if_the_journal_does_not_continue_it() {
     let place = Place::new();
     let engine = Fjall::open(&place.folder, options()).unwrap();
     engine.commit(batch((0..ROWS).map(|n| put(1, &name(n), &"v".repeat(500))))).await.unwrap();
@@ -383,7 +390,7 @@ async fn a_file_that_may_not_be_read_is_not_called_damaged() {
     let journal = journal::path(&place.folder.join("journal"), *journals.last().unwrap());
     for file in files.into_iter().chain([tables[0].path.clone(), journal]) {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o0)).unwrap();
-        let said = as_another(|| {
+        let refusals = as_another(|| {
             let opened = Fjall::open(&place.folder, options()).map(drop).map_err(|error| error.to_string());
             let opened = opened.expect_err(&file.display().to_string());
             let checked = crate::check(&place.folder, |_, _| {}).unwrap_err().to_string();
@@ -391,10 +398,10 @@ async fn a_file_that_may_not_be_read_is_not_called_damaged() {
             [opened, checked, salvaged]
         });
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        for said in said {
+        for refusal in refusals {
             assert!(
-                said.contains(&format!("no permission for {}", file.display())) && !said.contains("damaged"),
-                "{said}"
+                refusal.contains(&format!("no permission for {}", file.display())) && !refusal.contains("damaged"),
+                "{refusal}"
             );
         }
     }
@@ -415,7 +422,7 @@ async fn what_a_killed_salvage_has_left_is_removed_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn the_number_of_shards_in_the_tables_counts_and_a_check_compares_it_with_format() {
+async fn the_shard_count_of_the_tables_counts_and_is_compared_with_format() {
     let place = Place::new();
     let engine = Fjall::open(&place.folder, options()).unwrap();
     engine.commit(batch([put(1, "a", "1")])).await.unwrap();

@@ -44,9 +44,6 @@ pub(crate) struct OpenFolder {
 
 impl Scrub {
     /// Starts to read the files of a store.
-    ///
-    /// # Errors
-    /// If no thread can be spawned.
     pub(crate) fn start(
         store: &Arc<Store<FjallTables>>,
         folder: OpenFolder,
@@ -75,7 +72,7 @@ impl Drop for Scrub {
     }
 }
 
-/// Reads all files once; false if it was told to end.
+/// Reads all files once; false if it was asked to stop.
 pub(crate) fn pass(
     store: &Weak<Store<FjallTables>>,
     folder: &OpenFolder,
@@ -87,13 +84,13 @@ pub(crate) fn pass(
         damage.set_of_start(&damaged_for_start(&store, folder));
     }
     damage.keep_tables(|path| files.iter().any(|file| file.path == path));
-    let mut goes_on = true;
+    let mut keep_going = true;
     for file in files {
         let checked = manifest::verify(&file.path, file.checksum, |bytes| {
-            goes_on = waits(bytes);
-            goes_on
+            keep_going = waits(bytes);
+            keep_going
         });
-        if checked.is_ok() && goes_on {
+        if checked.is_ok() && keep_going {
             damage.remove(&file.path);
         }
         if let Err(bad) = checked
@@ -103,10 +100,10 @@ pub(crate) fn pass(
             let tables = store.upgrade().map(|store| store.tables.files()).unwrap_or_default();
             let current = tables.iter().any(|table| table.path == file.path);
             if current {
-                damage.tell(&file, &bad.what);
+                damage.on_read_failure(&file, &bad.what);
             }
         }
-        if !goes_on {
+        if !keep_going {
             return false;
         }
     }

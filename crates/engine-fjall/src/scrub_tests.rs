@@ -67,7 +67,7 @@ impl Stage {
 }
 
 #[test]
-fn a_pass_names_each_damaged_file_and_the_next_one_forgets_it_once_it_is_mended() {
+fn a_pass_names_each_damaged_file_and_the_next_one_drops_repaired_ones() {
     let stage = Stage::new();
     let files = stage.files();
     let count = |part: &str| files.iter().filter(|path| path.display().to_string().contains(part)).count();
@@ -78,11 +78,11 @@ fn a_pass_names_each_damaged_file_and_the_next_one_forgets_it_once_it_is_mended(
         let mut flipped = whole.clone();
         flipped[10] ^= 4;
         fs::write(&file, flipped).unwrap();
-        let Health::Impaired(told) = stage.pass() else { panic!("{} is not missed", file.display()) };
+        let Health::Impaired(why) = stage.pass() else { panic!("{} is not missed", file.display()) };
         // A damaged `current` names a version that does not exist, or has another checksum.
         let name = if file.ends_with(manifest::CURRENT) { format!("{DB}/") } else { file.display().to_string() };
-        assert!(told.contains(&name), "{}: {told}", file.display());
-        assert_eq!(stage.damage.count(), 1, "{told}");
+        assert!(why.contains(&name), "{}: {why}", file.display());
+        assert_eq!(stage.damage.count(), 1, "{why}");
         fs::write(&file, whole).unwrap();
         assert_eq!(stage.pass(), Health::Ok, "{} is mended", file.display());
     }
@@ -95,7 +95,7 @@ fn a_file_that_is_missing_is_damaged() {
         let away = file.with_extension("away");
         fs::rename(&file, &away).unwrap();
         let health = stage.pass();
-        // A gap in the journal is told of a file that is there.
+        // A gap in the journal is reported for a file that exists.
         let is_journal = file.parent().is_some_and(|above| above.ends_with(JOURNAL));
         assert!(is_journal || matches!(&health, Health::Impaired(_)), "{}: {health:?}", file.display());
         fs::rename(&away, &file).unwrap();
@@ -104,7 +104,7 @@ fn a_file_that_is_missing_is_damaged() {
 }
 
 #[test]
-fn a_pass_ends_when_it_is_told_to() {
+fn a_pass_stops_on_request() {
     let stage = Stage::new();
     assert!(!pass(&Arc::downgrade(&stage.store), &stage.folder, &stage.damage, |_| false));
     assert_eq!(stage.damage.count(), 0);

@@ -31,9 +31,6 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Requests a snapshot from the flush thread, and waits for it.
-    ///
-    /// # Errors
-    /// If the store cannot flush its memtables.
     pub(crate) async fn take(store: Arc<Store<FjallTables>>, mut header: SnapshotHeader) -> Result<Self, Error> {
         store.syncer.check()?;
         let (wanted, taken) = oneshot::channel();
@@ -64,9 +61,7 @@ impl Snapshot {
         &self.header
     }
 
-    /// At most `limit` rows from a key on, in order, without the engine's own. Blocks the thread.
-    ///
-    /// # Errors
+    /// At most `limit` rows from a key on, in order, without the engine's own. Blocks the thread. Fails with
     /// [`Error::Corrupt`] if a row cannot be read.
     pub fn page(&self, from: &[u8], limit: usize) -> Result<Vec<Row>, Error> {
         let rows = self
@@ -78,9 +73,6 @@ impl Snapshot {
 
     /// Where the damage ends that [`Snapshot::page`] meets at this key, and at most `limit` rows before its end that it does
     /// not concern. Blocks the thread.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn past_damage(&self, from: &[u8], limit: usize) -> Result<(Key, Vec<Row>), Error> {
         let (end, rows) = self.tables.past_damage((from, &AFTER_ALL), limit)?;
         let rows = rows.into_iter().filter(|(key, _)| !fence_row::is_own_key(key));

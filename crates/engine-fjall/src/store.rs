@@ -190,7 +190,7 @@ impl<T: Tables> Store<T> {
         self.appended.fetch_add(written as u64, Ordering::Relaxed);
         let crossed = |after: usize, by: usize, limit: usize| after >= limit && after.wrapping_sub(by) < limit;
         if crossed(held, grown, self.freeze_bytes) || crossed(journal, written, self.journal_bytes_max()) {
-            self.tell_flush();
+            self.notify_flush();
         }
     }
 
@@ -206,7 +206,7 @@ impl<T: Tables> Store<T> {
     }
 
     /// Wakes threads waiting for something to flush, or for room.
-    pub(crate) fn tell_flush(&self) {
+    pub(crate) fn notify_flush(&self) {
         // Locking between their check and their wait prevents a lost wake-up.
         drop(self.flush.lock().unwrap_or_else(PoisonError::into_inner));
         self.flush_changed.notify_all();
@@ -232,8 +232,8 @@ impl<T: Tables> Store<T> {
         }
         let mut flush = self.flush.lock().unwrap_or_else(PoisonError::into_inner);
         flush.stalled_since.get_or_insert_with(Instant::now);
-        let goes_on = || self.syncer.check().and_then(|()| self.check_refusal()).is_ok();
-        let wait = |flush: &mut Flush<T::Snapshot>| full() && !flush.closing && goes_on();
+        let keep_going = || self.syncer.check().and_then(|()| self.check_refusal()).is_ok();
+        let wait = |flush: &mut Flush<T::Snapshot>| full() && !flush.closing && keep_going();
         let waited = self.flush_changed.wait_while(flush, wait);
         waited.unwrap_or_else(PoisonError::into_inner).stalled_since = None;
     }

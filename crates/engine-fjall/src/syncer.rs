@@ -107,9 +107,6 @@ fn describe(error: &std::io::Error) -> String {
 
 impl Syncer {
     /// Starts the group commit of a journal that is durable up to its end.
-    ///
-    /// # Errors
-    /// If no thread can be spawned.
     pub(crate) fn start(journal: Journal, drive: Drive) -> std::io::Result<Self> {
         let commits = GroupCommit::new(journal.number(), journal.end());
         let queue = Queue { commits, called: false, leads: 0, busy_since: None, closing: false };
@@ -126,10 +123,7 @@ impl Syncer {
         Ok(Self { shared, thread })
     }
 
-    /// Fails if the store has failed.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] with the first failure.
+    /// Fails with [`Error::Unavailable`] and the first failure if the store has failed.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.shared.lock().check()
     }
@@ -144,10 +138,8 @@ impl Syncer {
         self.shared.lock().busy_since
     }
 
-    /// Appends a record to the journal; the future resolves when it is durable.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] if the store has failed.
+    /// Appends a record to the journal; the future resolves when it is durable. Fails with [`Error::Unavailable`] if
+    /// the store has failed.
     pub(crate) fn append(&self, body: &[u8]) -> Result<Commit, Error> {
         let mut queue = self.shared.lock();
         queue.check()?;
@@ -163,10 +155,8 @@ impl Syncer {
         self.shared.lock().commits.rotate()
     }
 
-    /// Resolves when everything enqueued is durable, including rotations.
-    ///
-    /// # Errors
-    /// If the store has failed. The next file may then not exist.
+    /// Resolves when everything enqueued is durable, including rotations. Fails if the store has failed. The next file
+    /// may then not exist.
     pub(crate) fn settled(&self) -> Result<oneshot::Receiver<Result<(), Error>>, String> {
         let mut queue = self.shared.lock();
         if let Some(why) = queue.commits.failed() {
@@ -205,9 +195,9 @@ struct Durable {
 impl Durable {
     fn look(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let Some(answer) = &mut self.answer else { return Poll::Pending };
-        let told = std::task::ready!(answer.poll_unpin(cx));
+        let answer = std::task::ready!(answer.poll_unpin(cx));
         self.answer = None;
-        Poll::Ready(told.unwrap_or_else(|_| Err(Error::OutcomeUnknown("the store was closed".into()))))
+        Poll::Ready(answer.unwrap_or_else(|_| Err(Error::OutcomeUnknown("the store was closed".into()))))
     }
 }
 
@@ -215,8 +205,8 @@ impl Future for Durable {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Poll::Ready(told) = self.look(cx) {
-            return Poll::Ready(told);
+        if let Poll::Ready(answer) = self.look(cx) {
+            return Poll::Ready(answer);
         }
         self.shared.lead();
         self.look(cx)
@@ -321,9 +311,9 @@ impl Shared {
     fn fail(&self, why: String) {
         let mut queue = self.lock();
         queue.commits.fail(why);
-        let told = queue.commits.give_up();
+        let notification = queue.commits.give_up();
         drop(queue);
-        told.tell();
+        notification.send();
     }
 
     fn finish(&self, mut flight: Flight) {
@@ -333,8 +323,8 @@ impl Shared {
             tracing::error!(error = %why, "cannot write the journal; restart to reopen the store");
         }
         let mut queue = self.lock();
-        let told = queue.commits.end(number, result);
-        if !told.is_empty() || !queue.commits.in_flight() {
+        let notification = queue.commits.end(number, result);
+        if !notification.is_empty() || !queue.commits.in_flight() {
             // Completions behind a write that hangs are no progress: they cannot be acknowledged.
             queue.busy_since = queue.commits.in_flight().then(Instant::now);
         }
@@ -347,7 +337,7 @@ impl Shared {
         if wake {
             self.called.notify_one();
         }
-        told.tell();
+        notification.send();
     }
 
     /// Waits until the thread is called and a step can begin; false when the store is closing and the queue is empty.

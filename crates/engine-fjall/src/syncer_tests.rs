@@ -11,7 +11,7 @@ use crate::disk::{Disk, DiskFile, OsDisk};
 use crate::record::Record;
 use crate::replay::Replay;
 
-/// What the gate tells a sync: to go on or to fail.
+/// What the gate lets a sync do: continue or fail.
 type Word = std::result::Result<(), &'static str>;
 type Gate = Arc<Mutex<mpsc::Receiver<Word>>>;
 
@@ -45,8 +45,8 @@ impl DiskFile for GatedFile {
         if let Some(begun) = &self.0.begun {
             begun.send(std::thread::current().name().map(str::to_owned)).unwrap();
         }
-        let told = self.0.gate.as_ref().map(|gate| gate.lock().unwrap().recv());
-        match told {
+        let verdict = self.0.gate.as_ref().map(|gate| gate.lock().unwrap().recv());
+        match verdict {
             Some(Ok(Err(why))) => Err(std::io::Error::other(why)),
             _ => self.1.sync(),
         }
@@ -188,7 +188,7 @@ async fn nothing_is_written_after_a_write_that_failed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_sync_that_ends_after_another_failed_answers_nobody_that_it_is_done() {
+async fn a_sync_that_ends_after_a_failed_one_acknowledges_nothing() {
     let (disk, syncs, go) = gated();
     let bench = Bench::new(&disk);
     let first = tokio::spawn(bench.append(1));
@@ -199,18 +199,18 @@ async fn a_sync_that_ends_after_another_failed_answers_nobody_that_it_is_done() 
     go.send(Ok(())).unwrap();
     let failed = "the data folder failed (the disk is gone): check the disk, then restart";
     // Whichever of the two failed, one of them reports it, and the other is not acknowledged after that.
-    let told = [first.await.unwrap(), second.await.unwrap()];
-    assert!(told.contains(&Err(Error::OutcomeUnknown(failed.into()))), "{told:?}");
-    assert!(told != [Err(Error::OutcomeUnknown(failed.into())), Ok(())], "it stands behind one that may be missing");
+    let outcomes = [first.await.unwrap(), second.await.unwrap()];
+    assert!(outcomes.contains(&Err(Error::OutcomeUnknown(failed.into()))), "{outcomes:?}");
+    assert!(outcomes != [Err(Error::OutcomeUnknown(failed.into())), Ok(())], "it is behind one that may be missing");
 }
 
 #[tokio::test]
-async fn a_batch_is_synced_though_nobody_waits_for_it() {
+async fn a_batch_is_synced_without_a_waiter() {
     let (begun, syncs) = mpsc::channel();
     let disk = Gated { begun: Some(begun), ..Gated::default() };
     let bench = Bench::new(&disk);
     bench.append(1).await.unwrap();
-    assert_ne!(syncs.recv().unwrap().as_deref(), Some("wayleave-sync"), "whoever waits syncs what is small");
+    assert_ne!(syncs.recv().unwrap().as_deref(), Some("wayleave-sync"), "the waiting caller syncs what is small");
     bench.syncer.append(&vec![3; LEAD_BYTES]).unwrap().await.unwrap();
     assert_eq!(syncs.recv().unwrap().as_deref(), Some("wayleave-sync"), "what is large is left to the thread");
     drop(bench.append(2));
@@ -219,7 +219,7 @@ async fn a_batch_is_synced_though_nobody_waits_for_it() {
 
 /// A call that finds nothing to do must not make the thread miss the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_in_vain_does_not_silence_the_next() {
+async fn a_spurious_wake_up_does_not_swallow_the_next() {
     let bench = Bench::new(&Gated::default());
     for at in 0..50 {
         bench.append(at).await.unwrap();
@@ -232,7 +232,7 @@ async fn a_call_in_vain_does_not_silence_the_next() {
 }
 
 #[tokio::test]
-async fn the_first_failure_is_the_one_that_is_told() {
+async fn the_first_failure_is_the_one_reported() {
     let bench = Bench::new(&Gated::default());
     bench.syncer.fail("first".into());
     bench.syncer.fail("second".into());
@@ -249,7 +249,7 @@ async fn closing_writes_what_is_left() {
     }
 }
 
-/// Records whose futures were dropped are written all the same.
+/// Records whose futures were dropped are written anyway.
 #[tokio::test]
 async fn closing_right_after_a_rotation_writes_what_is_left() {
     let bench = Bench::new(&Gated::default());
@@ -261,7 +261,7 @@ async fn closing_right_after_a_rotation_writes_what_is_left() {
 
 /// A flight that is dropped was carried by a thread that panicked.
 #[tokio::test]
-async fn a_panic_while_writing_fails_the_store_and_tells_whoever_waits() {
+async fn a_panic_while_writing_fails_the_store_and_its_waiters() {
     let bench = Bench::new(&Gated::default());
     let answer = bench.append(1);
     drop(bench.syncer.begin());

@@ -34,7 +34,7 @@ pub(crate) enum MergeKind {
 /// Why a merge did not finish. Its input is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MergeFailure {
-    /// It was told to stop.
+    /// It was asked to stop.
     Stopped,
     /// The disk is full.
     Full,
@@ -69,10 +69,8 @@ pub(crate) trait Tables: Send + Sync + 'static {
     /// A consistent view of the current rows.
     fn snapshot(&self) -> Self::Snapshot;
 
-    /// Adds a table with all rows and tombstones of these memtables, which are in key order.
-    ///
-    /// # Errors
-    /// The reason, for the operator. Nothing was added.
+    /// Adds a table with all rows and tombstones of these memtables, which are in key order. The error is the reason,
+    /// for the operator. Nothing was added.
     fn add(&self, rows: &[Arc<Memtable>]) -> Result<(), String>;
 
     /// The number of L0 tables.
@@ -82,11 +80,14 @@ pub(crate) trait Tables: Send + Sync + 'static {
     fn sizes(&self) -> Sizes;
 
     /// Runs one merge, which may write about this many bytes; false if none was due. Files that no reader needs any more are
-    /// removed. A merge that finds a damaged table returns true too: the next one leaves that table out.
-    ///
-    /// # Errors
-    /// Why it did not finish: [`MergeFailure::Full`] also if it would have written more.
+    /// removed. The error says why it did not finish: [`MergeFailure::Full`] also if it would have written more.
     fn merge(&self, kind: MergeKind, bytes_max: u64) -> Result<bool, MergeFailure>;
+
+    /// Finds a table that the last merge could not read, and leaves it out of the next ones; false if none is found. This may read
+    /// all tables.
+    fn find_unreadable(&self) -> bool {
+        false
+    }
 
     /// When the oldest open snapshot was taken, if any is open: a merge keeps what it sees. Instants only grow.
     fn oldest_snapshot(&self) -> Option<u64> {
@@ -100,16 +101,10 @@ pub(crate) trait Tables: Send + Sync + 'static {
 /// A consistent view of all tables.
 pub(crate) trait Snapshot: Send + 'static {
     /// The value of a key.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     fn get(&self, key: &[u8]) -> Result<Option<Value>, Error>;
 
-    /// How a read of a range goes on whose first row cannot be read: where the damage ends, and rows before its end that it does
-    /// not concern, at most `limit`.
-    ///
-    /// # Errors
-    /// If the disk fails.
+    /// How a read of a range continues past an unreadable first row: where the damage ends, and rows before its end
+    /// that it does not concern, at most `limit`.
     fn past_damage(&self, range: (&[u8], &[u8]), limit: usize) -> Result<(Key, Vec<TableRow>), Error>;
 
     /// The rows of a key range, end exclusive.

@@ -33,7 +33,7 @@ impl Timekeeper {
         Self { now_ns: reading.wall_ns.max(last_ns), boot_ns: reading.boot_ns }
     }
 
-    /// The store's time at a reading. Readings may arrive out of order; time is monotonic all the same.
+    /// The store's time at a reading. Readings may arrive out of order; time is monotonic anyway.
     pub(crate) fn advance(&mut self, reading: Reading) -> Time {
         let elapsed = reading.boot_ns.saturating_sub(self.boot_ns);
         self.boot_ns = self.boot_ns.max(reading.boot_ns);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_back_slows_it_but_never_turns_it() {
+    fn a_step_back_slows_time_but_never_reverses_it() {
         check((1_000_000, 0), 0, &[((500_000, 0), 1_000_000), ((502_000, 2_000), 1_001_990)]);
     }
 
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_goes_on_after_the_last_committed_time() {
+    fn a_restart_continues_after_the_last_committed_time() {
         // After a reboot (a small boot clock) the wall clock is ten seconds behind the store.
         check((990_000, 5), 1_000_000, &[((990_000, 5), 1_000_000), ((992_000, 2_005), 1_001_990)]);
     }

@@ -6,11 +6,19 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use wayleave_engine::Error;
 
+/// Behind every error of a row that cannot be read.
+const REMEDY: &str = ": `wayleave check` names the damaged files";
+
 /// What happened and what to do, for the operator.
 pub(crate) fn describe(error: &lsm_tree::Error) -> String {
     match error {
+        lsm_tree::Error::Io(io) if io.kind() == ErrorKind::NotFound => "it is missing".into(),
+        lsm_tree::Error::Io(io) if is_short(io) => "it is cut off".into(),
         lsm_tree::Error::Io(io) => describe_io(io),
         lsm_tree::Error::ChecksumMismatch { .. } => "the checksum of a block does not match".into(),
+        lsm_tree::Error::Unrecoverable | lsm_tree::Error::InvalidTrailer | lsm_tree::Error::InvalidHeader(_) => {
+            "its layout cannot be read: it may be cut off".into()
+        }
         other => format!("{other:?}"),
     }
 }
@@ -33,9 +41,20 @@ pub(crate) fn is_damage(error: &lsm_tree::Error) -> bool {
 /// The same for an I/O error.
 pub(crate) fn is_damage_io(io: &std::io::Error) -> bool {
     let bad_sector = io.raw_os_error() == Some(Errno::IO.raw_os_error());
-    // In a file that is too short, offsets are beyond its end or before its beginning.
-    let short = [ErrorKind::UnexpectedEof, ErrorKind::InvalidInput, ErrorKind::InvalidData, ErrorKind::NotFound];
-    bad_sector || short.contains(&io.kind())
+    bad_sector || io.kind() == ErrorKind::NotFound || is_short(io)
+}
+
+/// In a file that is too short, offsets are beyond its end or before its beginning.
+fn is_short(io: &std::io::Error) -> bool {
+    [ErrorKind::UnexpectedEof, ErrorKind::InvalidInput, ErrorKind::InvalidData].contains(&io.kind())
+}
+
+/// The cause of an error, without the remedy, for longer messages.
+pub(crate) fn cause(error: &Error) -> String {
+    match error {
+        Error::Corrupt(what) => what.strip_suffix(REMEDY).unwrap_or(what).to_owned(),
+        other => other.to_string(),
+    }
 }
 
 /// Classifies a failed read.
@@ -55,7 +74,7 @@ pub(crate) fn on_damage(table: &Path, what: &str) -> Error {
 }
 
 fn unreadable(what: &str) -> Error {
-    Error::Corrupt(format!("a row cannot be read ({what}): `wayleave check` names the damaged files"))
+    Error::Corrupt(format!("a row cannot be read ({what}){REMEDY}"))
 }
 
 #[cfg(test)]
@@ -67,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_as_such() {
+    fn a_full_disk_is_reported_as_such() {
         // 28 is ENOSPC.
         let text = describe(&io(28));
         assert!(text.contains("no space left") && text.contains("free some space"), "{text}");

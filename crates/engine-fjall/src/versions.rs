@@ -1,12 +1,12 @@
-//! Which version of the manifest a salvage reads.
+//! Chooses the version of the manifest that a salvage reads.
 //!
 //! Normally the one that `current` names. If that is damaged, or a table of it, another one may be there and whole: a kill
 //! before the end of a flush or merge leaves the files of two. A version is complete if all of its tables are whole and the
-//! journal goes on where they end: what the next version had besides is in the journal too, or is the same in fewer tables.
+//! journal continues where they end: what the next version had besides is in the journal too, or is the same in fewer tables.
 //!
 //! The checksum of a version file is in `current` alone. Without it the content vouches for itself: the file is divided by a
-//! table with a checksum, every table that it names has the checksum that it names, and the sequence numbers that it adds keep
-//! the tables in order. A flipped bit breaks one of these, or changes nothing that matters.
+//! table with a checksum, every table that it names has the checksum that it names, and the sequence numbers that it adds put
+//! no row before a newer one. A flipped bit breaks one of these, or changes nothing that matters.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,10 +31,8 @@ pub(crate) struct Chosen {
 /// Files of tables, each with the checksum that matches.
 pub(crate) type Sound = BTreeSet<(PathBuf, u128)>;
 
-/// Chooses a version of a database, whose journal is in a folder.
-///
-/// # Errors
-/// What is wrong with the newest version, if no other is complete either; or the first file that cannot be read at the moment.
+/// Chooses a version of a database, whose journal is in a folder. The error says what is wrong with the newest version,
+/// if no other is complete either; or the first file that cannot be read at the moment.
 pub(crate) fn choose(database: &Path, journal: &Path) -> Result<Chosen, BadFile> {
     let mut sound = BTreeSet::new();
     let newest = named_by_current(database);
@@ -47,7 +45,7 @@ pub(crate) fn choose(database: &Path, journal: &Path) -> Result<Chosen, BadFile>
     let others = manifest::versions(database).into_iter().filter(|number| !is_newest(number));
     for version in others.filter_map(|number| manifest::version(database, number).ok()) {
         let is_whole = are_whole(&version, &mut sound)? && are_ordered(&version) == Some(true);
-        if is_whole && goes_on(&version, database, journal) {
+        if is_whole && journal_continues(&version, database, journal) {
             tracing::warn!(
                 manifest.path = %version.path.display(),
                 "the newest version of the tables is damaged; another one is whole, and the journal goes on where it ends"
@@ -81,9 +79,9 @@ fn are_whole(version: &Version, sound: &mut Sound) -> Result<bool, BadFile> {
     Ok(are_whole)
 }
 
-/// Whether the journal goes on where the tables of a version end. A version without the row that counts journal files may be from
+/// Whether the journal continues where the tables of a version end. A version without the row that counts journal files may be from
 /// before the rows of a copied store: then every table must be in use.
-fn goes_on(version: &Version, database: &Path, journal: &Path) -> bool {
+fn journal_continues(version: &Version, database: &Path, journal: &Path) -> bool {
     let Ok(found) = own_rows::newest(&version.tables, DONE_KEY) else { return false };
     let is_counted = found.is_some();
     let Some(done) = found.map_or_else(|| Some(Done::default()), |value| Done::decode(&value)) else { return false };
@@ -102,8 +100,7 @@ struct Seqnos {
     is_given: bool,
 }
 
-/// Whether the sequence numbers that a version gives put no table before one with newer rows of the same keys. Merged tables have
-/// their own.
+/// Whether the sequence numbers that a version gives put no row before a newer one of the same key. Merged tables have their own.
 fn are_ordered(version: &Version) -> Option<bool> {
     let mut seqnos = Vec::new();
     for listed in &version.tables {
@@ -115,11 +112,74 @@ fn are_ordered(version: &Version) -> Option<bool> {
         }
         seqnos.push(Seqnos { table, lowest, highest, is_given: given > 0 });
     }
-    let overlap = |a: &Table, b: &Table| a.metadata.key_range.overlaps_with_key_range(&b.metadata.key_range);
-    let is_right = |upper: &Seqnos, lower: &Seqnos| {
-        let is_known = !upper.is_given && !lower.is_given;
-        is_known || upper.lowest > lower.highest || !overlap(&upper.table, &lower.table)
-    };
     let below = |at: usize| seqnos.get(at + 1..).unwrap_or_default();
-    Some(seqnos.iter().enumerate().all(|(at, upper)| below(at).iter().all(|lower| is_right(upper, lower))))
+    for (upper, lower) in
+        seqnos.iter().enumerate().flat_map(|(at, upper)| below(at).iter().map(move |lower| (upper, lower)))
+    {
+        let is_known = !upper.is_given && !lower.is_given;
+        if !is_known && upper.lowest <= lower.highest && !are_rows_ordered(&upper.table, &lower.table)? {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+/// The same for the rows of two tables. A merged one may have old rows besides those that replace rows of the other.
+fn are_rows_ordered(upper: &Table, lower: &Table) -> Option<bool> {
+    let (a, b) = (&upper.metadata.key_range, &lower.metadata.key_range);
+    let (from, to) = (a.min().max(b.min()).clone(), a.max().min(b.max()).clone());
+    if from > to {
+        return Some(true);
+    }
+    let mut below = lower.range(from.clone()..=to.clone()).peekable();
+    for row in upper.range(from..=to) {
+        let key = row.ok()?.key;
+        while below.next_if(|row| row.as_ref().is_ok_and(|row| row.key.user_key < key.user_key)).is_some() {}
+        match below.peek() {
+            Some(Err(_)) => return None,
+            Some(Ok(row)) if row.key.user_key == key.user_key && row.key.seqno >= key.seqno => return Some(false),
+            _ => {}
+        }
+    }
+    Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeInclusive;
+    use std::sync::Arc;
+
+    use lsm_tree::AbstractTree;
+    use lsm_tree::compaction::{CompactionStrategy, MoveDown, PullDown};
+
+    use super::*;
+    use crate::lsm::{FjallTables, TableOptions};
+    use crate::memtable::Memtable;
+    use crate::tables::Tables;
+
+    /// A merged table may have rows that are older than all of a table below it, if they are others.
+    #[test]
+    fn tables_are_in_order_if_no_row_is_above_a_newer_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let tables = FjallTables::open(folder.path(), TableOptions { cache_bytes: 1 << 20, files_max: 100 }).unwrap();
+        let add = |rows: RangeInclusive<u8>, then: Option<Arc<dyn CompactionStrategy>>| {
+            let mut table = Memtable::default();
+            rows.for_each(|row| table.put(&[row], Some(&[7])));
+            tables.add(&[Arc::new(table)]).unwrap();
+            then.into_iter().for_each(|step| tables.tree.compact(step, 100).unwrap());
+        };
+        add(1..=3, Some(Arc::new(MoveDown(0, 1))));
+        add(10..=13, Some(Arc::new(MoveDown(0, 2))));
+        add(3..=5, None);
+        add(20..=21, Some(Arc::new(PullDown(0, 1))));
+        let listed = || manifest::version(folder.path(), manifest::newest(folder.path()).unwrap()).unwrap();
+        let version = listed();
+        assert_eq!(version.tables.iter().map(|table| table.seqno > 0).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(are_ordered(&version), Some(true));
+        add(12..=12, None);
+        let mut version = listed();
+        assert_eq!(are_ordered(&version), Some(true));
+        version.tables.swap(0, 2);
+        assert_eq!(are_ordered(&version), Some(false), "a row of the last one is newer");
+    }
 }

@@ -1,8 +1,8 @@
-//! The watchdog thread: monitors whether the disk responds, merges go on, commits find room, and enough space is free.
-//! Its verdict is the store's health.
+//! The watchdog thread: monitors whether the disk responds, merges progress, commits find room, and enough space is
+//! free. Its verdict is the store's health.
 //!
 //! Space is refused in two steps. While there is no more room than the next merge may need, callers should add nothing:
-//! renewals, releases and deletions go on, and merges give space back. Below the floor, which flushes need, every batch
+//! renewals, releases and deletions continue, and merges give space back. Below the floor, which flushes need, every batch
 //! is refused before it changes anything; reads continue. Both end by themselves when space is freed.
 
 use std::path::PathBuf;
@@ -146,18 +146,15 @@ pub(crate) struct Watched {
 
 impl Watchdog {
     /// Starts to watch a store; polls once before it returns.
-    ///
-    /// # Errors
-    /// If no thread can be spawned.
     pub(crate) fn start<T: Tables>(store: Arc<Store<T>>, watched: Watched) -> std::io::Result<Self> {
         let (end, ended) = channel::<()>();
         let health = Arc::new(Mutex::new(look(&store, &watched, &Health::Ok)));
-        let told = Arc::clone(&health);
+        let published = Arc::clone(&health);
         let thread = std::thread::Builder::new().name("wayleave-watch".into()).spawn(move || {
             while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                let before = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let before = published.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let now = look(&store, &watched, &before);
-                *told.lock().unwrap_or_else(PoisonError::into_inner) = now;
+                *published.lock().unwrap_or_else(PoisonError::into_inner) = now;
             }
         })?;
         Ok(Self { end: Some(end), health, thread: Some(thread) })
@@ -220,14 +217,14 @@ pub(crate) fn look<T: Tables>(store: &Store<T>, watched: &Watched, before: &Heal
     let refuses = if let Verdict::Refuse(why) = &verdict { Some(why.clone()) } else { None };
     *store.refuses.lock().unwrap_or_else(PoisonError::into_inner) = refuses;
     // Commits that wait for room are refused too.
-    store.tell_flush();
+    store.notify_flush();
     let now = match verdict {
         Verdict::Well => Health::Ok,
         Verdict::Impaired(why) => Health::Impaired(why),
         Verdict::Refuse(why) | Verdict::Slow(why) => Health::Degraded(why),
         Verdict::Fail(why) => {
             store.syncer.fail(why.clone());
-            store.tell_flush();
+            store.notify_flush();
             Health::Failed(why)
         }
     };
@@ -312,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_nearly_full_refuses_until_there_is_more_than_the_reserve() {
+    fn a_nearly_full_disk_refuses_writes_until_the_reserve_is_free_again() {
         let free = |mib: u64| Signs { free_bytes: Some(mib << 20), ..Signs::default() };
         check(free(100), false, "well");
         check(free(99), false, "refuse: no space left for the data folder (99 MiB free, 100 MiB");

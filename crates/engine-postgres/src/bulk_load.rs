@@ -1,7 +1,7 @@
 //! Fills a new store with sorted rows, for copies, restored snapshots and salvaged stores.
 //!
 //! While the table `wayleave_loading` exists, no node opens the store. It is created first and dropped last, and names what
-//! is being loaded and by whom. Rows are committed page by page in key order, so an interrupted load of the same rows goes on
+//! is being loaded and by whom. Rows are committed page by page in key order, so an interrupted load of the same rows continues
 //! after the greatest key; a load of other rows begins anew.
 //!
 //! An earlier load may not have ended, only be slow. The later one takes its place: it enters itself as the writer, and each
@@ -9,17 +9,18 @@
 //!
 //! 1. A page of the earlier load is being written: the later one waits for its lock on the entry, and then finds the page's rows.
 //! 2. The later one has entered itself: pages of the earlier one write nothing, and fail.
-//! 3. The later one ends between its entry and the removal of other rows: until these are gone the entry names no rows, so that
-//!    nobody goes on with them.
+//! 3. The later one ends between its entry and the removal of other rows: until these are gone the entry names no
+//!    rows, so that no load continues with them.
 
 use tokio_postgres::{Client, Error, Statement};
 use wayleave_core::ids::ShardId;
 use wayleave_engine::snapshot_file::SnapshotHeader;
 use wayleave_engine::{Key, Row, entropy};
 
-use crate::link;
+use crate::identity;
 use crate::open_error::OpenError;
 use crate::schema;
+use crate::session;
 use crate::target::Target;
 use crate::trouble::Trouble;
 
@@ -47,13 +48,11 @@ pub struct BulkLoad {
 }
 
 impl BulkLoad {
-    /// Begins to fill the store in a database. `what` identifies the rows: an interrupted load of the same ones goes on.
-    ///
-    /// # Errors
-    /// If the database has a store, or cannot be used.
+    /// Begins to fill the store in a database. `what` identifies the rows: an interrupted load of the same rows is
+    /// resumed. Fails if the database has a store, or cannot be used.
     pub async fn create(url: &str, header: &SnapshotHeader, what: &str) -> Result<Self, OpenError> {
         let target = Target::parse(url)?;
-        let client = link::bare(&target).await.map_err(|trouble| OpenError::sort(&target, &trouble))?;
+        let client = session::bare(&target).await.map_err(|trouble| OpenError::sort(&target, &trouble))?;
         let writer = format!("{:032x}", entropy::system());
         let begun = begin(&client, &target, header, (what, &writer)).await;
         let after = begun.map_err(|error| OpenError::sort(&target, &Trouble::Said(error)))??;
@@ -67,10 +66,8 @@ impl BulkLoad {
         self.after.as_ref()
     }
 
-    /// Adds rows, each with a greater key than the one before.
-    ///
-    /// # Errors
-    /// If the database fails, or a later load has taken the place of this one.
+    /// Adds rows, each with a greater key than the one before. Fails if the database fails, or a later load has taken
+    /// the place of this one.
     pub async fn write(&mut self, rows: &[Row]) -> Result<(), OpenError> {
         let (keys, values): (Vec<&[u8]>, Vec<&[u8]>) = rows.iter().map(|row| (&*row.key, &*row.value)).unzip();
         match self.client.execute(&self.put, &[&keys, &values, &self.writer]).await {
@@ -84,10 +81,8 @@ impl BulkLoad {
         OpenError::Superseded { place: self.target.to_string() }
     }
 
-    /// Completes the store: from now on nodes can open it.
-    ///
-    /// # Errors
-    /// If the database fails, or a later load has taken the place of this one.
+    /// Completes the store: from now on nodes can open it. Fails if the database fails, or a later load has taken the
+    /// place of this one.
     pub async fn finish(self) -> Result<(), OpenError> {
         let finish = async {
             self.client.batch_execute("BEGIN; SET LOCAL synchronous_commit = on").await?;
@@ -105,6 +100,7 @@ impl BulkLoad {
             let epochs: Vec<i64> = fences.iter().map(|fence| fence.1).collect();
             let numbers: Vec<i64> = fences.iter().map(|fence| fence.2).collect();
             self.client.execute(FENCES, &[&shards, &epochs, &numbers, &at]).await?;
+            self.client.batch_execute(identity::NOWHERE).await?;
             self.client.batch_execute("DROP TABLE wayleave_loading; COMMIT").await?;
             // The planner has seen the table empty.
             self.client.batch_execute("ANALYZE wayleave_rows").await?;

@@ -1,4 +1,17 @@
 //! The store's time in this process: the timekeeper, the boot clock, and the notes about both for other nodes.
+//!
+//! **Notes.** While time leads the store's clock, each node notes both once a second, in one row for all nodes. A node knows that clock
+//! only up to the time that its request took, so it notes a smaller lead than it has: a far node a much smaller one. The
+//! greatest lead is therefore kept. With "the latest note is kept" this happened each second after a step back:
+//!
+//! 1. Near node N notes its lead, far node F a smaller one, later.
+//! 2. N looks. Its lead is greater than the noted one, so other nodes may lag: its time is not steady (`Timekeeper::compare`), and
+//!    it trusts no end of a lease.
+//! 3. N notes its lead again, and F its smaller one, until the store has caught up.
+//!
+//! A note that is kept implies at least what the refused one would have said, at every reading of the store's clock.
+//! It must not expire before another one is taken: from half its life on ([`KEPT_US`]) every note is. (N dies) (F's
+//! note is refused, just before that) (F notes again, a second later): N's note has a second left.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,69 +19,84 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 use wayleave_core::time::Time;
 
-use crate::timekeeper::{Sample, Step, Timekeeper};
+use crate::timekeeper::{LEAN, Sample, Step, Timekeeper};
 
-/// A lead over the store's clock that other nodes must learn of, in microseconds. Network jitter looks like smaller
-/// leads.
-const LEAD_US: u64 = 10_000;
+/// For so long a note keeps those of smaller leads out.
+pub(crate) const KEPT_US: u64 = 2_000_000;
+/// For so long a note is carried on.
+const NOTE_US: u64 = 2 * KEPT_US;
 
 /// The store's clock, as known to this process.
 pub(crate) struct Clock {
-    state: Mutex<State>,
+    keeper: Mutex<Timekeeper>,
     /// Notified when there is something that other nodes must learn.
     pub(crate) news: Notify,
 }
 
-struct State {
-    keeper: Timekeeper,
-    /// When the store's clock was last seen to step forward, by this or another node; zero if never.
-    stepped_at: Time,
-    /// The part of it that the store is known to have recorded.
-    noted: Time,
+/// The time of a node that leads the store's clock, and that clock at the same moment: by the time that others read it, a
+/// time alone would be too early.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) at: Time,
+    pub(crate) store: Time,
 }
 
-/// A note for other nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
-    pub(crate) stepped_at: Time,
-    /// The local time if it leads the store's clock, else zero.
-    pub(crate) at: Time,
+impl Note {
+    /// That node's time when the store's clock shows `store_us`. It is extrapolated for as long as the note of a running node
+    /// may be old. A store that was just loaded has a time without a clock.
+    pub(crate) fn extrapolated_us(self, store_us: u64) -> u64 {
+        if self.store == Time::ZERO {
+            return self.at.0.saturating_mul(1_000);
+        }
+        let elapsed_us = store_us.saturating_sub(self.store.0.saturating_mul(1_000)).min(NOTE_US);
+        self.at.0.saturating_mul(1_000).saturating_add(elapsed_us - elapsed_us / LEAN)
+    }
 }
 
 impl Clock {
-    /// Starts at the first response, but not before the latest commit.
-    pub(crate) fn start(first: Sample, last_commit: Time) -> Self {
-        let keeper = Timekeeper::new(first, last_commit.0.saturating_mul(1_000));
-        let state = State { keeper, stepped_at: Time::ZERO, noted: Time::ZERO };
-        Self { state: Mutex::new(state), news: Notify::new() }
+    /// Starts at the first response, but not before `floor_us`.
+    pub(crate) fn start(first: Sample, floor_us: u64) -> Self {
+        Self { keeper: Mutex::new(Timekeeper::new(first, floor_us)), news: Notify::new() }
     }
 
     /// The store's time.
     pub(crate) fn now(&self) -> Time {
-        let state = self.lock();
+        let keeper = self.lock();
         // Read under the lock, so that readings are in order.
-        Time(state.keeper.at(boot_us()) / 1_000)
+        Time(keeper.at(boot_us()) / 1_000)
     }
 
-    /// When the store's clock was last seen to step forward.
-    pub(crate) fn stepped_at(&self) -> Time {
-        self.lock().stepped_at
+    /// Since when the store's time has run evenly, as far as this process has watched.
+    pub(crate) fn steady_since(&self) -> Time {
+        Time(self.lock().steady_us().div_ceil(1_000))
     }
 
-    /// Takes the store's clock from a response that has just arrived; its request was sent at `sent_us`. Returns it as far as it is to
-    /// be believed: a step must be noticed before anything is decided by the time after it.
-    pub(crate) fn learn(&self, store_us: i64, sent_us: u64) -> Time {
-        let mut state = self.lock();
+    /// Takes the store's clock from a response that has just arrived; its request was sent at `sent_us`.
+    pub(crate) fn learn(&self, store_us: u64, sent_us: u64) {
         let arrived_us = boot_us();
-        let sample = Sample { store_us: store_us.max(0).cast_unsigned(), sent_us, arrived_us };
-        let (believed_us, step) = state.keeper.learn(sample);
-        let believed = Time(believed_us / 1_000);
-        let Some(Step(step_us)) = step else { return believed };
-        if step_us > 0 {
-            state.stepped_at = Time(state.keeper.at(arrived_us) / 1_000);
+        self.hear(|keeper| keeper.learn(Sample { store_us, sent_us, arrived_us }));
+    }
+
+    /// Raises time to at least that of another node.
+    pub(crate) fn raise(&self, at_us: u64) {
+        self.hear(|keeper| keeper.raise(at_us, boot_us()));
+    }
+
+    /// Compares the lead of this process with the one that an answer has shown as noted: see [`Timekeeper::compare`].
+    pub(crate) fn compare(&self, noted_us: u64) {
+        self.lock().compare(noted_us, boot_us());
+    }
+
+    fn hear(&self, hear: impl FnOnce(&mut Timekeeper) -> Option<Step>) {
+        let mut keeper = self.lock();
+        let led = keeper.lead(boot_us()).is_some();
+        let step = hear(&mut keeper);
+        let leads = keeper.lead(boot_us()).is_some();
+        drop(keeper);
+        if leads && !led {
+            self.news.notify_one();
         }
-        drop(state);
-        self.news.notify_one();
+        let Some(Step(step_us)) = step else { return };
         let step_ms = step_us / 1_000;
         if step_us < 0 {
             tracing::warn!(
@@ -83,38 +111,16 @@ impl Clock {
                  check the clocks of the database's machines"
             );
         }
-        believed
     }
 
-    /// Raises time to at least that of another node's commit.
-    pub(crate) fn raise(&self, at: Time) {
-        let mut state = self.lock();
-        let boot_us = boot_us();
-        let led = state.keeper.lead(boot_us) >= LEAD_US;
-        state.keeper.raise(at.0.saturating_mul(1_000), boot_us);
-        if !led && state.keeper.lead(boot_us) >= LEAD_US {
-            self.news.notify_one();
-        }
-    }
-
-    /// Another node has recorded a step.
-    pub(crate) fn hear_step(&self, stepped_at: Time) {
-        let mut state = self.lock();
-        state.stepped_at = state.stepped_at.max(stepped_at);
-        state.noted = state.noted.max(stepped_at);
-    }
-
-    /// What other nodes must learn and the store does not record yet.
+    /// The time of this node, if it leads the store's clock and others must know.
     pub(crate) fn note(&self) -> Option<Note> {
-        let state = self.lock();
-        let boot_us = boot_us();
-        let leads = state.keeper.lead(boot_us) >= LEAD_US;
-        let at = if leads { Time(state.keeper.at(boot_us) / 1_000) } else { Time::ZERO };
-        (leads || state.stepped_at > state.noted).then_some(Note { stepped_at: state.stepped_at, at })
+        let (at_us, store_us) = self.lock().lead(boot_us())?;
+        Some(Note { at: Time(at_us / 1_000), store: Time(store_us.div_ceil(1_000)) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Timekeeper> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

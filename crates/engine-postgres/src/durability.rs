@@ -51,18 +51,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_weakness_is_told() {
+    fn each_durability_gap_is_a_warning() {
         let sound = Durability { fsync: true, synchronous_commit: "on".into(), synchronous_standbys: "s1".into() };
         assert!(sound.warnings().is_empty());
         let weak = Durability { fsync: false, synchronous_commit: "off".into(), synchronous_standbys: String::new() };
-        let told = weak.warnings();
-        for (warning, word) in told.iter().zip(["fsync", "synchronous_commit", "standby"]) {
+        let warnings = weak.warnings();
+        for (warning, word) in warnings.iter().zip(["fsync", "synchronous_commit", "standby"]) {
             assert!(warning.contains(word), "{warning}");
         }
-        assert_eq!(told.len(), 3);
+        assert_eq!(warnings.len(), 3);
         for weaker in ["off", "local", "remote_write"] {
-            let told = Durability { synchronous_commit: weaker.into(), ..sound.clone() }.warnings();
-            assert!(told.len() == 1 && told[0].contains(weaker), "{told:?}");
+            let warnings = Durability { synchronous_commit: weaker.into(), ..sound.clone() }.warnings();
+            assert!(warnings.len() == 1 && warnings[0].contains(weaker), "{warnings:?}");
         }
         for enough in ["on", "remote_apply"] {
             assert!(Durability { synchronous_commit: enough.into(), ..sound.clone() }.warnings().is_empty());

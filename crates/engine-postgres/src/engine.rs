@@ -5,21 +5,21 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio_postgres::Client;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::time::Time;
 use wayleave_engine::{Batch, Commit, Engine, Error, Expect, Key, Look, Pending, Row, Scan, Value};
 
-use crate::clock::{Clock, boot_us};
-use crate::committer::{self, CommitContext};
-use crate::job::PendingBatch;
-use crate::link::{self, CALL, Use};
+use crate::clock::{Clock, Note, boot_us};
+use crate::committer::{self, CommitContext, Locked, TRIED_AT_ONCE};
 use crate::open_error::OpenError;
 use crate::overlay::Overlay;
+use crate::pending_batch::PendingBatch;
 use crate::pool::Pool;
 use crate::queue::{Queue, Serves};
+use crate::session::{self, CALL, Use};
 use crate::target::Target;
 use crate::timekeeper::Sample;
 use crate::timelines::Timelines;
@@ -33,8 +33,6 @@ const VERSION_LEAST: u32 = 11;
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// Committers reserved for node leases and seats, each with a connection.
 const FOR_NODES: usize = 1;
-/// The number of batches that may wait for locked rows outside the committers, each with a connection of its kind.
-const FOR_STUCK: usize = 2;
 /// Connections for looks: node leases and roles are judged by them, so they must not wait for the long reads of owners.
 const FOR_LOOKS: usize = 4;
 /// Opening a store may take this long once the database has responded: other nodes may be creating its tables.
@@ -73,10 +71,8 @@ pub struct Postgres {
 
 impl Postgres {
     /// Opens the store in a database, creating its tables if needed. The URL is in libpq's form, with several hosts if
-    /// needed: `postgres://user:password@host1,host2/database?sslmode=verify-full`.
-    ///
-    /// # Errors
-    /// If the database cannot be used. Every message names the cause and the remedy, and never the password.
+    /// needed: `postgres://user:password@host1,host2/database?sslmode=verify-full`. Fails if the database cannot be
+    /// used. Every message names the cause and the remedy, and never the password.
     pub async fn open(url: &str, options: Options) -> Result<Self, OpenError> {
         if options.shards == 0
             || options.read_connections == 0
@@ -87,7 +83,7 @@ impl Postgres {
             return Err(OpenError::Options(text.into()));
         }
         let target = Target::parse(url)?;
-        let client = link::bare(&target).await.map_err(|trouble| OpenError::sort(&target, &trouble))?;
+        let client = session::bare(&target).await.map_err(|trouble| OpenError::sort(&target, &trouble))?;
         let slow = |_| OpenError::sort(&target, &Trouble::Slow(OPENING));
         let facts = tokio::time::timeout(OPENING, Facts::learn(&client, &target, options.shards));
         let facts = facts.await.map_err(slow)??;
@@ -95,8 +91,8 @@ impl Postgres {
         let pool = |usage, size| Pool::new(target.clone(), usage, facts.incarnation, timelines.clone(), size);
         let (reads, looks) = (pool(Use::Reads, options.read_connections), Arc::new(pool(Use::Reads, FOR_LOOKS)));
         let database = Wire {
-            commits: pool(Use::Writes, options.committers + FOR_STUCK),
-            nodes: pool(Use::Writes, FOR_NODES + FOR_STUCK),
+            commits: pool(Use::Writes, options.committers + 2 * TRIED_AT_ONCE),
+            nodes: pool(Use::Writes, FOR_NODES + TRIED_AT_ONCE),
             owns: pool(Use::Writes, options.write_connections),
             clock: facts.clock,
         };
@@ -105,7 +101,8 @@ impl Postgres {
             overlay: Overlay::default(),
             database,
             down: AtomicBool::new(false),
-            stuck: Arc::new(Semaphore::new(FOR_STUCK)),
+            locked: Locked::default(),
+            locked_of_nodes: Locked::default(),
         });
         for _ in 0..options.committers {
             tokio::spawn(committer::run(Arc::clone(&bench), Serves::Others));
@@ -180,7 +177,7 @@ impl Engine for Postgres {
         match self.try_commit(batch) {
             Ok(commit) => commit,
             Err(Error::Fenced { shard, epoch, seq }) => {
-                // Refused already; the database only tells how far the shard has progressed since it was taken.
+                // Refused already; the database only shows how far the shard has progressed since it was taken.
                 let (bench, known) = (Arc::clone(&self.bench), Error::Fenced { shard, epoch, seq });
                 async move {
                     let fence_states = bench.database.fence_states(vec![shard.into()]).await;
@@ -242,11 +239,15 @@ async fn check_version(client: &Client, target: &Target) -> Result<(), OpenError
 async fn start_clock(client: &Client) -> Result<Clock, Trouble> {
     let sent_us = boot_us();
     let text = "SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::int8, \
-                (SELECT coalesce(max(at), 0) FROM wayleave_fences)::int8";
+                (SELECT coalesce(max(at), 0) FROM wayleave_fences)::int8, \
+                coalesce((SELECT at FROM wayleave_fences WHERE shard = -1), 0)::int8, \
+                coalesce((SELECT seq FROM wayleave_fences WHERE shard = -1), 0)::int8";
     let row = within(CALL, client.query_one(text, &[])).await?;
-    let (store_us, last): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-    let sample = Sample { store_us: store_us.max(0).cast_unsigned(), sent_us, arrived_us: boot_us() };
-    Ok(Clock::start(sample, Time(last.max(0).cast_unsigned())))
+    let number = |column: usize| row.try_get::<_, i64>(column).map(|number| number.max(0).cast_unsigned());
+    let (store_us, last) = (number(0)?, Time(number(1)?));
+    let noted = Note { at: Time(number(2)?), store: Time(number(3)?) };
+    let sample = Sample { store_us, sent_us, arrived_us: boot_us() };
+    Ok(Clock::start(sample, noted.extrapolated_us(store_us).max(last.0.saturating_mul(1_000))))
 }
 
 async fn sample(bench: Arc<CommitContext<Wire>>, looks: Arc<Pool>) {

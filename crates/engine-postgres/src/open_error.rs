@@ -7,147 +7,66 @@ use crate::trouble::{Trouble, words};
 
 /// Why a database cannot be opened as a store. Every message names the cause and the remedy; none contains a password.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum OpenError {
-    /// The URL is invalid.
     #[error("the database's URL cannot be used: {0}; write postgres://USER:PASSWORD@HOST:PORT/DATABASE")]
     Url(String),
-    /// The database is unreachable.
     #[error("cannot reach the database at {place}: {why}; start it, or correct the URL")]
-    Unreachable {
-        /// Hosts and database.
-        place: String,
-        /// What happened.
-        why: String,
-    },
-    /// The database rejects the credentials.
+    Unreachable { place: String, why: String },
     #[error(
         "the database at {place} does not let user {user} in ({why}): correct user and password in the URL, or make the \
          user with `createuser --pwprompt {user}` as the database's superuser"
     )]
-    Login {
-        /// Hosts and database.
-        place: String,
-        /// The user.
-        user: String,
-        /// What the database says.
-        why: String,
-    },
-    /// The database has no such user.
+    Login { place: String, user: String, why: String },
     #[error(
         "there is no user {user} at {place}: create it with `createuser --pwprompt {user}` as the database's superuser, or \
          correct the URL"
     )]
-    NoUser {
-        /// Hosts and database.
-        place: String,
-        /// The user.
-        user: String,
-    },
-    /// The database requires TLS and the URL does not, or the reverse.
+    NoUser { place: String, user: String },
     #[error("the database at {place} refuses this kind of connection ({why}): {remedy}")]
     Tls {
-        /// Hosts and database.
         place: String,
-        /// What the database says.
         why: String,
         /// What to write in the URL.
         remedy: &'static str,
     },
-    /// There is no such database.
     #[error(
         "there is no database {name} at {place}: create it with `createdb --owner {user} {name}` as the database's superuser, \
          or correct the URL"
     )]
     NoDatabase {
-        /// Hosts and database.
         place: String,
-        /// The database.
         name: String,
         /// The user that should own it.
         user: String,
     },
-    /// All reachable servers are standbys.
     #[error("the database at {place} accepts no writes (a standby): name the primary, or all hosts, in the URL")]
-    ReadOnly {
-        /// Hosts and database.
-        place: String,
-    },
-    /// The server is too old.
+    ReadOnly { place: String },
     #[error("the database at {place} runs version {found}: use PostgreSQL {least} or newer")]
-    TooOld {
-        /// Hosts and database.
-        place: String,
-        /// Its version.
-        found: String,
-        /// The oldest supported version.
-        least: u32,
-    },
-    /// The user may not create or use the tables.
+    TooOld { place: String, found: String, least: u32 },
     #[error("user {user} may not create tables at {place} ({why}): `GRANT CREATE, USAGE ON SCHEMA public TO {user}`")]
-    Denied {
-        /// Hosts and database.
-        place: String,
-        /// The user.
-        user: String,
-        /// What the database says.
-        why: String,
-    },
-    /// The store was written by a newer program.
+    Denied { place: String, user: String, why: String },
     #[error(
         "the store at {place} has format {found}, this program reads formats up to {VERSION}: use a newer wayleave"
     )]
-    Newer {
-        /// Hosts and database.
-        place: String,
-        /// The number of its format.
-        found: u32,
-    },
-    /// The store's own tables have invalid content.
+    Newer { place: String, found: u32 },
     #[error("the store at {place} is damaged ({what}): restore it from a backup")]
-    Damaged {
-        /// Hosts and database.
-        place: String,
-        /// What is wrong.
-        what: String,
-    },
-    /// A copy into the database was interrupted.
+    Damaged { place: String, what: String },
     #[error(
         "the store at {place} is incomplete, because a copy into it was interrupted: run the same command again, or drop the \
          tables wayleave_rows, wayleave_fences, wayleave_format and wayleave_loading"
     )]
-    Unfinished {
-        /// Hosts and database.
-        place: String,
-    },
-    /// A later copy into the database has taken the place of this one.
+    Unfinished { place: String },
     #[error("another copy into the database at {place} was begun, and this one was given up: wait for the other one")]
-    Superseded {
-        /// Hosts and database.
-        place: String,
-    },
-    /// The database has a store already.
+    Superseded { place: String },
     #[error("the database at {place} has a store already: name a database without one")]
-    NotEmpty {
-        /// Hosts and database.
-        place: String,
-    },
-    /// The database has no store.
+    NotEmpty { place: String },
     #[error("the database at {place} has no store: correct the URL")]
-    NoStore {
-        /// Hosts and database.
-        place: String,
-    },
-    /// An option is invalid.
+    NoStore { place: String },
     #[error("{0}")]
     Options(String),
-    /// Any other error of the database.
     #[error("cannot open the store at {place}: {why}")]
-    Other {
-        /// Hosts and database.
-        place: String,
-        /// What the database says.
-        why: String,
-    },
+    Other { place: String, why: String },
 }
 
 const WANTS_TLS: &str = "it lets this user in over TLS only; add ?sslmode=verify-full&sslrootcert=/path/ca.pem to the URL (or \

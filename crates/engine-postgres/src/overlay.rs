@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use wayleave_engine::{Key, Scan};
 
-use crate::job::{PendingBatch, shard_of};
+use crate::pending_batch::{PendingBatch, shard_of};
 
 /// A value in flight; `None` is a deletion.
 pub(crate) type InFlight = Option<Bytes>;
@@ -44,23 +44,23 @@ pub(crate) struct Stamp(Vec<u64>);
 
 impl Overlay {
     /// Makes a batch visible. Batches must be added in commit order.
-    pub(crate) fn add(&self, job: &PendingBatch) {
+    pub(crate) fn add(&self, pending: &PendingBatch) {
         let mut state = self.lock();
-        for (key, value) in &job.writes {
-            state.rows.entry(key.clone()).or_default().push((job.number, value.clone()));
+        for (key, value) in &pending.writes {
+            state.rows.entry(key.clone()).or_default().push((pending.number, value.clone()));
         }
         state.came_in_all += 1;
-        for shard in &job.shards {
+        for shard in &pending.shards {
             *state.came.entry(*shard).or_default() += 1;
         }
     }
 
     /// Removes a batch that is durable or refused.
-    pub(crate) fn remove(&self, job: &PendingBatch) {
+    pub(crate) fn remove(&self, pending: &PendingBatch) {
         let mut state = self.lock();
-        for (key, _) in &job.writes {
+        for (key, _) in &pending.writes {
             if let Some(entries) = state.rows.get_mut(key) {
-                entries.retain(|(number, _)| *number != job.number);
+                entries.retain(|(number, _)| *number != pending.number);
                 if entries.is_empty() {
                     state.rows.remove(key);
                 }
@@ -142,16 +142,16 @@ mod tests {
 
     use super::*;
 
-    fn job(number: u64, writes: impl IntoIterator<Item = wayleave_engine::Write>) -> PendingBatch {
-        let mut job = PendingBatch::new(batch(writes), oneshot::channel().0).unwrap();
-        job.number = number;
-        job
+    fn pending(number: u64, writes: impl IntoIterator<Item = wayleave_engine::Write>) -> PendingBatch {
+        let mut pending = PendingBatch::new(batch(writes), oneshot::channel().0).unwrap();
+        pending.number = number;
+        pending
     }
 
     #[test]
     fn the_newest_wins_whichever_leaves_first() {
         let (overlay, keys) = (Overlay::default(), [key(1, "a")]);
-        let [first, second] = [job(1, [put(1, "a", "1")]), job(2, [delete(1, "a")])];
+        let [first, second] = [pending(1, [put(1, "a", "1")]), pending(2, [delete(1, "a")])];
         overlay.add(&first);
         overlay.add(&second);
         assert_eq!(overlay.get(&keys).0, [Some(None)]);
@@ -171,11 +171,11 @@ mod tests {
         let (keys, scans) = ([key(1, "a"), key(1, "b")], [all(1)]);
         let whole = [Scan { from: vec![0], to: vec![9], limit: 1 }];
         let before = (overlay.get(&keys).1, overlay.scan(&scans).1, overlay.scan(&whole).1);
-        overlay.add(&job(1, [put(2, "a", "1")]));
+        overlay.add(&pending(1, [put(2, "a", "1")]));
         assert_eq!(overlay.stamp_of_keys(&keys), before.0);
         assert_eq!(overlay.stamp_of_scans(&scans), before.1);
         assert_ne!(overlay.stamp_of_scans(&whole), before.2);
-        overlay.add(&job(2, [put(1, "z", "1")]));
+        overlay.add(&pending(2, [put(1, "z", "1")]));
         assert_ne!(overlay.stamp_of_keys(&keys), before.0);
         assert_ne!(overlay.stamp_of_scans(&scans), before.1);
     }

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use wayleave_core::ids::{Epoch, ShardId};
-use wayleave_core::time::Time;
 use wayleave_engine::fences::FenceState;
 use wayleave_engine::{Error, Expect};
 
 use crate::committer::CommitContext;
-use crate::job::sort_expects;
+use crate::pending_batch::sort_expects;
 use crate::transaction::{self, Attempt, FirstStatement, Locks};
 use crate::transaction_batch::TransactionBatch;
 use crate::trouble::Class;
@@ -28,27 +27,28 @@ pub(crate) async fn own(
     let group = TransactionBatch::of_expects(sort_expects(expects).ok_or(Error::Conflict)?);
     let start = Instant::now();
     loop {
-        let link = bench.database.owns.lease().await.map_err(|trouble| trouble.unchanged())?;
-        match transaction::run(&link, &bench.database.clock, FirstStatement::Own(shard), &group, Locks::Patient).await {
+        let session = bench.database.owns.lease().await.map_err(|trouble| trouble.unchanged())?;
+        // The connection is given back between two tries: others can take their shards, however many are locked.
+        match transaction::run(&session, &bench.database.clock, FirstStatement::Own(shard), &group, Locks::Try).await {
             Attempt::Done(row) => {
-                link.keep();
+                session.keep();
                 let row = row.ok_or_else(|| Error::Corrupt("the new epoch was not returned".into()))?;
-                let told = |column: usize| row.try_get::<_, i64>(column).map(i64::cast_unsigned);
-                let (Ok(epoch), Ok(seq), Ok(at)) = (told(0), told(1), told(2)) else {
+                let number = |column: usize| row.try_get::<_, i64>(column).map(i64::cast_unsigned);
+                let (Ok(epoch), Ok(seq), Ok(at)) = (number(0), number(1), number(2)) else {
                     return Err(Error::Corrupt(format!("the fence row of shard {} cannot be read", shard.0)));
                 };
                 // The old owner's commits are in the past, by whichever clock it made them.
-                bench.database.clock.raise(Time(at));
+                bench.database.clock.raise(at.saturating_mul(1_000));
                 let epoch = Epoch(epoch);
                 bench.queue.supersede(shard, FenceState { epoch, seq }, &bench.overlay);
                 return Ok((epoch, seq));
             }
             Attempt::Conflict | Attempt::Fenced => {
-                link.keep();
+                session.keep();
                 return Err(Error::Conflict);
             }
             Attempt::Locked(why) => {
-                link.keep();
+                session.keep();
                 if start.elapsed() > PATIENCE {
                     return Err(Error::Unavailable(why));
                 }
@@ -57,7 +57,7 @@ pub(crate) async fn own(
             Attempt::Undone(trouble) => {
                 let class = trouble.class();
                 if class != Class::Lost {
-                    link.keep();
+                    session.keep();
                 }
                 if (class != Class::Again && !trouble.is_cancelled()) || start.elapsed() > PATIENCE {
                     return Err(trouble.unchanged());

@@ -1,15 +1,15 @@
-//! Finds out where rows can be read again behind a damaged page.
+//! Finds the next readable row behind a damaged page.
 //!
-//! The database does not tell which keys it cannot read: an index has them, but a read of the index visits the table. It does
-//! tell whether a range can be read. So the first damaged key is found byte by byte, as the end of the longest range from
-//! the start of the scan that can be read, because it is empty. Keys near each other share long prefixes, so this takes some
-//! dozens of reads for a row, all of them small.
+//! The database does not name the keys that it cannot read: an index has them, but a read of the index visits the
+//! table. It does show whether a range can be read. So the first damaged key is found byte by byte, as the end of the
+//! longest range from the start of the scan that can be read, because it is empty. Keys near each other share long
+//! prefixes, so this takes some dozens of reads for a row, all of them small.
 
 use std::future::Future;
 
 use wayleave_engine::{Error, Key};
 
-/// Damaged rows that are passed over at once; a caller can go on.
+/// Damaged rows that one call skips; a caller can continue.
 const ROWS_MAX: usize = 256;
 
 /// The part of a table that is read.
@@ -61,7 +61,7 @@ async fn past_row(table: &impl Readable, (from, to): (&[u8], &[u8])) -> Result<K
         if key.as_slice() >= from && is_damaged(&next_to(&key)).await? {
             break;
         }
-        // The least byte with which the damaged key can go on.
+        // The least byte with which the damaged key can continue.
         let mut most = 256;
         while least < most {
             let middle = least + (most - least) / 2;

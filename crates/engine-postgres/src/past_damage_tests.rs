@@ -1,4 +1,4 @@
-//! The search over modelled tables, whose rows and index pages cannot be read here and there.
+//! The search over modelled tables with unreadable rows and index pages.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -77,7 +77,7 @@ async fn walk(table: &Model) -> (Vec<Key>, usize) {
 }
 
 #[tokio::test]
-async fn no_readable_row_is_passed_over_and_each_damaged_one_takes_some_dozen_reads() {
+async fn no_readable_row_is_skipped_and_a_damaged_one_takes_some_dozen_reads() {
     let mut state = 5_u64;
     let mut below = move |n: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::link::{CALL, Link, Use};
+use crate::session::{CALL, Session, Use};
 use crate::target::Target;
 use crate::timelines::Timelines;
 use crate::trouble::Trouble;
@@ -19,7 +19,7 @@ pub(crate) struct Pool {
     timelines: Timelines,
     size: usize,
     permits: Arc<Semaphore>,
-    idle: Mutex<Vec<Link>>,
+    idle: Mutex<Vec<Session>>,
 }
 
 impl Pool {
@@ -40,17 +40,17 @@ impl Pool {
     pub(crate) async fn lease(&self) -> Result<Lease<'_>, Trouble> {
         let permit = tokio::time::timeout(CALL, Arc::clone(&self.permits).acquire_owned()).await;
         let Ok(Ok(permit)) = permit else { return Err(Trouble::Crowded(self.size)) };
-        let link = match self.pop() {
-            Some(link) => link,
+        let session = match self.pop() {
+            Some(session) => session,
             None => self.open().await?,
         };
-        Ok(Lease { link: Some(link), pool: self, _permit: permit })
+        Ok(Lease { session: Some(session), pool: self, _permit: permit })
     }
 
     /// Opens a connection. Of several hosts the first that accepts writes answers, and an old primary claims to. So
     /// each host is tried individually before giving up.
-    async fn open(&self) -> Result<Link, Trouble> {
-        let first = Link::open(&self.target, self.usage, self.incarnation).await?;
+    async fn open(&self) -> Result<Session, Trouble> {
+        let first = Session::open(&self.target, self.usage, self.incarnation).await?;
         if self.timelines.admit(first.timeline) {
             return Ok(first);
         }
@@ -58,11 +58,11 @@ impl Pool {
         first.cut();
         for host in self.target.hosts() {
             // A host that is unreachable or read-only is not the primary.
-            let Ok(link) = Link::open(&host, self.usage, self.incarnation).await else { continue };
-            if self.timelines.admit(link.timeline) {
-                return Ok(link);
+            let Ok(session) = Session::open(&host, self.usage, self.incarnation).await else { continue };
+            if self.timelines.admit(session.timeline) {
+                return Ok(session);
             }
-            link.cut();
+            session.cut();
         }
         Err(Trouble::Outdated { found, newest: self.timelines.newest() })
     }
@@ -73,14 +73,14 @@ impl Pool {
         self.size
     }
 
-    fn pop(&self) -> Option<Link> {
+    fn pop(&self) -> Option<Session> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|link| {
-            let current = self.timelines.admit(link.timeline);
+        idle.retain(|session| {
+            let current = self.timelines.admit(session.timeline);
             if !current {
-                link.cut();
+                session.cut();
             }
-            current && !link.is_closed()
+            current && !session.is_closed()
         });
         idle.pop()
     }
@@ -88,7 +88,7 @@ impl Pool {
 
 /// A connection in use.
 pub(crate) struct Lease<'a> {
-    link: Option<Link>,
+    session: Option<Session>,
     pool: &'a Pool,
     _permit: OwnedSemaphorePermit,
 }
@@ -96,28 +96,28 @@ pub(crate) struct Lease<'a> {
 impl Lease<'_> {
     /// Returns it to the pool: nothing is in flight on it any more.
     pub(crate) fn keep(mut self) {
-        if let Some(link) = self.link.take().filter(|link| !link.is_closed()) {
-            self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(link);
+        if let Some(session) = self.session.take().filter(|session| !session.is_closed()) {
+            self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
         }
     }
 }
 
 impl Deref for Lease<'_> {
-    type Target = Link;
+    type Target = Session;
 
     #[expect(
         clippy::expect_used,
-        reason = "the link is taken only by `keep` and by the drop, which both end the lease"
+        reason = "the session is taken only by `keep` and by the drop, which both end the lease"
     )]
-    fn deref(&self) -> &Link {
-        self.link.as_ref().expect("a lease has its link until it ends")
+    fn deref(&self) -> &Session {
+        self.session.as_ref().expect("a lease has its session until it ends")
     }
 }
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        if let Some(link) = self.link.take() {
-            link.cut();
+        if let Some(session) = self.session.take() {
+            session.cut();
         }
     }
 }

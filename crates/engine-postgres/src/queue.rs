@@ -13,8 +13,8 @@ use wayleave_core::limits::COMMITS_WAITING_BYTES_MAX;
 use wayleave_engine::fences::FenceState;
 use wayleave_engine::{Error, Fence};
 
-use crate::job::{OrderKey, PendingBatch, Track};
 use crate::overlay::Overlay;
+use crate::pending_batch::{BatchKind, OrderKey, PendingBatch};
 use crate::transaction_batch::Gathering;
 
 /// Which batches a committer takes.
@@ -27,8 +27,8 @@ pub(crate) enum Serves {
 }
 
 impl Serves {
-    fn takes(self, job: &PendingBatch) -> bool {
-        (self == Self::Nodes) == (job.track == Track::Nodes)
+    fn takes(self, pending: &PendingBatch) -> bool {
+        (self == Self::Nodes) == (pending.kind == BatchKind::Nodes)
     }
 }
 
@@ -56,33 +56,30 @@ struct State {
 
 /// The next work of a committer.
 enum Next {
-    Jobs(Vec<Arc<PendingBatch>>),
+    Batches(Vec<Arc<PendingBatch>>),
     Wait,
     End,
 }
 
 impl Queue {
-    /// Enqueues a batch and makes it visible to reads.
-    ///
-    /// # Errors
-    /// [`Error::Fenced`] if this process has taken one of its shards again since, [`Error::Unavailable`] if too much is
-    /// queued.
-    pub(crate) fn push(&self, mut job: PendingBatch, overlay: &Overlay) -> Result<(), Error> {
+    /// Enqueues a batch and makes it visible to reads. Fails with [`Error::Fenced`] if this process has taken one of
+    /// its shards again since, [`Error::Unavailable`] if too much is queued.
+    pub(crate) fn push(&self, mut pending: PendingBatch, overlay: &Overlay) -> Result<(), Error> {
         let mut state = self.lock();
-        if let Some((shard, fence_state)) = job.fences.iter().find_map(|fence| state.superseded(fence)) {
+        if let Some((shard, fence_state)) = pending.fences.iter().find_map(|fence| state.superseded(fence)) {
             return Err(Error::Fenced { shard: shard.0, epoch: fence_state.epoch.0, seq: fence_state.seq });
         }
         // Batches about nodes are small, and without them the node loses the shards for which the rest is queued.
-        if state.bytes > COMMITS_WAITING_BYTES_MAX && !Serves::Nodes.takes(&job) {
+        if state.bytes > COMMITS_WAITING_BYTES_MAX && !Serves::Nodes.takes(&pending) {
             return Err(Error::Unavailable(format!("{} MiB are queued for commit", state.bytes >> 20)));
         }
         state.number += 1;
-        job.number = state.number;
+        pending.number = state.number;
         // Under the lock: the order in the overlay is commit order.
-        overlay.add(&job);
-        state.bytes += job.bytes;
-        let waiting = if Serves::Nodes.takes(&job) { &self.for_nodes } else { &self.for_others };
-        state.waiting.push_back(Arc::new(job));
+        overlay.add(&pending);
+        state.bytes += pending.bytes;
+        let waiting = if Serves::Nodes.takes(&pending) { &self.for_nodes } else { &self.for_others };
+        state.waiting.push_back(Arc::new(pending));
         drop(state);
         waiting.notify_one();
         Ok(())
@@ -95,7 +92,7 @@ impl Queue {
         loop {
             let notified = waiting.notified();
             match self.try_next(serves) {
-                Next::Jobs(jobs) => return Some(jobs),
+                Next::Batches(batches) => return Some(batches),
                 Next::End => return None,
                 Next::Wait => notified.await,
             }
@@ -104,25 +101,25 @@ impl Queue {
 
     fn try_next(&self, serves: Serves) -> Next {
         let mut state = self.lock();
-        let jobs = state.take(serves);
+        let batches = state.take(serves);
         let ended = state.closing && state.waiting.is_empty();
-        if ended || (!jobs.is_empty() && !state.waiting.is_empty()) {
+        if ended || (!batches.is_empty() && !state.waiting.is_empty()) {
             // The other committers must be woken too.
             self.ring();
         }
-        match jobs.is_empty() {
-            false => Next::Jobs(jobs),
+        match batches.is_empty() {
+            false => Next::Batches(batches),
             true if ended => Next::End,
             true => Next::Wait,
         }
     }
 
     /// Marks batches as answered.
-    pub(crate) fn done(&self, jobs: &[Arc<PendingBatch>]) {
+    pub(crate) fn done(&self, batches: &[Arc<PendingBatch>]) {
         let mut state = self.lock();
-        let answered: HashSet<u64> = jobs.iter().map(|job| job.number).collect();
+        let answered: HashSet<u64> = batches.iter().map(|pending| pending.number).collect();
         state.running.retain(|running| !answered.contains(&running.number));
-        for lane in jobs.iter().flat_map(|job| &job.lanes) {
+        for lane in batches.iter().flat_map(|pending| &pending.lanes) {
             if let Some(count) = state.busy.get_mut(lane) {
                 *count -= 1;
                 if *count == 0 {
@@ -143,9 +140,9 @@ impl Queue {
             *owned = fence_state;
         }
         let state = &*state;
-        let old = |job: &&Arc<PendingBatch>| job.fences.iter().any(|fence| state.superseded(fence).is_some());
-        for job in state.running.iter().chain(&state.waiting).filter(old) {
-            overlay.remove(job);
+        let old = |pending: &&Arc<PendingBatch>| pending.fences.iter().any(|fence| state.superseded(fence).is_some());
+        for pending in state.running.iter().chain(&state.waiting).filter(old) {
+            overlay.remove(pending);
         }
     }
 
@@ -177,28 +174,28 @@ impl State {
         // Lanes of batches that must wait: a later batch must not overtake them.
         let mut barred: HashSet<OrderKey> = self.busy.keys().copied().collect();
         let mut rest = VecDeque::new();
-        while let Some(job) = self.waiting.pop_front() {
-            let kin = serves.takes(&job) && gathering.is_kin(&job);
-            if !kin || job.lanes.iter().any(|lane| barred.contains(lane)) {
-                barred.extend(&job.lanes);
-                rest.push_back(job);
-            } else if gathering.fits(&job) {
-                gathering.take(job);
+        while let Some(pending) = self.waiting.pop_front() {
+            let joins = serves.takes(&pending) && gathering.is_same_kind(&pending);
+            if !joins || pending.lanes.iter().any(|lane| barred.contains(lane)) {
+                barred.extend(&pending.lanes);
+                rest.push_back(pending);
+            } else if gathering.fits(&pending) {
+                gathering.take(pending);
             } else {
-                rest.push_back(job);
+                rest.push_back(pending);
                 break;
             }
         }
         rest.append(&mut self.waiting);
         self.waiting = rest;
-        for job in &gathering.jobs {
-            self.bytes -= job.bytes;
-            for lane in &job.lanes {
+        for pending in &gathering.batches {
+            self.bytes -= pending.bytes;
+            for lane in &pending.lanes {
                 *self.busy.entry(*lane).or_default() += 1;
             }
-            self.running.push(Arc::clone(job));
+            self.running.push(Arc::clone(pending));
         }
-        gathering.jobs
+        gathering.batches
     }
 }
 
@@ -217,8 +214,8 @@ mod tests {
         let (queue, overlay) = (Queue::default(), Overlay::default());
         for touched in shards {
             let writes = touched.iter().map(|shard| put(*shard, "a", "1"));
-            let job = PendingBatch::new(batch(writes), oneshot::channel().0).unwrap();
-            queue.push(job, &overlay).unwrap();
+            let pending = PendingBatch::new(batch(writes), oneshot::channel().0).unwrap();
+            queue.push(pending, &overlay).unwrap();
         }
         (queue, overlay)
     }
@@ -227,12 +224,12 @@ mod tests {
         queue.next(Serves::Others).await.unwrap()
     }
 
-    fn numbers(jobs: &[Arc<PendingBatch>]) -> Vec<u64> {
-        jobs.iter().map(|job| job.number).collect()
+    fn numbers(batches: &[Arc<PendingBatch>]) -> Vec<u64> {
+        batches.iter().map(|pending| pending.number).collect()
     }
 
     #[tokio::test]
-    async fn nobody_passes_a_batch_of_a_common_shard() {
+    async fn no_batch_overtakes_one_of_its_shard() {
         let (queue, overlay) = line(&[&[1]]);
         let running = next(&queue).await;
         for touched in [&[2_u16][..], &[1, 3], &[3], &[2], &[1]] {
@@ -247,17 +244,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn guesses_go_by_themselves_and_still_in_order() {
+    async fn compare_and_swaps_share_no_transaction_with_owners() {
         let (queue, overlay) = line(&[&[1], &[2]]);
-        let guess = |shard| Batch { expects: vec![(key(shard, "b"), None)], ..batch([]) };
-        for job in [guess(3), guess(2), batch([put(3, "a", "1")]), batch([put(4, "a", "1")])] {
-            queue.push(PendingBatch::new(job, oneshot::channel().0).unwrap(), &overlay).unwrap();
+        let swap = |shard| Batch { expects: vec![(key(shard, "b"), None)], ..batch([]) };
+        for pending in [swap(3), swap(2), batch([put(3, "a", "1")]), batch([put(4, "a", "1")])] {
+            queue.push(PendingBatch::new(pending, oneshot::channel().0).unwrap(), &overlay).unwrap();
         }
         let first = next(&queue).await;
         // 5 must not overtake the unfenced batch on its shard.
         assert_eq!(numbers(&first), [1, 2, 6]);
         let second = next(&queue).await;
-        assert_eq!(numbers(&second), [3], "the guess about shard 2 waits for what is being written there");
+        assert_eq!(numbers(&second), [3], "the swap in shard 2 waits for the write in flight there");
         queue.done(&first);
         assert_eq!(numbers(&next(&queue).await), [4]);
         queue.done(&second);
@@ -268,22 +265,21 @@ mod tests {
     async fn what_waits_is_committed_before_the_end() {
         let (queue, _overlay) = line(&[&[1], &[2]]);
         queue.close();
-        let jobs = next(&queue).await;
-        assert_eq!(numbers(&jobs), [1, 2]);
-        queue.done(&jobs);
+        let batches = next(&queue).await;
+        assert_eq!(numbers(&batches), [1, 2]);
+        queue.done(&batches);
         assert!(queue.next(Serves::Others).await.is_none());
         assert!(queue.next(Serves::Others).await.is_none(), "for every committer");
     }
 
     /// A batch that swaps one row outside the shards.
     fn outside(kind: Kind, name: &str) -> PendingBatch {
-        let mut key = keys::start(keys::OUTSIDE, kind, name.len());
-        key.extend_from_slice(name.as_bytes());
+        let key = keys::of(keys::OUTSIDE, kind, &[name.as_bytes()]);
         PendingBatch::new(Batch { expects: vec![(key, None)], ..batch([]) }, oneshot::channel().0).unwrap()
     }
 
     #[tokio::test]
-    async fn rows_outside_the_shards_wait_only_for_themselves_and_nodes_have_their_own_committer() {
+    async fn rows_outside_the_shards_queue_per_row_and_nodes_have_a_committer() {
         let (queue, overlay) = (Queue::default(), Overlay::default());
         for (kind, name) in [(Kind::Role, "a"), (Kind::Node, "n"), (Kind::Role, "b"), (Kind::Role, "a")] {
             queue.push(outside(kind, name), &overlay).unwrap();
@@ -307,9 +303,9 @@ mod tests {
     async fn an_older_fence_is_refused_and_what_was_in_line_is_hidden() {
         let (queue, overlay) = (Queue::default(), Overlay::default());
         let push = |epoch, seq, name| {
-            let job =
+            let pending =
                 PendingBatch::new(fenced([(1, Epoch(epoch), seq)], [put(1, name, "1")]), oneshot::channel().0).unwrap();
-            queue.push(job, &overlay)
+            queue.push(pending, &overlay)
         };
         let own = |epoch, seq| queue.supersede(ShardId(1), FenceState { epoch: Epoch(epoch), seq }, &overlay);
         let shown = |name| overlay.get(&[key(1, name)]).0 != [None];

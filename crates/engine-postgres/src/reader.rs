@@ -13,10 +13,10 @@ use wayleave_engine::fences::FenceState;
 use wayleave_engine::snapshot_file::SnapshotHeader;
 use wayleave_engine::{Error, Key, Row};
 
-use crate::link;
 use crate::open_error::OpenError;
 use crate::past_damage::{Readable, past_damage};
 use crate::schema;
+use crate::session;
 use crate::statements::FIRST_KEY;
 use crate::target::Target;
 use crate::trouble::{Class, Trouble};
@@ -41,14 +41,11 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens the store in a database, which must exist.
-    ///
-    /// # Errors
-    /// If the database cannot be used, or has no store.
+    /// Opens the store in a database, which must exist. Fails if the database cannot be used, or has no store.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         let target = Target::parse(url)?;
         let sort = |trouble: &Trouble| OpenError::sort(&target, trouble);
-        let client = link::bare(&target).await.map_err(|trouble| sort(&trouble))?;
+        let client = session::bare(&target).await.map_err(|trouble| sort(&trouble))?;
         let shards = schema::find(&client, &target).await?;
         let shards = shards.ok_or_else(|| OpenError::NoStore { place: target.to_string() })?;
         let begun = async {
@@ -70,10 +67,8 @@ impl Reader {
         &self.header
     }
 
-    /// At most `limit` rows from a key on, in order.
-    ///
-    /// # Errors
-    /// If the database fails; [`Error::Corrupt`] if it has lost rows.
+    /// At most `limit` rows from a key on, in order. Fails if the database fails; [`Error::Corrupt`] if it has lost
+    /// rows.
     pub async fn page(&self, from: &[u8], limit: usize) -> Result<Vec<Row>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = self.query(&self.page, &[&from, &limit]).await?;
@@ -84,9 +79,6 @@ impl Reader {
     }
 
     /// The next key whose row can be read, if none can be at this one; `end` if there is none before it.
-    ///
-    /// # Errors
-    /// If the database fails.
     pub async fn past_damage(&self, from: &[u8], end: &[u8]) -> Result<Key, Error> {
         past_damage(self, (from, end)).await
     }

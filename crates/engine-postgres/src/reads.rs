@@ -8,11 +8,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use wayleave_engine::{Error, Key, Row, Scan, Value};
 
-use crate::link::{CALL, Link};
 use crate::overlay::{InFlight, Overlay};
 use crate::past_damage::Readable;
 use crate::pipeline::in_order;
 use crate::pool::Pool;
+use crate::session::{CALL, Session};
 use crate::trouble::{Class, Trouble, within};
 
 /// How often a read starts over because batches arrived meanwhile. The last attempt is accepted as it is, or a read
@@ -58,9 +58,9 @@ where
 }
 
 async fn get_stored(pool: &Pool, keys: &[&[u8]]) -> Result<HashMap<Vec<u8>, Value>, Error> {
-    ask(pool, keys, |link, keys| {
+    ask(pool, keys, |session, keys| {
         async move {
-            let rows = link.client.query(&link.statements.get, &[&keys]).await?;
+            let rows = session.client.query(&session.statements.get, &[&keys]).await?;
             rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
         }
         .boxed()
@@ -107,9 +107,9 @@ async fn scan_stored(pool: &Pool, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error
     if !scans.iter().any(is_useful) {
         return Ok(scans.iter().map(|_| Vec::new()).collect());
     }
-    ask(pool, scans, |link, scans| {
+    ask(pool, scans, |session, scans| {
         async move {
-            let all = scans.iter().map(|scan| scan_one(link, scan).boxed()).collect();
+            let all = scans.iter().map(|scan| scan_one(session, scan).boxed()).collect();
             in_order(all).await.into_iter().collect()
         }
         .boxed()
@@ -117,7 +117,7 @@ async fn scan_stored(pool: &Pool, scans: &[Scan]) -> Result<Vec<Vec<Row>>, Error
     .await
 }
 
-/// Where a scan goes on behind damage, with the rows in flight before that.
+/// Where a scan continues behind damage, with the rows in flight before that.
 pub(crate) async fn past_damage(pool: &Pool, overlay: &Overlay, scan: &Scan) -> Result<(Key, Vec<Row>), Error> {
     // As everywhere, the overlay is read first.
     let (in_flight, _) = overlay.scan(std::slice::from_ref(scan));
@@ -129,9 +129,9 @@ pub(crate) async fn past_damage(pool: &Pool, overlay: &Overlay, scan: &Scan) -> 
 
 impl Readable for Pool {
     async fn first_key(&self, from: &[u8], to: &[u8]) -> Result<Option<Key>, Error> {
-        ask(self, &(from, to), |link, (from, to)| {
+        ask(self, &(from, to), |session, (from, to)| {
             async move {
-                let row = link.client.query_opt(&link.statements.first_key, &[from, to]).await?;
+                let row = session.client.query_opt(&session.statements.first_key, &[from, to]).await?;
                 row.map(|row| row.try_get(0)).transpose()
             }
             .boxed()
@@ -141,7 +141,7 @@ impl Readable for Pool {
 
     async fn first_row(&self, from: &[u8], to: &[u8]) -> Result<Option<Key>, Error> {
         let scan = Scan { from: from.to_vec(), to: to.to_vec(), limit: 1 };
-        let rows = ask(self, &scan, |link, scan| scan_one(link, scan).boxed()).await?;
+        let rows = ask(self, &scan, |session, scan| scan_one(session, scan).boxed()).await?;
         Ok(rows.into_iter().next().map(|row| row.key))
     }
 }
@@ -152,12 +152,12 @@ fn is_useful(scan: &Scan) -> bool {
 }
 
 /// One range, from the database alone.
-pub(crate) async fn scan_one(link: &Link, scan: &Scan) -> PgResult<Vec<Row>> {
+pub(crate) async fn scan_one(session: &Session, scan: &Scan) -> PgResult<Vec<Row>> {
     if !is_useful(scan) {
         return Ok(Vec::new());
     }
     let limit = i64::try_from(scan.limit).unwrap_or(i64::MAX);
-    let rows = link.client.query(&link.statements.scan, &[&scan.from, &scan.to, &limit]).await?;
+    let rows = session.client.query(&session.statements.scan, &[&scan.from, &scan.to, &limit]).await?;
     rows.iter().map(|row| Ok(Row { key: row.try_get(0)?, value: row.try_get(1)? })).collect()
 }
 
@@ -188,21 +188,21 @@ fn merge(stored: Vec<Row>, in_flight: Vec<(Bytes, InFlight)>, limit: usize) -> V
 pub(crate) async fn ask<T, A: ?Sized>(
     pool: &Pool,
     about: &A,
-    question: for<'l> fn(&'l Link, &'l A) -> BoxFuture<'l, PgResult<T>>,
+    question: for<'l> fn(&'l Session, &'l A) -> BoxFuture<'l, PgResult<T>>,
 ) -> Result<T, Error> {
     let mut tries = 0;
     loop {
-        let link = pool.lease().await.map_err(|trouble| trouble.unchanged())?;
-        let trouble = match within(CALL, question(&link, about)).await {
+        let session = pool.lease().await.map_err(|trouble| trouble.unchanged())?;
+        let trouble = match within(CALL, question(&session, about)).await {
             Ok(answer) => {
-                link.keep();
+                session.keep();
                 return Ok(answer);
             }
             Err(trouble) => trouble,
         };
         let class = trouble.class();
         if class != Class::Lost {
-            link.keep();
+            session.keep();
         }
         tries += 1;
         let hopeful = matches!(trouble, Trouble::Said(_)) && matches!(class, Class::Lost | Class::Again);

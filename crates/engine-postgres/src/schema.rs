@@ -1,23 +1,28 @@
 //! The tables of a store: created at the first open, migrated at later ones. The number of the storage format is recorded
 //! in `wayleave_format`, and read before anything is changed.
 //!
+//! Nodes raise the format in the row of joins, once all of them know it. A newer program therefore only adds tables and leaves the number
+//! of an existing store as it is: nodes of the older program continue with the others, and may be started again. The number in
+//! `wayleave_format` follows at the next open. The higher one of the two counts.
+//!
 //! Several nodes may open a new store at once. Advisory locks are not portable, so the row in `wayleave_format` is the
 //! lock: its holder runs the migrations, the others wait and find them done. Migrations must be idempotent, because not
 //! every database rolls back DDL.
 
 use std::time::Duration;
 
-use tokio_postgres::{Client, Error};
+use tokio_postgres::{Client, Error, Row};
 use wayleave_engine::format::VERSION;
+use wayleave_engine::rows::join;
 
 use crate::open_error::OpenError;
 use crate::target::Target;
 use crate::trouble::Trouble;
 use crate::vendor;
 
-/// Migration n turns format n − 1 into format n, so that nobody raises the number without one. A released migration is never
-/// changed.
-const STEPS: [&str; VERSION as usize] = ["\
+/// Migration n adds what format n needs to the tables of format n − 1, whose programs must be able to continue. It is run at every open until
+/// the format is raised. A released migration is never changed.
+const STEPS: &[&str] = &["\
 CREATE TABLE IF NOT EXISTS wayleave_rows (key bytea PRIMARY KEY, value bytea NOT NULL); \
 CREATE TABLE IF NOT EXISTS wayleave_fences (shard int4 PRIMARY KEY, epoch int8 NOT NULL, seq int8 NOT NULL, at int8 NOT NULL); \
 CREATE TABLE IF NOT EXISTS wayleave_place (one bool PRIMARY KEY, identity text NOT NULL)"];
@@ -56,12 +61,11 @@ async fn attempt(client: &Client, target: &Target, shards: u16) -> Result<Result
         found => found?,
     };
     if let Some(row) = found {
-        let found: i32 = row.try_get(0)?;
-        let found = u32::try_from(found).unwrap_or_default();
+        let found = format_of(client, &row).await?;
         if found > VERSION {
             return Ok(Err(OpenError::Newer { place: target.to_string(), found }));
         }
-        if found == VERSION {
+        if row.try_get::<_, i32>(0)? == VERSION as i32 {
             // After the format was read: a copy marks the database before it writes the format.
             if is_unfinished(client).await? {
                 return Ok(Err(OpenError::Unfinished { place: target.to_string() }));
@@ -89,6 +93,23 @@ async fn attempt(client: &Client, target: &Target, shards: u16) -> Result<Result
     }
 }
 
+/// The format of a store: of its tables, or of its rows, whichever is higher.
+async fn format_of(client: &Client, row: &Row) -> Result<u32, Error> {
+    let tables = u32::try_from(row.try_get::<_, i32>(0)?).unwrap_or_default();
+    Ok(tables.max(agreed(client).await?))
+}
+
+/// The format that nodes have agreed on; 0 if there never were any.
+async fn agreed(client: &Client) -> Result<u32, Error> {
+    let found = match client.query_opt("SELECT value FROM wayleave_rows WHERE key = $1", &[&join::key()]).await {
+        Err(error) if error.code().is_some_and(|code| code.code() == "42P01") => None,
+        found => found?,
+    };
+    let Some(row) = found else { return Ok(0) };
+    // A damaged row is refused when the node joins.
+    Ok(join::decode(row.try_get(0)?).map_or(0, |(_, format)| format))
+}
+
 /// Whether a copy into this database was interrupted, or is under way.
 async fn is_unfinished(client: &Client) -> Result<bool, Error> {
     match client.query_opt("SELECT what FROM wayleave_loading", &[]).await {
@@ -104,9 +125,9 @@ pub(crate) async fn find(client: &Client, target: &Target) -> Result<Option<u16>
         found => found.map_err(|error| OpenError::sort(target, &Trouble::Said(error)))?,
     };
     let Some(row) = found else { return Ok(None) };
-    let numbers = row.try_get::<_, i32>(0).and_then(|version| Ok((version, row.try_get::<_, i32>(1)?)));
-    let (version, shards) = numbers.map_err(|error| OpenError::sort(target, &Trouble::Said(error)))?;
-    let found = u32::try_from(version).unwrap_or_default();
+    let sort = |error| OpenError::sort(target, &Trouble::Said(error));
+    let shards = row.try_get::<_, i32>(1).map_err(sort)?;
+    let found = format_of(client, &row).await.map_err(sort)?;
     if found > VERSION {
         return Err(OpenError::Newer { place: target.to_string(), found });
     }
@@ -136,15 +157,20 @@ async fn make_lock(client: &Client, shards: u16) -> Result<(), Error> {
 }
 
 /// Under the lock: runs the missing migrations, if another node has not run them meanwhile. The next check notices a
-/// store that has become newer.
+/// store that has become newer. A new store has this program's format.
 async fn run_steps(client: &Client) -> Result<i32, Error> {
     let row = client.query_one(LOCKED, &[]).await?;
     let (version, shards): (i32, i32) = (row.try_get(0)?, row.try_get(1)?);
     for step in STEPS.iter().skip(usize::try_from(version).unwrap_or(0)) {
         client.batch_execute(step).await?;
     }
+    // Where no nodes have agreed on one, 0 would call the store new.
+    let format = if version == 0 { VERSION } else { agreed(client).await? };
     client
-        .execute("UPDATE wayleave_format SET version = $1::int4 WHERE one AND version < $1::int4", &[&(VERSION as i32)])
+        .execute(
+            "UPDATE wayleave_format SET version = $1::int4 WHERE one AND version < $1::int4 AND $1::int4 > 0",
+            &[&format.cast_signed()],
+        )
         .await?;
     Ok(shards)
 }
@@ -164,7 +190,7 @@ mod tests {
     use wayleave_testbed::Cluster;
 
     use super::*;
-    use crate::link;
+    use crate::session;
 
     /// Without the retries after a race, about every second round fails.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -176,7 +202,7 @@ mod tests {
             let start = Arc::new(Barrier::new(usize::from(NODES)));
             let mut tasks = Vec::new();
             for shards in 1..=NODES {
-                let client = link::bare(&target).await.unwrap();
+                let client = session::bare(&target).await.unwrap();
                 let (target, start) = (target.clone(), Arc::clone(&start));
                 tasks.push(tokio::spawn(async move {
                     start.wait().await;

@@ -1,6 +1,6 @@
-//! Simulation of two nodes' queues, overlays and committers over one simulated database, run from seeds: transactions
-//! are delayed, lost on the way there or back, arrive after their sender gave up, or meet locked rows, while owners
-//! change and batches are fenced by shards that have since been taken again.
+//! Simulates two nodes' queues, overlays and committers over one simulated database, from seeds. Transactions are
+//! delayed, lost on the way there or back, arrive after their sender gave up, or meet locked rows. Meanwhile owners
+//! change, and batches of former owners are fenced.
 //!
 //! Invariants for every seed:
 //! - an owner that has just taken a shard reads exactly what the database has, and nothing of its predecessors' failed
@@ -15,15 +15,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::fences::{FenceState, Fences};
 use wayleave_engine::suite::harness::{all, batch, fenced, key};
 use wayleave_engine::{Batch, Commit, Error, Row, Scan, Write};
 
-use crate::committer::{self, CommitContext};
-use crate::job::PendingBatch;
+use crate::committer::{self, CommitContext, Locked};
 use crate::overlay::Overlay;
+use crate::pending_batch::PendingBatch;
 use crate::queue::{Queue, Serves};
 use crate::reads;
 use crate::transaction::{Attempt, Locks};
@@ -120,7 +120,7 @@ impl Sim {
 }
 
 impl Database for Sim {
-    async fn attempt(&self, group: &TransactionBatch, locks: Locks) -> Attempt {
+    async fn attempt(&self, group: &TransactionBatch, _: Locks) -> Attempt {
         self.takes_a_while().await;
         match self.chance.below(12) {
             // Never arrives.
@@ -140,7 +140,7 @@ impl Database for Sim {
                 Attempt::InDoubt("late".into())
             }
             3 => Attempt::Undone(Trouble::Crowded(1)),
-            4 if locks == Locks::Brief => Attempt::Locked("a locked row".into()),
+            4 => Attempt::Locked("a locked row".into()),
             _ => {
                 let attempt = self.run(group);
                 self.takes_a_while().await;
@@ -176,7 +176,8 @@ impl Node {
             overlay: Overlay::default(),
             database: sim.clone(),
             down: AtomicBool::new(false),
-            stuck: Arc::new(Semaphore::new(1)),
+            locked: Locked::default(),
+            locked_of_nodes: Locked::default(),
         });
         for serves in [Serves::Others, Serves::Others, Serves::Nodes] {
             tokio::spawn(committer::run(Arc::clone(&bench), serves));
@@ -289,7 +290,7 @@ impl Run {
     }
 
     /// A change without a fence.
-    fn send_guess(&mut self, at: usize) {
+    fn send_swap(&mut self, at: usize) {
         let row = key(u16::MAX, "role");
         let stored = self.sim.lock().rows.get(&row).cloned();
         let (writes, mark) = self.writes(u16::MAX, "role");
@@ -307,27 +308,27 @@ impl Run {
             match self.sim.chance.below(10) {
                 0 | 1 => self.own(at, shard).await,
                 2 => self.send_old(at),
-                3 => self.send_guess(at),
+                3 => self.send_swap(at),
                 4 => self.sim.takes_a_while().await,
                 5 => self.send(at, shard, true),
                 _ => self.send(at, shard, false),
             }
         }
         let mut counts = [0; 3];
-        let mut told = Vec::new();
+        let mut answers = Vec::new();
         for (value, answer) in std::mem::take(&mut self.sent) {
-            told.push((value, answer.await.unwrap()));
+            answers.push((value, answer.await.unwrap()));
         }
         // Until everything delayed has arrived.
         tokio::time::sleep(Duration::from_secs(60)).await;
-        for (value, answer) in told {
+        for (value, answer) in answers {
             let written = self.sim.lock().written.get(&value).copied().unwrap_or(0);
             let (kind, true_word) = match &answer {
                 Ok(()) => (0, written == 1),
                 Err(Error::OutcomeUnknown(_)) => (1, written <= 1),
                 Err(_) => (2, written == 0),
             };
-            assert!(true_word, "written {written} times, and told {answer:?}");
+            assert!(true_word, "written {written} times, and answered {answer:?}");
             counts[kind] += 1;
         }
         counts
@@ -335,7 +336,7 @@ impl Run {
 }
 
 #[test]
-fn whatever_the_seed_reads_and_answers_are_true() {
+fn reads_and_answers_are_true_for_every_seed() {
     let mut counts = [0; 3];
     for seed in 0..SEEDS {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

@@ -9,15 +9,19 @@
 
 use tokio_postgres::{Client, Error, Statement};
 
+use crate::clock::KEPT_US;
+use crate::timekeeper::LEAN;
+
 /// The database's time at which a statement arrived, in microseconds: before its snapshot is taken, so what the
 /// statement does not see happened later.
 const MICROS: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::int8";
 
-/// Opens a transaction and sets the variable for the guard. A name with a dot needs no declaration.
-pub(crate) const BEGIN: &str = "BEGIN; SET LOCAL wayleave.transaction = 'open'";
+/// Opens a transaction, sets the variable for the guard, and limits the wait for locks. A name with a dot needs no
+/// declaration.
+pub(crate) const BEGIN: &str = "BEGIN; SET LOCAL wayleave.transaction = 'open'; SET LOCAL lock_timeout = 200";
 
-/// The same with a short lock timeout.
-pub(crate) const BEGIN_IMPATIENT: &str = "BEGIN; SET LOCAL wayleave.transaction = 'open'; SET LOCAL lock_timeout = 200";
+/// The same with hardly any wait for locks.
+pub(crate) const BEGIN_TO_TRY: &str = "BEGIN; SET LOCAL wayleave.transaction = 'open'; SET LOCAL lock_timeout = 10";
 
 /// True within a transaction that [`BEGIN`] has opened and nowhere else.
 macro_rules! guard {
@@ -73,12 +77,6 @@ const TURNS: &str = "SELECT shard, epoch, seq FROM wayleave_fences WHERE shard =
 const SETTLE: &str = "\
 UPDATE wayleave_fences SET at = greatest(at, $2::int8) WHERE shard = ANY ($1::int4[]) RETURNING shard, epoch, seq";
 
-/// Notes about time for all nodes, in a fence row that belongs to no shard: `at` is the latest time of a node that
-/// leads the database's clock, `seq` the time at which that clock was last seen to step forward.
-const NOTE: &str = "\
-INSERT INTO wayleave_fences (shard, epoch, seq, at) VALUES (-1, 0, $1::int8, $2::int8) ON CONFLICT (shard) DO UPDATE \
-SET seq = greatest(wayleave_fences.seq, excluded.seq), at = greatest(wayleave_fences.at, excluded.at)";
-
 const GET: &str = "SELECT key, value FROM wayleave_rows WHERE key = ANY ($1::bytea[])";
 
 const SCAN: &str =
@@ -108,7 +106,8 @@ pub(crate) struct Statements {
 impl Statements {
     /// Prepares all of them in one round trip.
     pub(crate) async fn prepare(client: &Client, incarnation: &str) -> Result<Self, Error> {
-        let (fence, own, time) = (format!("{FENCE}{MICROS}"), format!("{OWN}{MICROS}"), time(incarnation));
+        let (fence, own) = (format!("{FENCE}{MICROS}"), format!("{OWN}{MICROS}"));
+        let (note, time) = (note(), time(incarnation));
         let (fence, expect, absent, put, delete, own, fence_states, settle, note, get, scan, first_key, time) = futures::try_join!(
             client.prepare(&fence),
             client.prepare(EXPECT),
@@ -118,7 +117,7 @@ impl Statements {
             client.prepare(&own),
             client.prepare(TURNS),
             client.prepare(SETTLE),
-            client.prepare(NOTE),
+            client.prepare(&note),
             client.prepare(GET),
             client.prepare(SCAN),
             client.prepare(FIRST_KEY),
@@ -128,7 +127,19 @@ impl Statements {
     }
 }
 
-/// The database's time, the nodes' notes about time (see [`NOTE`]), and the store's incarnation. It reads only that one
+/// A note about time for all nodes, in a fence row that belongs to no shard: `at` is the time of a node that leads the database's clock,
+/// `seq` what that clock showed then. Of leads, which shrink by one part in [`LEAN`], the greatest is kept (see [`crate::clock`]).
+/// Both are rounded to milliseconds, so that a node replaces its own note.
+fn note() -> String {
+    let kept_ms = KEPT_US / 1_000;
+    format!(
+        "INSERT INTO wayleave_fences AS f (shard, epoch, seq, at) VALUES (-1, 0, $1::int8, $2::int8) ON CONFLICT (shard) DO UPDATE \
+         SET seq = excluded.seq, at = excluded.at WHERE f.at < excluded.at AND (excluded.seq - f.seq >= {kept_ms} \
+         OR excluded.at - excluded.seq + 2 >= f.at - f.seq - (excluded.seq - f.seq) / {LEAN})"
+    )
+}
+
+/// The database's time, the nodes' notes about time (see [`note`]), and the store's incarnation. It reads only that one
 /// row: the fences of all shards change with every commit, and a scan of them would visit every version that an old
 /// snapshot keeps alive.
 fn time(incarnation: &str) -> String {

@@ -25,10 +25,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Parses a URL in libpq's form, with several hosts if needed.
-    ///
-    /// # Errors
-    /// If it is invalid. The message names the cause and never the password.
+    /// Parses a URL in libpq's form, with several hosts if needed. Fails if it is invalid. The message names the cause
+    /// and never the password.
     pub(crate) fn parse(url: &str) -> Result<Self, OpenError> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(OpenError::Url("it does not begin with postgres://".into()));
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_database_are_told_without_the_password() {
+    fn hosts_and_database_are_shown_without_the_password() {
         let target = Target::parse("postgres://u:se?cret@a:1,b:2/crawl?connect_timeout=2").unwrap();
         assert_eq!(target.to_string(), "a:1,b:2/crawl");
         assert_eq!((target.database(), target.user()), ("crawl", "u"));
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn each_host_by_itself_is_the_same_in_all_else() {
+    fn splitting_hosts_keeps_all_other_options() {
         let url = "postgres://u:secret@a:1,b:2/crawl?connect_timeout=2&keepalives_idle=60&sslmode=require&options=-c%20x.y%3D1";
         let hosts = Target::parse(url).unwrap().hosts();
         let places: Vec<String> = hosts.iter().map(ToString::to_string).collect();

@@ -34,10 +34,7 @@ pub(crate) enum Trust {
 pub(crate) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    /// A connector with this kind of trust.
-    ///
-    /// # Errors
-    /// If the file with the root certificates cannot be used; says why.
+    /// A connector with this kind of trust. Fails if the file with the root certificates cannot be used.
     pub(crate) fn new(trust: &Trust) -> Result<Self, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))

@@ -14,9 +14,9 @@ use wayleave_core::ids::ShardId;
 use wayleave_core::time::Time;
 
 use crate::clock::{Clock, boot_us};
-use crate::link::{CALL, Link};
 use crate::pipeline::in_order;
-use crate::statements::{BEGIN, BEGIN_IMPATIENT};
+use crate::session::{CALL, Session};
+use crate::statements::{BEGIN, BEGIN_TO_TRY};
 use crate::transaction_batch::TransactionBatch;
 use crate::trouble::Trouble;
 
@@ -31,10 +31,10 @@ pub(crate) enum FirstStatement {
 /// How long a transaction waits for row locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locks {
-    /// Just long enough to tell a foreign lock from ordinary contention.
+    /// Long enough for the locks of other nodes' transactions.
     Brief,
-    /// As long as the session's lock timeout.
-    Patient,
+    /// Just to see whether they are free: a connection is hardly occupied, however many rows are locked.
+    Try,
 }
 
 /// The outcome of a transaction.
@@ -67,14 +67,14 @@ type Question<'a> = BoxFuture<'a, (Step, Result<Vec<Row>, tokio_postgres::Error>
 /// Runs a transaction to its end. The connection is healthy afterwards unless the outcome is in doubt or the connection
 /// was lost.
 pub(crate) async fn run(
-    link: &Link,
+    session: &Session,
     clock: &Clock,
     head: FirstStatement,
     group: &TransactionBatch,
     locks: Locks,
 ) -> Attempt {
-    let warnings = link.warnings();
-    let statements = &link.statements;
+    let warnings = session.warnings();
+    let statements = &session.statements;
     let fences = Fences::new(group, clock.now());
     let (present_keys, present_values) = columns(&group.present);
     let absent = column(&group.absent);
@@ -84,43 +84,52 @@ pub(crate) async fn run(
 
     let own = if let FirstStatement::Own(shard) = head { i32::from(shard.0) } else { 0 };
 
-    let begin = if locks == Locks::Brief { BEGIN_IMPATIENT } else { BEGIN };
-    let mut questions: Vec<Question<'_>> = vec![say(link, Step::Begin, begin)];
+    let begin = if locks == Locks::Brief { BEGIN } else { BEGIN_TO_TRY };
+    let mut questions: Vec<Question<'_>> = vec![say(session, Step::Begin, begin)];
     match head {
         FirstStatement::Own(_) => {
-            questions.push(timed(clock, 3, ask(link, Step::FirstStatement, &statements.own, vec![&own, &fences.at])));
+            questions.push(timed(
+                clock,
+                3,
+                ask(session, Step::FirstStatement, &statements.own, vec![&own, &fences.at]),
+            ));
         }
         FirstStatement::Fences if group.moves.is_empty() => {}
         FirstStatement::Fences => {
-            questions.push(timed(clock, 1, ask(link, Step::FirstStatement, &statements.fence, fences.params())))
+            questions.push(timed(clock, 1, ask(session, Step::FirstStatement, &statements.fence, fences.params())))
         }
     }
     if !group.present.is_empty() {
         let params: Vec<&(dyn ToSql + Sync)> = vec![&present_keys, &present_values, &present_count];
-        questions.push(ask(link, Step::Expect, &statements.expect, params));
+        questions.push(ask(session, Step::Expect, &statements.expect, params));
     }
     if !group.absent.is_empty() {
-        questions.push(ask(link, Step::Expect, &statements.absent, vec![&absent]));
+        questions.push(ask(session, Step::Expect, &statements.absent, vec![&absent]));
     }
     if !group.puts.is_empty() {
-        questions.push(ask(link, Step::Write, &statements.put, vec![&put_keys, &put_values]));
+        questions.push(ask(session, Step::Write, &statements.put, vec![&put_keys, &put_values]));
     }
     if !group.deletes.is_empty() {
-        questions.push(ask(link, Step::Write, &statements.delete, vec![&deletes]));
+        questions.push(ask(session, Step::Write, &statements.delete, vec![&deletes]));
     }
-    questions.push(say(link, Step::Commit, "COMMIT"));
+    questions.push(say(session, Step::Commit, "COMMIT"));
     match tokio::time::timeout(CALL, in_order(questions)).await {
         Err(_) => Attempt::InDoubt(Trouble::Slow(CALL).words()),
-        Ok(answers) => judge(answers, link.warned_since(warnings)),
+        Ok(answers) => judge(answers, session.warned_since(warnings)),
     }
 }
 
-fn ask<'a>(link: &'a Link, step: Step, statement: &'a Statement, params: Vec<&'a (dyn ToSql + Sync)>) -> Question<'a> {
-    async move { (step, link.client.query(statement, &params).await) }.boxed()
+fn ask<'a>(
+    session: &'a Session,
+    step: Step,
+    statement: &'a Statement,
+    params: Vec<&'a (dyn ToSql + Sync)>,
+) -> Question<'a> {
+    async move { (step, session.client.query(statement, &params).await) }.boxed()
 }
 
-fn say<'a>(link: &'a Link, step: Step, text: &'a str) -> Question<'a> {
-    async move { (step, link.client.batch_execute(text).await.map(|()| Vec::new())) }.boxed()
+fn say<'a>(session: &'a Session, step: Step, text: &'a str) -> Question<'a> {
+    async move { (step, session.client.batch_execute(text).await.map(|()| Vec::new())) }.boxed()
 }
 
 /// Judges the responses together. The first failure is the cause; later ones are consequences.
@@ -163,10 +172,10 @@ fn judge_failure(step: Step, trouble: Trouble) -> Attempt {
 fn timed<'a>(clock: &'a Clock, column: usize, question: Question<'a>) -> Question<'a> {
     let sent = boot_us();
     let learn = move |(step, answer): (Step, Result<Vec<Row>, tokio_postgres::Error>)| {
-        let told =
+        let report =
             answer.as_ref().ok().and_then(|rows| rows.first()).and_then(|row| row.try_get::<_, i64>(column).ok());
-        if let Some(store_us) = told {
-            clock.learn(store_us, sent);
+        if let Some(store_us) = report {
+            clock.learn(store_us.max(0).cast_unsigned(), sent);
         }
         (step, answer)
     };

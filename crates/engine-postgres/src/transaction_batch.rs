@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::job::{Move, PendingBatch, Track, last_of_each};
+use crate::pending_batch::{BatchKind, Move, PendingBatch, last_of_each};
 
 /// Above this many rows a larger transaction no longer pays.
 pub(crate) const ROWS: usize = 1_000;
@@ -15,7 +15,7 @@ pub(crate) const BYTES: usize = 1 << 20;
 /// Collects batches that can share a transaction.
 #[derive(Default)]
 pub(crate) struct Gathering {
-    pub(crate) jobs: Vec<Arc<PendingBatch>>,
+    pub(crate) batches: Vec<Arc<PendingBatch>>,
     moves: BTreeMap<u16, Move>,
     expects: BTreeMap<Bytes, Option<Bytes>>,
     rows: usize,
@@ -24,35 +24,35 @@ pub(crate) struct Gathering {
 
 impl Gathering {
     /// Whether a batch is of the same kind as the collected ones.
-    pub(crate) fn is_kin(&self, job: &PendingBatch) -> bool {
-        self.jobs.first().is_none_or(|first| first.track == job.track)
+    pub(crate) fn is_same_kind(&self, pending: &PendingBatch) -> bool {
+        self.batches.first().is_none_or(|first| first.kind == pending.kind)
     }
 
     /// Whether a batch can join the collected ones.
-    pub(crate) fn fits(&self, job: &PendingBatch) -> bool {
-        if self.jobs.is_empty() {
+    pub(crate) fn fits(&self, pending: &PendingBatch) -> bool {
+        if self.batches.is_empty() {
             return true;
         }
-        let room = self.rows + job.writes.len() <= ROWS && self.bytes + job.bytes <= BYTES;
-        room && self.follows(job) && self.agrees(job)
+        let room = self.rows + pending.writes.len() <= ROWS && self.bytes + pending.bytes <= BYTES;
+        room && self.follows(pending) && self.agrees(pending)
     }
 
     /// Adds a batch that fits.
-    pub(crate) fn take(&mut self, job: Arc<PendingBatch>) {
-        for step in job.moves.iter().flatten() {
+    pub(crate) fn take(&mut self, pending: Arc<PendingBatch>) {
+        for step in pending.moves.iter().flatten() {
             self.moves.entry(step.shard).or_insert(*step).next = step.next;
         }
-        self.expects.extend(job.expects.iter().cloned());
-        self.rows += job.writes.len();
-        self.bytes += job.bytes;
-        self.jobs.push(job);
+        self.expects.extend(pending.expects.iter().cloned());
+        self.rows += pending.writes.len();
+        self.bytes += pending.bytes;
+        self.batches.push(pending);
     }
 
     /// Whether its fences continue the collected ones. Fences that can never hold must not fail a whole transaction.
-    fn follows(&self, job: &PendingBatch) -> bool {
+    fn follows(&self, pending: &PendingBatch) -> bool {
         let alone = |other: &Arc<PendingBatch>| other.moves.is_none();
-        let Some(moves) = &job.moves else { return false };
-        !self.jobs.first().is_some_and(alone)
+        let Some(moves) = &pending.moves else { return false };
+        !self.batches.first().is_some_and(alone)
             && moves.iter().all(|step| {
                 self.moves.get(&step.shard).is_none_or(|last| last.epoch == step.epoch && last.next == step.prev)
             })
@@ -60,8 +60,9 @@ impl Gathering {
 
     /// Conditions are checked before anything is written, so they must not concern rows that an earlier batch of the
     /// same transaction writes.
-    fn agrees(&self, job: &PendingBatch) -> bool {
-        job.expects
+    fn agrees(&self, pending: &PendingBatch) -> bool {
+        pending
+            .expects
             .iter()
             .all(|(key, value)| !self.writes(key) && self.expects.get(key).is_none_or(|before| before == value))
     }
@@ -69,7 +70,7 @@ impl Gathering {
 
 impl Gathering {
     fn writes(&self, key: &Bytes) -> bool {
-        self.jobs.iter().any(|job| job.writes.binary_search_by(|(written, _)| written.cmp(key)).is_ok())
+        self.batches.iter().any(|pending| pending.writes.binary_search_by(|(written, _)| written.cmp(key)).is_ok())
     }
 }
 
@@ -92,19 +93,19 @@ pub(crate) struct TransactionBatch {
 
 impl TransactionBatch {
     /// One transaction of batches that fit together; `None` if their fences can never hold.
-    pub(crate) fn merge(jobs: &[Arc<PendingBatch>]) -> Option<Self> {
+    pub(crate) fn merge(batches: &[Arc<PendingBatch>]) -> Option<Self> {
         let mut moves: BTreeMap<u16, Move> = BTreeMap::new();
         let mut expects = BTreeMap::new();
-        for job in jobs {
-            for step in job.moves.as_ref()? {
+        for pending in batches {
+            for step in pending.moves.as_ref()? {
                 moves.entry(step.shard).or_insert(*step).next = step.next;
             }
-            expects.extend(job.expects.iter().cloned());
+            expects.extend(pending.expects.iter().cloned());
         }
-        let writes = last_of_each(jobs.iter().flat_map(|job| job.writes.iter().cloned()).collect());
+        let writes = last_of_each(batches.iter().flat_map(|pending| pending.writes.iter().cloned()).collect());
         let mut group = Self::of_expects(expects);
         group.moves = moves.into_values().collect();
-        group.about_nodes = jobs.iter().any(|job| job.track == Track::Nodes);
+        group.about_nodes = batches.iter().any(|pending| pending.kind == BatchKind::Nodes);
         for (key, value) in writes {
             match value {
                 Some(value) => group.puts.push((key, value)),
@@ -156,12 +157,12 @@ mod tests {
 
     use super::*;
 
-    fn job(batch: Batch) -> Arc<PendingBatch> {
+    fn pending(batch: Batch) -> Arc<PendingBatch> {
         Arc::new(PendingBatch::new(batch, oneshot::channel().0).unwrap())
     }
 
     fn expecting(name: &str, value: Option<&str>, writes: impl IntoIterator<Item = Write>) -> Arc<PendingBatch> {
-        job(Batch { expects: vec![(key(1, name), value.map(|value| value.as_bytes().to_vec()))], ..batch(writes) })
+        pending(Batch { expects: vec![(key(1, name), value.map(|value| value.as_bytes().to_vec()))], ..batch(writes) })
     }
 
     fn fit(first: &Arc<PendingBatch>, second: &Arc<PendingBatch>) -> bool {
@@ -173,21 +174,21 @@ mod tests {
 
     #[test]
     fn fences_fit_if_they_follow_each_other() {
-        let fence = |epoch, seq| job(fenced([(1, Epoch(epoch), seq)], []));
+        let fence = |epoch, seq| pending(fenced([(1, Epoch(epoch), seq)], []));
         assert!(fit(&fence(1, 7), &fence(1, 8)));
-        assert!(fit(&fence(1, 7), &job(fenced([(2, Epoch(9), 3)], []))));
+        assert!(fit(&fence(1, 7), &pending(fenced([(2, Epoch(9), 3)], []))));
         assert!(!fit(&fence(1, 7), &fence(1, 9)));
         assert!(!fit(&fence(1, 7), &fence(2, 8)));
         // Fences that can never hold go alone: epoch 0, sequence number 0, a gap.
-        for hopeless in [fence(0, 1), fence(1, 0), job(fenced([(1, Epoch(1), 1), (1, Epoch(1), 3)], []))] {
+        for hopeless in [fence(0, 1), fence(1, 0), pending(fenced([(1, Epoch(1), 1), (1, Epoch(1), 3)], []))] {
             assert!(hopeless.moves.is_none());
-            assert!(!fit(&fence(1, 7), &hopeless) && !fit(&hopeless, &job(batch([]))));
+            assert!(!fit(&fence(1, 7), &hopeless) && !fit(&hopeless, &pending(batch([]))));
         }
     }
 
     #[test]
     fn expectations_fit_unless_they_are_about_what_is_yet_to_be_written() {
-        let write = job(batch([put(1, "a", "1")]));
+        let write = pending(batch([put(1, "a", "1")]));
         assert!(!fit(&write, &expecting("a", Some("1"), [])));
         assert!(fit(&write, &expecting("b", None, [])));
         assert!(fit(&expecting("a", None, []), &write));
@@ -197,10 +198,10 @@ mod tests {
 
     #[test]
     fn a_group_has_an_end_but_takes_one_batch_of_any_size() {
-        let rows = |count: usize| job(batch((0..count).map(|row| put(1, &row.to_string(), "1"))));
+        let rows = |count: usize| pending(batch((0..count).map(|row| put(1, &row.to_string(), "1"))));
         assert!(fit(&rows(ROWS - 1), &rows(1)));
         assert!(!fit(&rows(ROWS), &rows(1)));
-        assert!(!fit(&rows(1), &job(batch([put(1, "large", &"x".repeat(BYTES))]))));
+        assert!(!fit(&rows(1), &pending(batch([put(1, "large", &"x".repeat(BYTES))]))));
     }
 
     #[test]
@@ -216,8 +217,8 @@ mod tests {
 
     #[test]
     fn the_last_write_of_a_key_counts_and_fences_move_to_the_last_number() {
-        let first = job(fenced([(1, Epoch(4), 7)], [put(1, "b", "1"), put(1, "a", "1")]));
-        let second = job(fenced([(1, Epoch(4), 8)], [delete(1, "a"), put(1, "b", "2")]));
+        let first = pending(fenced([(1, Epoch(4), 7)], [put(1, "b", "1"), put(1, "a", "1")]));
+        let second = pending(fenced([(1, Epoch(4), 8)], [delete(1, "a"), put(1, "b", "2")]));
         let group = TransactionBatch::merge(&[first, second]).unwrap();
         assert_eq!(group.moves, [Move { shard: 1, epoch: 4, prev: 6, next: 8 }]);
         assert_eq!((group.puts.len(), &group.puts[0].1[..], group.deletes.len()), (1, b"2".as_slice(), 1));

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use wayleave_engine::Error;
 
 /// Why a request failed.
@@ -49,12 +49,12 @@ impl Trouble {
     /// What to do about it.
     pub(crate) fn class(&self) -> Class {
         let Self::Said(error) = self else { return Class::Lost };
-        let Some(said) = error.as_db_error() else { return Class::Lost };
-        let fatal = matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
-        if fatal || said.code().code().starts_with("08") {
+        let Some(db_error) = error.as_db_error() else { return Class::Lost };
+        let fatal = matches!(db_error.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+        if fatal || db_error.code().code().starts_with("08") {
             return Class::Lost;
         }
-        match said.code().code() {
+        match db_error.code().code() {
             // A read-only database is an old primary or a standby: the right one is elsewhere. A session stuck in an
             // aborted transaction (its COMMIT was cancelled) never recovers by itself.
             "25006" | "25P02" => Class::Lost,
@@ -62,19 +62,21 @@ impl Trouble {
             "40001" | "40P01" | "55P03" | "57P03" => Class::Again,
             // A table or column is missing, or the database detected corruption.
             "42P01" | "42703" | "XX001" | "XX002" => Class::Damaged,
+            // The disk cannot read a file of the database, or the file is missing.
+            "58030" | "58P01" if !is_of_writing(db_error) => Class::Damaged,
             _ => Class::Refused,
         }
     }
 
     /// Whether this error, as the response to a statement of a transaction, proves that the transaction was rolled back
     /// although COMMIT had been sent. A connection error does not: a pooler makes it up when it loses the server, which
-    /// goes on and commits. Nor does "statement completion unknown".
+    /// continues and commits; so is 58000. Nor does "statement completion unknown".
     pub(crate) fn proves_rollback(&self) -> bool {
         let Self::Said(error) = self else { return false };
-        let Some(said) = error.as_db_error() else { return false };
-        let code = said.code().code();
-        let of_the_connection = ["08", "57P", "58"].iter().any(|class| code.starts_with(class));
-        let fatal = !matches!(said.parsed_severity(), Some(Severity::Error));
+        let Some(db_error) = error.as_db_error() else { return false };
+        let code = db_error.code().code();
+        let of_the_connection = ["08", "57P", "58000"].iter().any(|class| code.starts_with(class));
+        let fatal = !matches!(db_error.parsed_severity(), Some(Severity::Error));
         !fatal && !of_the_connection && code != "40003"
     }
 
@@ -130,9 +132,19 @@ impl Trouble {
     }
 }
 
+/// Whether an error of the disk concerns a write of the database, which has damaged nothing. The names of its
+/// routines are the same in every language.
+fn is_of_writing(db_error: &DbError) -> bool {
+    let routine = db_error.routine().unwrap_or_default().to_ascii_lowercase();
+    ["write", "extend", "sync", "truncate"].iter().any(|word| routine.contains(word))
+}
+
+/// What to do about rows that another session has locked.
+pub(crate) const LOCKED_REMEDY: &str = ": another session holds the rows; pg_blocking_pids shows which";
+
 /// The text of a database error, with a remedy where we know one.
 pub(crate) fn words(error: &tokio_postgres::Error) -> String {
-    let Some(said) = error.as_db_error() else {
+    let Some(db_error) = error.as_db_error() else {
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(inner) = cause {
@@ -141,16 +153,21 @@ pub(crate) fn words(error: &tokio_postgres::Error) -> String {
         }
         return text;
     };
-    let remedy = match said.code().code() {
+    let remedy = match db_error.code().code() {
         "53100" => ": free some space on the database's disk",
         "53300" => ": raise max_connections, or let fewer nodes connect",
         "25006" => ": this is a standby or an old primary; name the primary, or all hosts, in the URL",
         "42501" => ": grant the user what it needs",
         "57P01" | "57P02" | "57P03" => ": the database is stopping or starting; it is asked again",
-        "55P03" => ": another session holds the rows; pg_blocking_pids shows which",
+        "55P03" => LOCKED_REMEDY,
+        "58030" if is_of_writing(db_error) => ": check the database's disk",
+        "XX001" | "XX002" | "58030" | "58P01" => {
+            ": a file of the database cannot be read; check its disk, restore a backup, or save the rest with \
+             `wayleave snapshot --partial`"
+        }
         _ => "",
     };
-    format!("{} (SQLSTATE {}){remedy}", said.message(), said.code().code())
+    format!("{} (SQLSTATE {}){remedy}", db_error.message(), db_error.code().code())
 }
 
 /// A timeout for every call: none may wait forever.

@@ -7,8 +7,8 @@ use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_engine::fences::{FenceState, Fences};
 
 use crate::clock::Clock;
-use crate::link::CALL;
 use crate::pool::Pool;
+use crate::session::CALL;
 use crate::transaction::{self, Attempt, FirstStatement, Locks};
 use crate::transaction_batch::TransactionBatch;
 use crate::trouble::{Class, Trouble, within};
@@ -40,27 +40,27 @@ pub(crate) struct Wire {
 impl Database for Wire {
     async fn attempt(&self, group: &TransactionBatch, locks: Locks) -> Attempt {
         let pool = if group.about_nodes { &self.nodes } else { &self.commits };
-        let link = match pool.lease().await {
-            Ok(link) => link,
+        let session = match pool.lease().await {
+            Ok(session) => session,
             // Nothing was sent.
             Err(trouble) => return Attempt::Undone(trouble),
         };
-        let attempt = transaction::run(&link, &self.clock, FirstStatement::Fences, group, locks).await;
+        let attempt = transaction::run(&session, &self.clock, FirstStatement::Fences, group, locks).await;
         let sound = match &attempt {
             Attempt::Done(_) | Attempt::Fenced | Attempt::Conflict | Attempt::Locked(_) => true,
             Attempt::Undone(trouble) => trouble.class() != Class::Lost,
             Attempt::InDoubt(_) => false,
         };
         if sound {
-            link.keep();
+            session.keep();
         }
         attempt
     }
 
     async fn fence_states(&self, shards: Vec<i32>) -> Result<Fences, Trouble> {
-        let link = self.commits.lease().await?;
-        let rows = within(CALL, link.client.query(&link.statements.fence_states, &[&shards])).await?;
-        link.keep();
+        let session = self.commits.lease().await?;
+        let rows = within(CALL, session.client.query(&session.statements.fence_states, &[&shards])).await?;
+        session.keep();
         read_turns(&rows)
     }
 
@@ -68,13 +68,13 @@ impl Database for Wire {
     /// a write follows it.
     async fn settle(&self, shards: Vec<i32>) -> Result<Fences, Trouble> {
         let at = self.clock.now().0.cast_signed();
-        let link = self.commits.lease().await?;
-        let warnings = link.warnings();
-        let rows = within(CALL, link.client.query(&link.statements.settle, &[&shards, &at])).await?;
-        if let Some(warning) = link.warned_since(warnings) {
+        let session = self.commits.lease().await?;
+        let warnings = session.warnings();
+        let rows = within(CALL, session.client.query(&session.statements.settle, &[&shards, &at])).await?;
+        if let Some(warning) = session.warned_since(warnings) {
             return Err(Trouble::Warned(warning));
         }
-        link.keep();
+        session.keep();
         read_turns(&rows)
     }
 }

@@ -62,9 +62,9 @@ pub struct Look {
     /// Identifies the store instance; changes on failover or restore. Grants made shortly before the change may be
     /// lost.
     pub incarnation: u64,
-    /// When the store's clock was last seen to jump forward, in its time after the jump; zero if never. Leases granted
-    /// before then end earlier by this clock than their holders expect.
-    pub stepped_at: Time,
+    /// Since when this process knows the store's clock to have run evenly. Leases that were granted or renewed before may end
+    /// earlier by this clock than their holders expect: a process acts on the end of a lease only one time to live later.
+    pub steady_since: Time,
     /// The rows of each scan, in the order of the scans.
     pub rows: Vec<Vec<Row>>,
 }
@@ -72,7 +72,7 @@ pub struct Look {
 /// Writes that are applied atomically.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
-    /// Fences, all of which must hold. Several fences of one shard are checked in sequence.
+    /// Fences, which must all hold. Several fences of one shard are checked in sequence.
     pub fences: Vec<Fence>,
     /// Compare-and-swap conditions; a mismatch is a conflict.
     pub expects: Vec<Expect>,

@@ -14,7 +14,7 @@ pub trait Clock: Send + Sync + 'static {
     fn read(&self) -> Time;
 }
 
-/// A clock that stands still until it is advanced. Clones share the same time.
+/// A clock that advances only on request. Clones share the same time.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<AtomicU64>);
 

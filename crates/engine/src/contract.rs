@@ -30,9 +30,9 @@ pub trait Engine: Send + Sync + 'static {
     /// The rows of each scan, in the order of the scans.
     fn scan_many<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Vec<Vec<Row>>>;
 
-    /// How a scan goes on whose first row cannot be read: the key at which rows can be read again, beyond `from` and at most
-    /// `to`, and those rows before it that the damage certainly does not concern, in order. All other rows of this gap may be
-    /// older than what cannot be read. An engine that cannot tell passes over the whole range.
+    /// How a scan continues past an unreadable first row: the key at which rows are readable again, beyond `from` and
+    /// at most `to`, and those rows before it that the damage certainly does not affect, in order. All other rows of
+    /// this gap may be older than the unreadable ones. An engine that cannot know skips the whole range.
     fn past_damage<'a>(&'a self, scan: &'a Scan) -> Pending<'a, (Key, Vec<Row>)> {
         Box::pin(std::future::ready(Ok((scan.to.clone(), Vec::new()))))
     }

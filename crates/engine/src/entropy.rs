@@ -5,10 +5,8 @@ use std::sync::Arc;
 /// A source of random bits.
 pub type Entropy = Arc<dyn Fn() -> u128 + Send + Sync>;
 
-/// Random bits from the operating system. There is no fallback: tokens from a weaker source could be guessed.
-///
-/// # Panics
-/// If the operating system provides none.
+/// Random bits from the operating system. There is no fallback: tokens from a weaker source could be guessed. Panics if
+/// the operating system provides none.
 #[must_use]
 pub fn system() -> u128 {
     let mut bytes = [0; 16];

@@ -1,4 +1,8 @@
 //! Shard ownership and commit sequence numbers: the fence check, for engines that keep fences in memory.
+//!
+//! A batch is refused if its epoch is not the shard's present one, or its sequence number is not the next. So an owner
+//! that was replaced, and a commit that overtakes another, change nothing. `engine-postgres` does the same in SQL, in its
+//! `transaction`.
 
 use std::collections::BTreeMap;
 
@@ -32,10 +36,8 @@ impl Fences {
     }
 
     /// The fence states of the shards of `fences` after the batch is applied. Several fences of one shard are checked
-    /// in sequence, so consecutive batches can be merged into one.
-    ///
-    /// # Errors
-    /// [`Error::Fenced`] if one of them does not hold.
+    /// in sequence, so consecutive batches can be merged into one. Fails with [`Error::Fenced`] if one of them does not
+    /// hold.
     pub fn check(&self, fences: &[Fence]) -> Result<Vec<(ShardId, FenceState)>, Error> {
         let mut next: BTreeMap<ShardId, FenceState> = BTreeMap::new();
         for fence in fences {

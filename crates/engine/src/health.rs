@@ -6,7 +6,7 @@ pub enum Health {
     /// It is.
     #[default]
     Ok,
-    /// It serves reads and commits, but something in it is damaged or stands still, for this reason: an operator should
+    /// It serves reads and commits, but something in it is damaged or stalled, for this reason: an operator should
     /// look.
     Impaired(String),
     /// It serves reads but refuses or delays commits, for this reason; it may recover by itself.

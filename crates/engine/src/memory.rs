@@ -87,7 +87,7 @@ impl Memory {
         let durable: Vec<Waiting> = state.waiting.drain(..count).collect();
         drop(state);
         for batch in durable {
-            // The receiver may be gone; the batch is durable all the same.
+            // The receiver may be gone; the batch is durable anyway.
             let _ = batch.done.send(Ok(()));
         }
         count
@@ -108,6 +108,7 @@ impl Memory {
             last: state.last,
             incarnation: state.incarnation,
             stepped: state.stepped,
+            damaged: std::mem::take(&mut state.damaged),
             ..State::default()
         };
         state.outage = Some("the store crashed; open it again".into());
@@ -129,7 +130,8 @@ impl Memory {
         self.lock().outage = None;
     }
 
-    /// Reads of the rows for which this holds fail as corrupt, until [`Memory::repair`]. Returns how many there are.
+    /// Reads of the rows for which this holds fail as corrupt, until they are written anew or [`Memory::repair`]. Returns how many
+    /// there are.
     pub fn damage(&self, is_bad: impl Fn(&Key) -> bool) -> usize {
         let mut state = self.lock();
         let bad: Vec<Key> = state.rows.keys().filter(|key| is_bad(key)).cloned().collect();
@@ -188,6 +190,8 @@ impl Memory {
         }
         let mut old_rows = Vec::new();
         for write in batch.writes {
+            // What is written anew can be read, as in a store that never overwrites.
+            state.damaged.remove(&write.key);
             let old = match write.value {
                 Some(value) => state.rows.insert(write.key.clone(), value),
                 None => state.rows.remove(&write.key),
@@ -215,17 +219,28 @@ impl Memory {
     fn try_past_damage(&self, scan: &Scan) -> Result<(Key, Vec<Row>), Error> {
         let mut state = self.lock();
         state.refuse()?;
-        let next = state.scan(&Scan { limit: usize::MAX, ..scan.clone() }).into_iter().map(|row| row.key);
-        let mut readable = next.filter(|key| state.check_readable(key).is_ok());
-        Ok((readable.next().unwrap_or_else(|| scan.to.clone()), Vec::new()))
+        let (mut last, mut next) = (&scan.from, &scan.to);
+        let rows = state.scan(&Scan { limit: usize::MAX, ..scan.clone() });
+        for row in &rows {
+            if state.check_readable(&row.key).is_ok() {
+                next = &row.key;
+                break;
+            }
+            last = &row.key;
+        }
+        // Only as much of the key as is behind the damage: an engine need not know the next one.
+        let ends = (1..=next.len()).filter_map(|len| next.get(..len));
+        let end = ends.into_iter().find(|end| *end > last.as_slice()).unwrap_or(next);
+        Ok((end.to_vec(), Vec::new()))
     }
 
     fn try_look(&self, scans: &[Scan]) -> Result<Look, Error> {
         let now = self.now();
         let mut state = self.lock();
         state.refuse()?;
-        let rows = scans.iter().map(|scan| state.scan_durable(scan)).collect();
-        Ok(Look { now, incarnation: state.incarnation, stepped_at: Time::ZERO, rows })
+        let rows: Vec<Vec<Row>> = scans.iter().map(|scan| state.scan_durable(scan)).collect();
+        rows.iter().flatten().try_for_each(|row| state.check_readable(&row.key))?;
+        Ok(Look { now, incarnation: state.incarnation, steady_since: Time::ZERO, rows })
     }
 
     fn try_get(&self, keys: &[Key]) -> Result<Vec<Option<Value>>, Error> {

@@ -1,4 +1,4 @@
-//! Which rows of a damaged store make a store that opens.
+//! Selects the rows of a damaged store that make a store that opens.
 //!
 //! Rows arrive in key order, without those that could not be read. A row that does not decode, or that refers to one that is
 //! lost, would keep its whole shard from opening: it is left out and named. This module reads nothing itself.
@@ -14,54 +14,10 @@ use wayleave_core::names::{MachineId, PoolName};
 use wayleave_core::placement::PlacementState;
 use wayleave_core::time::{Millis, Time};
 
-use crate::rows::{
-    Kind, bulk_job, chunk, chunk_links, cluster, due, hold, hot, job, join, key as keys, lease, log, machine,
-    match_row, node, page_ledger, placement, pool, pool_owner, role, seat, standby, url, worker,
-};
+use crate::rows::{self, Kind, chunk, key as keys, lease, match_row, placement, pool, worker};
 use crate::{Key, Row};
 
-/// Checks that a row decodes.
-///
-/// # Errors
-/// If it does not.
-pub fn check(row: &Row) -> Result<(), Damaged> {
-    let Row { key, value } = row;
-    match keys::kind(key)? {
-        Kind::Fence => {}
-        Kind::Shard | Kind::Crawl | Kind::Alias | Kind::Host | Kind::Member => drop(hot::decode(key, Some(value))?),
-        Kind::Url => drop((url::parse_key(key)?, url::decode(value)?)),
-        Kind::Due => drop((due::parse_key(key)?, due::decode(value)?)),
-        Kind::Hold => drop(hold::parse_key(key)?),
-        Kind::Lease => drop(lease::decode(value)?),
-        Kind::Log => drop((log::parse_key(key)?, log::decode(value)?)),
-        Kind::Job => drop(job::parse_key(key)?),
-        Kind::Role if *key == role::origin_key() => _ = role::decode_origin(value)?,
-        Kind::Role => drop((role::parse_key(key)?, role::decode(value)?)),
-        Kind::Standby => drop((standby::parse_key(key)?, standby::decode(value)?)),
-        Kind::Node => drop(node::decode(value)?),
-        Kind::Seat => _ = (seat::parse_key(key)?, seat::decode(value)?),
-        Kind::Cluster => _ = cluster::decode(value)?,
-        Kind::BulkJob => drop(bulk_job::decode(value)?),
-        Kind::PageLedger => drop((page_ledger::parse_key(key)?, page_ledger::decode(value)?)),
-        Kind::Join => _ = join::decode(value)?,
-        Kind::Chunk | Kind::RestingChunk => drop(chunk::decode(value)?),
-        Kind::Pipeline => _ = chunk::decode_pipeline(value)?,
-        Kind::Machine => drop((machine::parse_key(key)?, machine::decode(value)?)),
-        Kind::BuiltChunk => drop(placement::decode_chunk(key, value)?),
-        Kind::Copy => drop(placement::decode_copy(key, value)?),
-        Kind::IndexServer => drop(placement::decode_server(key, value)?),
-        Kind::MapLedger => _ = placement::decode_ledger(value)?,
-        Kind::ReturnedChunk => drop(placement::decode_return(key, value)?),
-        Kind::Pool => drop(pool::decode(key, value)?),
-        Kind::Worker => drop((worker::parse_key(key)?, worker::decode(value)?)),
-        Kind::Match => drop((match_row::parse_key(key)?, match_row::decode(value)?)),
-        Kind::PoolOwner => drop(pool_owner::decode(value)?),
-        Kind::ChunkLinks => drop(chunk_links::decode(value)?),
-    }
-    Ok(())
-}
-
-/// When a reservation ends of which it is not known when it would have ended: whoever has it may be visiting until then.
+/// The end of a reservation whose own end is lost: its holder may be visiting until then.
 #[must_use]
 pub const fn lost_lease_ends(at: Time) -> Time {
     at.after(Millis(LEASE_MS_MAX))
@@ -103,7 +59,7 @@ impl Salvage {
     pub fn new(servers: &[Row], links: Vec<Row>, at: Time) -> Self {
         let servers = servers.iter().filter_map(|row| placement::decode_server(&row.key, &row.value).ok());
         let servers = servers.map(|(server, row)| (server, row.row)).collect();
-        let link_rows = links.into_iter().filter(|row| check(row).is_ok()).map(|row| row.key).collect();
+        let link_rows = links.into_iter().filter(|row| rows::decode(row).is_ok()).map(|row| row.key).collect();
         Self { servers, link_rows, at, ..Self::default() }
     }
 
@@ -121,7 +77,7 @@ impl Salvage {
 
     /// Takes the next row; `None` if it is left out, with the reason in `left_out`.
     pub fn take(&mut self, row: Row, left_out: &mut Vec<LeftOut>) -> Option<Row> {
-        let why = match check(&row).and_then(|()| self.refers(&row)) {
+        let why = match rows::decode(&row).and_then(|_| self.refers(&row)) {
             Ok(None) => return Some(self.detached(row)),
             Ok(Some(why)) => why,
             Err(Damaged(why)) => why.to_owned(),
@@ -137,7 +93,7 @@ impl Salvage {
         let Some(lease) = is_lease.then(|| lease::decode(&row.value).ok()).flatten() else { return row };
         match lease.link {
             Some(Link { chunk, visiting }) if !self.kept.contains(&chunk) => {
-                // The visit may go on.
+                // The visit may continue.
                 let expires_at = if visiting { lost_lease_ends(self.at) } else { self.at };
                 Row { value: lease::encode(&LeaseRow { link: None, expires_at, ..lease }), ..row }
             }

@@ -6,6 +6,7 @@ use wayleave_core::time::Time;
 
 use super::*;
 use crate::rows::chunk_links::SLICE_LINKS;
+use crate::rows::hot;
 
 const SHARD: ShardId = ShardId(2);
 
@@ -32,7 +33,7 @@ fn a_row_that_does_not_decode_is_left_out_and_named() {
     let bad = Row { key: host_row(2).key, value: vec![200] };
     let (kept, left_out) = pass(vec![host_row(1), bad, Row { key: vec![0, 1, 250], value: Vec::new() }]);
     assert_eq!(kept, [host_row(1)]);
-    assert_eq!(left_out, ["a host row has an unknown version", "a row is of an unknown kind"]);
+    assert_eq!(left_out, ["its format is unknown", "a row is of an unknown kind"]);
 }
 
 #[test]
@@ -47,7 +48,7 @@ fn workers_and_matches_of_a_lost_pool_are_left_out() {
 
 /// A regression: nothing ended it, so its group stayed busy for good.
 #[test]
-fn a_reservation_of_a_lost_chunk_ends_by_itself() {
+fn a_reservation_of_a_lost_chunk_expires() {
     let lease = |no: u128, visiting: bool| {
         let row = LeaseRow {
             token: Token::new(SHARD, no),

@@ -68,37 +68,18 @@ pub struct SnapshotCounts {
 
 /// Why a snapshot file is refused.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum SnapshotError {
-    /// The file is something else.
     #[error("it is not a snapshot of wayleave")]
     NotOne,
-    /// It was written by a newer program.
     #[error("it has format {found}, this program reads formats up to {VERSION}: use a newer wayleave")]
-    Newer {
-        /// Its format version.
-        found: u32,
-    },
-    /// The file is truncated.
+    Newer { found: u32 },
     #[error("it is truncated at byte {at}, before its end mark: take or copy it again")]
-    Truncated {
-        /// Where.
-        at: u64,
-    },
-    /// The content does not match its checksum or is invalid.
+    Truncated { at: u64 },
     #[error("it is damaged at byte {at} ({what}): use another copy")]
-    Damaged {
-        /// The offset of the frame.
-        at: u64,
-        /// What is wrong there.
-        what: String,
-    },
-    /// Its source could not be read to the end.
+    Damaged { at: u64, what: String },
     #[error("it is not complete, because its store could not be read: {why}")]
-    Failed {
-        /// Why.
-        why: String,
-    },
-    /// It cannot be read.
+    Failed { why: String },
     #[error("it cannot be read: {0}")]
     Io(std::io::Error),
 }
@@ -118,9 +99,6 @@ pub struct SnapshotWriter<W> {
 
 impl<W: Write> SnapshotWriter<W> {
     /// Writes the start of the file.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn begin(mut out: W, header: &SnapshotHeader) -> std::io::Result<Self> {
         out.write_all(MAGIC)?;
         let mut frame = codec::Writer::with_capacity(FRAME_BYTES + (4 << 10));
@@ -140,9 +118,6 @@ impl<W: Write> SnapshotWriter<W> {
     }
 
     /// Adds a row, whose key is greater than the previous one.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn row(&mut self, key: &[u8], value: &[u8]) -> std::io::Result<()> {
         if self.frame.is_empty() {
             self.frame.byte(ROWS);
@@ -155,9 +130,6 @@ impl<W: Write> SnapshotWriter<W> {
     }
 
     /// Finishes the file, and names what is not in it.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn finish(mut self, losses: &[Loss]) -> std::io::Result<SnapshotCounts> {
         if !self.frame.is_empty() {
             self.end_frame()?;
@@ -177,9 +149,6 @@ impl<W: Write> SnapshotWriter<W> {
     }
 
     /// Ends the file with the reason why it is not complete.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn fail(mut self, why: &str) -> std::io::Result<SnapshotCounts> {
         if !self.frame.is_empty() {
             self.end_frame()?;
@@ -218,10 +187,7 @@ pub struct SnapshotReader<R> {
 }
 
 impl<R: Read> SnapshotReader<R> {
-    /// Reads the start of the file.
-    ///
-    /// # Errors
-    /// If it is not a snapshot that this program reads.
+    /// Reads the start of the file. Fails if it is not a snapshot that this program reads.
     pub fn begin(mut input: R) -> Result<Self, SnapshotError> {
         let mut magic = vec![0; MAGIC.len()];
         match input.read_exact(&mut magic) {
@@ -244,10 +210,8 @@ impl<R: Read> SnapshotReader<R> {
         &self.header
     }
 
-    /// The next rows, in key order; `None` after the end mark, once everything was verified.
-    ///
-    /// # Errors
-    /// If the file is truncated or damaged. The caller must then discard the rows it was given.
+    /// The next rows, in key order; `None` after the end mark, once everything was verified. Fails if the file is
+    /// truncated or damaged. The caller must then discard the rows it was given.
     pub fn next_rows(&mut self) -> Result<Option<Vec<Row>>, SnapshotError> {
         if self.end.is_some() {
             return Ok(None);

@@ -82,8 +82,8 @@ fn every_flipped_bit_is_noticed() {
     }
     let mut damaged = file.clone();
     damaged[MAGIC.len() + 200_000] ^= 1;
-    let told = read(&damaged).unwrap_err().to_string();
-    assert!(told.contains(&format!("damaged at byte {}", frames(&file)[1])), "{told}");
+    let refusal = read(&damaged).unwrap_err().to_string();
+    assert!(refusal.contains(&format!("damaged at byte {}", frames(&file)[1])), "{refusal}");
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn frames_that_are_missing_repeated_or_swapped_are_noticed() {
 }
 
 #[test]
-fn a_newer_format_is_told_from_damage() {
+fn a_newer_format_is_not_called_damage() {
     let mut file = MAGIC.to_vec();
     let body = [HEADER, 9, 1, 2, 3];
     file.extend_from_slice(&(body.len() as u32).to_le_bytes());
     file.extend_from_slice(&check(&body, 0).to_le_bytes());
     file.extend_from_slice(&body);
-    let told = read(&file).unwrap_err().to_string();
-    assert_eq!(told, "it has format 9, this program reads formats up to 1: use a newer wayleave");
+    let refusal = read(&file).unwrap_err().to_string();
+    assert_eq!(refusal, "it has format 9, this program reads formats up to 1: use a newer wayleave");
 }

@@ -1,6 +1,6 @@
-//! What changes in the rows of a store that is copied, restored or salvaged: the result is another store.
+//! Changes the rows of a store that is copied, restored or salvaged, because the result is another store.
 //!
-//! The original may go on, or may have gone on since a snapshot was taken. So what it may have granted meanwhile must not be
+//! The original may continue, or may have continued since a snapshot was taken. So what it may have granted meanwhile must not be
 //! granted again: numbers that others know (epochs, chunk ids, the version of the map) are raised well above, and roles notice
 //! the change of store. What concerns the nodes of the original is dropped, and pools are paused, because their workers belong
 //! to the original until an operator says otherwise.
@@ -13,6 +13,7 @@ use wayleave_core::codec::Damaged;
 use wayleave_core::ids::{Epoch, ShardId};
 use wayleave_core::pipeline::row::{PipelineRow, Write as PipelineWrite};
 use wayleave_core::placement::{LedgerRow, Write as PlacementWrite};
+use wayleave_core::roles::Origin;
 
 use crate::fences::FenceState;
 use crate::rows::{Kind, chunk, key as keys, placement, pool, role};
@@ -28,16 +29,15 @@ const NO_STORE: u64 = u64::MAX;
 /// The shard of fleet and placement.
 const CONTROL_SHARD: ShardId = ShardId(0);
 
-/// The fence of a shard in the new store. Epochs are raised; commits go on counting, because rows are named after them.
+/// The fence of a shard in the new store. Epochs are raised; commit numbers continue, because rows are named after
+/// them.
 #[must_use]
 pub const fn fence_in_new_store(fence: FenceState) -> FenceState {
     FenceState { epoch: Epoch(fence.epoch.0.saturating_add(SKIPPED)), seq: fence.seq }
 }
 
-/// The row in the new store; `None` if it is not part of it.
-///
-/// # Errors
-/// If the row is one that must be changed, and does not decode.
+/// The row in the new store; `None` if it is not part of it. Fails if the row is one that must be changed, and does not
+/// decode.
 pub fn as_new_store(row: Row) -> Result<Option<Row>, Damaged> {
     let Row { key, value } = row;
     let kind = keys::kind(&key)?;
@@ -45,11 +45,7 @@ pub fn as_new_store(row: Row) -> Result<Option<Row>, Damaged> {
         // The engine's own, what nodes say of themselves, and what they agree on. The pages that a crawl may still use are
         // granted anew, by what its hosts have used.
         Kind::Fence | Kind::Node | Kind::Seat | Kind::Cluster | Kind::Join | Kind::PageLedger => return Ok(None),
-        Kind::Role if key == role::origin_key() => {
-            let mut origin = role::decode_origin(&value)?;
-            origin.incarnation = NO_STORE;
-            role::encode_origin(&origin)
-        }
+        Kind::Role if key == role::origin_key() => return Ok(Some(raised_origin(role::decode_origin(&value)?))),
         Kind::Role => {
             let mut role = role::decode(&value)?;
             role.incarnation = NO_STORE;
@@ -72,7 +68,7 @@ pub fn as_new_store(row: Row) -> Result<Option<Row>, Damaged> {
         | Kind::Hold
         | Kind::Lease
         | Kind::Log
-        | Kind::Job
+        | Kind::DeletedQueue
         | Kind::Standby
         | Kind::BulkJob
         | Kind::Chunk
@@ -97,6 +93,13 @@ fn raised_pipeline(key: &[u8], row: PipelineRow) -> Result<Row, Damaged> {
     written.and_then(stored).ok_or(Damaged("a pipeline has no row"))
 }
 
+/// A role that the new store does not have may have got its epochs since, or its row may be lost.
+fn raised_origin(origin: Origin) -> Row {
+    let epoch = Epoch(origin.epoch.0.saturating_add(SKIPPED));
+    let origin = Origin { epoch, incarnation: NO_STORE, ..origin };
+    Row { key: role::origin_key(), value: role::encode_origin(&origin) }
+}
+
 fn raised_ledger(row: LedgerRow) -> Row {
     let row = LedgerRow { version: row.version.saturating_add(SKIPPED), ..row };
     let Write { key, value } = placement::encode_write(CONTROL_SHARD, &PlacementWrite::Ledger(row));
@@ -107,13 +110,13 @@ fn stored(write: Write) -> Option<Row> {
     Some(Row { key: write.key, value: write.value? })
 }
 
-/// The rows from which a store of so many shards counts chunks and versions of the map, in key order: what they are in the new
-/// store if the original has none.
+/// The rows from which a store of this many shards counts chunks, versions of the map and epochs of new roles, in key
+/// order: their values in the new store if the original has none.
 #[must_use]
 pub fn uncounted(shards: u16) -> Vec<Row> {
     let pipeline = |shard| raised_pipeline(&chunk::pipeline_key(ShardId(shard)), PipelineRow::default()).ok();
     let mut rows: Vec<Row> = (0..shards).filter_map(pipeline).collect();
-    rows.push(raised_ledger(LedgerRow::default()));
+    rows.extend([raised_ledger(LedgerRow::default()), raised_origin(Origin::default())]);
     rows.sort_by(|a, b| a.key.cmp(&b.key));
     rows
 }
@@ -133,16 +136,14 @@ pub struct Transplant {
 }
 
 impl Transplant {
-    /// For a store of so many shards. With `after`, an interrupted copy goes on after that row.
+    /// For a store of this many shards. With `after`, an interrupted copy continues after that row.
     #[must_use]
     pub fn new(shards: u16, after: Option<Key>) -> Self {
         Self { needed: uncounted(shards).into_iter().peekable(), after, chunks: (ShardId(0), 0) }
     }
 
-    /// Takes the next row, and passes on what the new store has up to it.
-    ///
-    /// # Errors
-    /// If the row must be changed, and does not decode. Nothing of it is passed on.
+    /// Takes the next row, and passes on what the new store has up to it. Fails if the row must be changed, and does
+    /// not decode. Nothing of it is passed on.
     pub fn take(&mut self, row: Row, mut to: impl FnMut(Row)) -> Result<(), Damaged> {
         self.count_chunk(&row.key);
         while let Some(needed) = self.needed.next_if(|needed| needed.key <= row.key) {

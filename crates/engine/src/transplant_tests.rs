@@ -1,7 +1,8 @@
 use wayleave_core::ids::Token;
 use wayleave_core::matches::PoolSpec;
-use wayleave_core::roles::{Origin, RoleRow, RoleSettings, Runs};
-use wayleave_core::time::Time;
+use wayleave_core::roles::{self, Facts, Origin, RoleChanges, RoleRow, RoleSettings, Runs};
+use wayleave_core::settings::Change;
+use wayleave_core::time::{Millis, Time};
 
 use super::*;
 use crate::rows::{cluster, join, machine, node, seat};
@@ -13,7 +14,7 @@ fn row(key: Key, value: Vec<u8>) -> Row {
 }
 
 fn of_kind(shard: ShardId, kind: Kind) -> Key {
-    keys::start(shard, kind, 0)
+    keys::of(shard, kind, &[])
 }
 
 fn moved(row: Row) -> Row {
@@ -59,6 +60,7 @@ fn roles_name_no_store_so_every_store_notices_the_change() {
         avoided: None,
         incarnation: 1,
         quiet_until: Time(0),
+        quiet_for: Millis(0),
         runs: Runs::default(),
     };
     let mut after = role::decode(&moved(row(role::key("r"), role::encode(&before))).value).unwrap();
@@ -68,7 +70,7 @@ fn roles_name_no_store_so_every_store_notices_the_change() {
     assert!(after.epoch > Epoch(8 + 100) && after.quiet_until > Time(100));
     let origin = Origin { epoch: Epoch(4), roles: 2, incarnation: 0, noticed_at: Time(0) };
     let after = role::decode_origin(&moved(row(role::origin_key(), role::encode_origin(&origin))).value).unwrap();
-    assert_eq!(after, Origin { incarnation: NO_STORE, ..origin });
+    assert_eq!(after, Origin { incarnation: NO_STORE, epoch: Epoch(4 + SKIPPED), ..origin });
 }
 
 #[test]
@@ -115,7 +117,7 @@ fn transplant(rows: &[Row], after: Option<Key>) -> Vec<Row> {
 
 /// The original may have begun its first chunk since the snapshot.
 #[test]
-fn numbers_that_were_not_counted_yet_are_raised_too_and_rows_stay_in_order() {
+fn numbers_not_counted_yet_are_raised_too_and_rows_stay_in_order() {
     let pipeline =
         stored(chunk::encode_write(SHARD, &PipelineWrite::Pipeline(PipelineRow::default())).remove(0)).unwrap();
     let rows = vec![
@@ -125,20 +127,34 @@ fn numbers_that_were_not_counted_yet_are_raised_too_and_rows_stay_in_order() {
         row(machine::key(SHARD, &"m".into()), vec![3]),
     ];
     let all = transplant(&rows, None);
-    assert_eq!(all.len(), 3 + 4 + 1, "three rows, a pipeline of each shard, one ledger");
+    assert_eq!(all.len(), 3 + 4 + 2, "three rows, a pipeline of each shard, one ledger, and where roles begin");
     assert!(all.is_sorted_by(|a, b| a.key < b.key));
     let next = all.iter().filter(|row| row.key.get(2) == Some(&(Kind::Pipeline as u8)));
     assert!(next.map(|row| chunk::decode_pipeline(&row.value).unwrap().next_chunk).all(|next| next == 1 + SKIPPED));
-    // An interrupted copy goes on after any row, and nothing is missing or there twice.
+    // An interrupted copy continues after any row, and nothing is missing or there twice.
     for (at, last) in all.iter().enumerate() {
         let source: Vec<Row> = rows.iter().filter(|row| row.key > last.key).cloned().collect();
         assert_eq!(transplant(&source, Some(last.key.clone())), all[at + 1..], "after {at}");
     }
 }
 
+/// Law 6. A regression: the first role of a store whose snapshot had none began with the epoch that it already had in the original,
+/// while its primary there still relied on it.
+#[test]
+fn roles_that_the_original_has_made_since_begin_above_their_epochs_and_wait() {
+    let all = transplant(&[row(of_kind(ShardId(0), Kind::Shard), vec![1])], None);
+    let origin =
+        all.iter().find(|row| row.key == role::origin_key()).map(|row| role::decode_origin(&row.value).unwrap());
+    let (role, now, steady_since) = ("r".into(), Time(1_000_000), Time(0));
+    let facts = Facts { role, row: None, standbys: Vec::new(), origin, now, incarnation: 3, steady_since };
+    let made = roles::set(&facts, &RoleChanges::default()).unwrap();
+    let Change::Set(row) = &made.writes.row else { panic!("no role: {made:?}") };
+    assert!(row.epoch.0 > SKIPPED && row.quiet_until == now.after(row.settings.ttl), "{row:?}");
+}
+
 /// A regression: a store that was copied before has chunks far above the first ones, and new ones would have replaced them.
 #[test]
-fn chunks_are_counted_above_those_that_there_are_if_the_row_that_counts_them_is_lost() {
+fn chunks_are_counted_above_existing_ones_if_the_counter_row_is_lost() {
     let id = wayleave_core::ids::ChunkId::new(SHARD, 2 * SKIPPED);
     let key = chunk::key(SHARD, id, true);
     let mut transplant = Transplant::new(4, None);

@@ -32,7 +32,7 @@ struct Both {
 }
 
 impl CoalescingStream {
-    /// A connection of which these bytes were already read.
+    /// A connection whose first bytes, these, were already read.
     pub(crate) fn new(stream: TcpStream, ahead: Bytes) -> Self {
         Self(Arc::new(Mutex::new(Both { stream, ahead, out: Vec::new() })))
     }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_says_more_than_is_gathered_waits_for_its_reader_and_loses_nothing() {
+    async fn a_writer_beyond_the_buffer_waits_for_its_reader_and_loses_nothing() {
         let (here, mut there) = pair().await;
         let mut writer = here.clone();
         let all: Vec<u8> = (0..8 << 20).map(|n: u32| (n % 251) as u8).collect();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_is_gone_is_told_to_whoever_writes() {
+    async fn a_writer_learns_that_its_reader_is_gone() {
         let (here, there) = pair().await;
         let mut writer = here.clone();
         drop(there);

@@ -1,6 +1,8 @@
 //! A bounded number of connection permits. When all are taken, the least recently used connection without a request in
 //! progress is evicted, connections without any request so far first: clients that connect and send nothing, or half a
-//! header, displace neither new clients nor a worker that rests between two requests.
+//! header, displace neither new clients nor a worker that rests between two requests. A connection that has just come is
+//! not evicted, unless many come at a time: its request may be on its way, and where all others wait it would be the only one
+//! that seems idle.
 //!
 //! If every connection has a request in progress, the one with the longest wait, of those whose requests all wait, is
 //! asked to leave: its calls answer with what they have, and then it closes. A request that arrives on it meanwhile is
@@ -22,6 +24,10 @@ use crate::waits::Waits;
 /// after this time no longer keeps another one from being asked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// To find who ends takes a look at every connection. As long as one look follows the other, each finds one more, up to
+/// this many, so that thousands of newcomers a second do not each cost a look.
+const ENDED_AT_ONCE_MAX: usize = 16;
+
 /// The permits of a server.
 pub struct ConnectionLimit {
     free: Arc<Semaphore>,
@@ -36,11 +42,15 @@ struct Taken {
     next: u64,
     /// Numbers are in order of arrival.
     by_number: HashMap<u64, Seat>,
-    /// The connection that was last asked to end, and when.
-    asked: Option<(u64, Instant)>,
+    /// The connections that were last asked to end, and when.
+    asked: Vec<u64>,
+    asked_at: Option<Instant>,
+    /// How often that was in a row.
+    streak: usize,
 }
 
 struct Seat {
+    since: Instant,
     responses: Arc<ResponsesInFlight>,
     needed: CancellationToken,
     leave: CancellationToken,
@@ -89,7 +99,8 @@ impl ConnectionLimit {
     fn taken_by(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>) -> ConnectionPermit {
         let (responses, needed) = (Arc::<ResponsesInFlight>::default(), CancellationToken::new());
         let leave = self.stopping.child_token();
-        let seat = Seat { responses: Arc::clone(&responses), needed: needed.clone(), leave: leave.clone() };
+        let since = Instant::now();
+        let seat = Seat { since, responses: Arc::clone(&responses), needed: needed.clone(), leave: leave.clone() };
         let mut taken = self.taken();
         let number = taken.next;
         taken.next += 1;
@@ -98,28 +109,41 @@ impl ConnectionLimit {
         ConnectionPermit { limit: Arc::clone(self), number, responses, needed, leave, _semaphore_permit: permit }
     }
 
-    /// Asks a connection to end, one at a time: the least recently used idle one, else the one with the longest wait.
+    /// Asks connections to end, and no further ones before they have: the least recently used idle ones, else the one with
+    /// the longest wait.
     fn make_room(&self) {
         let mut taken = self.taken();
-        if taken.asked.is_some_and(|(number, at)| at.elapsed() < LOOK_EVERY && taken.by_number.contains_key(&number)) {
+        let lately = taken.asked_at.is_some_and(|at| at.elapsed() < LOOK_EVERY);
+        if lately && taken.asked.iter().any(|number| taken.by_number.contains_key(number)) {
             return;
         }
-        let is_idle = |seat: &Seat| seat.responses.busy.load(Ordering::Relaxed) == 0 && !seat.needed.is_cancelled();
+        taken.streak = if lately { (taken.streak + 1).min(ENDED_AT_ONCE_MAX) } else { 1 };
+        let has_just_come = |seat: &Seat| !seat.responses.has_asked() && seat.since.elapsed() < LOOK_EVERY;
+        // Many of them are a flood, which must not displace those that rest between two requests.
+        let spared = taken.by_number.values().filter(|seat| has_just_come(seat)).count() <= ENDED_AT_ONCE_MAX;
+        let is_idle = |seat: &Seat| {
+            let busy = seat.responses.busy.load(Ordering::Relaxed) > 0 || seat.needed.is_cancelled();
+            !(busy || spared && has_just_come(seat))
+        };
         let idle = taken.by_number.iter().filter(|(_, seat)| is_idle(seat));
         let order =
             |(number, seat): &(&u64, &Seat)| (seat.responses.has_asked(), seat.responses.last_request(), **number);
-        let asked = if let Some((number, seat)) = idle.min_by_key(order) {
-            seat.needed.cancel();
-            Some(*number)
-        } else {
+        let mut idle: Vec<_> = idle.map(|seat| (order(&seat), seat.0, seat.1)).collect();
+        if idle.len() > taken.streak {
+            idle.select_nth_unstable_by_key(taken.streak, |(order, ..)| *order);
+            idle.truncate(taken.streak);
+        }
+        idle.iter().for_each(|(_, _, seat)| seat.needed.cancel());
+        let mut asked: Vec<u64> = idle.iter().map(|(_, number, _)| **number).collect();
+        if asked.is_empty() {
             let stays = |number| taken.by_number.get(&number).is_some_and(|seat| !seat.leave.is_cancelled());
             let longest = self.waits.longest(stays);
             if let Some(seat) = longest.and_then(|number| taken.by_number.get(&number)) {
                 seat.leave.cancel();
             }
-            longest
-        };
-        taken.asked = asked.map(|number| (number, Instant::now()));
+            asked.extend(longest);
+        }
+        (taken.asked, taken.asked_at) = (asked, Some(Instant::now()));
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -145,12 +169,13 @@ mod tests {
         (Arc::new(ConnectionLimit::new(most, waits, CancellationToken::new())), budget)
     }
 
-    #[test]
-    fn the_longest_idle_connection_makes_room_and_one_that_works_never() {
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_idle_connection_makes_room_and_one_that_works_never() {
         let (limit, budget) = limit(3);
         let [busy, first, second] = std::array::from_fn(|_| limit.free().unwrap());
         let request = busy.responses.begin(&budget);
         assert!(limit.free().is_none());
+        tokio::time::advance(LOOK_EVERY).await;
         // The first one has had a request since the second arrived.
         while first.responses.last_request() <= second.responses.last_request() {
             drop(first.responses.begin(&budget));
@@ -168,6 +193,55 @@ mod tests {
         drop(request);
         limit.make_room();
         assert!(busy.needed.is_cancelled(), "it is idle now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_newcomers_at_a_time_have_more_room_made_with_each_look() {
+        let (limit, budget) = limit(100);
+        let mut permits: Vec<ConnectionPermit> = (0..100).map(|_| limit.free().unwrap()).collect();
+        permits.iter().for_each(|permit| drop(permit.responses.begin(&budget)));
+        let mut ended = || {
+            limit.make_room();
+            let before = permits.len();
+            permits.retain(|permit| !permit.needed.is_cancelled());
+            before - permits.len()
+        };
+        assert_eq!([ended(), ended(), ended()], [1, 2, 3]);
+        tokio::time::advance(LOOK_EVERY).await;
+        assert_eq!(ended(), 1, "that was long ago");
+        let all: usize = (0..20).map(|_| ended()).sum();
+        assert_eq!(all, 93);
+        assert!(permits.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_has_just_come_does_not_make_room_for_the_next() {
+        let (limit, budget) = limit(2);
+        let (waiting, new) = (limit.free().unwrap(), limit.free().unwrap());
+        let _request = waiting.responses.begin(&budget);
+        let (connection, busy) = (waiting.number, Arc::clone(&waiting.responses.busy));
+        let alone = Caller::alone(&CancellationToken::new());
+        let caller = Caller { connection, busy, leave: waiting.leave.clone(), ..alone };
+        let _wait = limit.waits.join(&caller).unwrap();
+        limit.make_room();
+        assert!(waiting.leave.is_cancelled() && !new.needed.is_cancelled());
+        tokio::time::advance(LOOK_EVERY).await;
+        limit.make_room();
+        assert!(new.needed.is_cancelled(), "it has sent nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_silent_connections_displaces_none_between_two_requests() {
+        let (limit, budget) = limit(50);
+        let worker = limit.free().unwrap();
+        drop(worker.responses.begin(&budget));
+        let mut others: Vec<ConnectionPermit> = (1..50).map(|_| limit.free().unwrap()).collect();
+        for _ in 0..100 {
+            limit.make_room();
+            others.retain(|permit| !permit.needed.is_cancelled());
+            others.extend(std::iter::from_fn(|| limit.free()));
+        }
+        assert!(!worker.needed.is_cancelled());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
-//! Protects against cross-site requests: says which requests a web page may have made a browser send without consent.
+//! Protects against cross-site requests: detects requests that a web page may have made a browser send without
+//! consent.
 //!
 //! A process on loopback has no password, so this module alone protects it from the web pages that its user visits.
 //! There are three attacks:
@@ -14,7 +15,7 @@
 //! Which names an attacker can resolve depends on the address. On loopback every page that the user visits, in any
 //! network, can attack, and that network answers for single labels, `.local` and `.internal`: only loopback addresses
 //! and `localhost` remain, which browsers resolve themselves. On other addresses containers and pods call each other by
-//! such names, and whoever answers for them in a trusted network can call the port directly.
+//! such names, and a host that answers for them in a trusted network can call the port directly.
 //!
 //! Over cleartext HTTP/2 the name does not matter: no browser speaks it. Requests without `Origin` and `Host` pass:
 //! browsers always send `Host`, and probes of load balancers often do not.
@@ -100,17 +101,15 @@ impl Guard {
         }
     }
 
-    /// Accepts these host names too; a leading dot stands for all names below one.
+    /// Accepts these host names too; a leading dot means all names below one.
     #[must_use]
     pub fn allowing(mut self, hosts: &[String]) -> Self {
         self.hosts.extend(hosts.iter().map(|host| lower(host)));
         self
     }
 
-    /// Whether a request is allowed; with the origin to allow in the response, if it comes from another one.
-    ///
-    /// # Errors
-    /// If a web page of another site may have made a browser send it.
+    /// Whether a request is allowed; with the origin to allow in the response, if it comes from another one. Fails if a
+    /// web page of another site may have made a browser send it.
     pub fn judge(&self, request: &Request) -> Result<Option<HeaderValue>, Foreign> {
         let headers = request.headers();
         if request.version() <= Version::HTTP_11 {
@@ -161,7 +160,7 @@ impl Guard {
     }
 }
 
-/// The name of the first header that shows that a proxy passed the request on: the client may be anybody.
+/// The name of the first header that shows that a proxy passed the request on: the client is unknown.
 #[must_use]
 pub fn proxy_header(headers: &HeaderMap) -> Option<&str> {
     let mut names = headers.keys().map(header::HeaderName::as_str);
@@ -176,8 +175,11 @@ fn lower(text: &str) -> String {
 fn host_of(text: &str) -> Option<String> {
     let authority: Authority = text.parse().ok()?;
     let host = authority.host();
+    // The parser passes over what follows an address in brackets, and what precedes an `@`.
+    let port = text.strip_prefix(host)?;
+    let is_port = port.strip_prefix(':').map_or(port.is_empty(), |port| port.bytes().all(|byte| byte.is_ascii_digit()));
     let host = host.strip_suffix('.').unwrap_or(host);
-    (!host.is_empty() && !text.contains('@')).then(|| host.to_owned())
+    (!host.is_empty() && is_port).then(|| host.to_owned())
 }
 
 /// Whether an origin is the server itself under the name it was called by. A proxy that terminates TLS changes the
@@ -204,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_own_whatever_stands_for_the_usual_port() {
+    fn an_origin_matches_with_and_without_the_default_port() {
         for (origin, name) in [
             ("http://localhost:7071", "localhost:7071"),
             ("http://localhost", "localhost:80"),
@@ -286,7 +288,19 @@ mod tests {
     #[test]
     fn what_is_no_name_at_all_is_not_taken() {
         let guard = on("10.0.0.1");
-        for text in ["", "?", "a b", "user@localhost", "localhost:x:y", "[::1", "1.2.3.4.example", "."] {
+        for text in [
+            "",
+            "?",
+            "a b",
+            "user@localhost",
+            "localhost:x",
+            "localhost:x:y",
+            "[::1",
+            "[::1]x",
+            "[::1]:x",
+            "1.2.3.4.example",
+            ".",
+        ] {
             assert!(!guard.takes_host(text), "{text}");
         }
     }

@@ -1,5 +1,5 @@
-//! Accepts connections for every port of Wayleave, the server's and the workers': HTTP/1.1 and HTTP/2 without TLS, bounded in
-//! number, time and memory, and only under names that a web page cannot point at the process.
+//! Accepts connections for every port of Wayleave, the server's and the workers': HTTP/1.1 and HTTP/2 without TLS,
+//! bounded in number, time and memory, and only under host names that a web page cannot rebind to the process.
 //!
 //! A router goes in, connections come and go. It must not know what is served, nor any type of the API.
 

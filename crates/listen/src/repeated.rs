@@ -16,7 +16,7 @@ pub struct Repeated(Mutex<Vec<Kind>>);
 
 struct Kind {
     text: String,
-    told: Instant,
+    logged_at: Instant,
     left_out: u64,
 }
 
@@ -25,19 +25,20 @@ impl Repeated {
     pub fn due(&self, kind: &str, now: Instant) -> Option<u64> {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = kinds.iter_mut().find(|found| found.text == kind) {
-            if now.duration_since(found.told) < EVERY {
+            if now.duration_since(found.logged_at) < EVERY {
                 found.left_out += 1;
                 return None;
             }
-            found.told = now;
+            found.logged_at = now;
             return Some(std::mem::take(&mut found.left_out));
         }
         if kinds.len() == KINDS_MAX
-            && let Some(oldest) = kinds.iter().enumerate().min_by_key(|(_, kind)| kind.told).map(|(place, _)| place)
+            && let Some(oldest) =
+                kinds.iter().enumerate().min_by_key(|(_, kind)| kind.logged_at).map(|(place, _)| place)
         {
             kinds.swap_remove(oldest);
         }
-        kinds.push(Kind { text: kind.to_owned(), told: now, left_out: 0 });
+        kinds.push(Kind { text: kind.to_owned(), logged_at: now, left_out: 0 });
         Some(0)
     }
 }
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_told_at_once_and_then_rarely_with_how_many_were_left_out() {
+    fn a_repeated_line_is_logged_once_and_then_rarely_with_a_count() {
         let (repeated, start) = (Repeated::default(), Instant::now());
         assert_eq!(repeated.due("full", start), Some(0));
         for ms in 1..1_000 {

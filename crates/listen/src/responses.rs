@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_is_made_is_told_and_one_that_grows_is_cut() {
+    async fn a_known_size_is_declared_and_a_growing_answer_is_cut() {
         let budget = Arc::new(Budget::new(100_000));
         let made = ResponseInFlight::alone(&budget).carry(vec![7; 180_000].into());
         assert!(budget.is_spent() && made.collect().await.unwrap().to_bytes().len() == 180_000);

@@ -91,7 +91,7 @@ pub async fn serve(
     let [roomy, tight] = builders;
     let limit = ConnectionLimit::new(bounds.connections_max, shared.waits.clone(), shared.stopping.clone());
     let limit = Arc::new(limit);
-    let told_tls = Arc::<AtomicBool>::default();
+    let logged_tls = Arc::<AtomicBool>::default();
     let mut connections = JoinSet::new();
     // Accepted, but still without a slot.
     let mut accepted = None;
@@ -112,7 +112,7 @@ pub async fn serve(
         let few = shared.open.load(Ordering::Relaxed) < ROOMY_CONNECTIONS;
         let builder = if few { roomy.clone() } else { tight.clone() };
         let (router, shared, bounds) = (router.clone(), shared.clone(), bounds.clone());
-        let serving = Connection { builder, router, shared, bounds, permit, told_tls: told_tls.clone() };
+        let serving = Connection { builder, router, shared, bounds, permit, logged_tls: logged_tls.clone() };
         connections.spawn(serving.run(stream));
     }
     drop(listener);
@@ -182,7 +182,7 @@ struct Connection {
     bounds: Bounds,
     permit: ConnectionPermit,
     /// Whether TLS clients were already logged.
-    told_tls: Arc<AtomicBool>,
+    logged_tls: Arc<AtomicBool>,
 }
 
 impl Connection {
@@ -192,7 +192,7 @@ impl Connection {
         tokio::select! {
             () = self.serve(stream) => {}
             () = self.permit.needed.cancelled() => tracing::debug!("evicted an idle connection for a new one"),
-            () = self.overstays() => tracing::debug!("closed a connection that was to leave and did not"),
+            () = self.overstays() => tracing::debug!("closed a connection that ignored a graceful shutdown"),
             () = responses.stalled(self.bounds.answer_timeout) => {
                 if let Some(left_out) = self.shared.repeated.due("unread", Instant::now()) {
                     tracing::warn!(log.left_out = left_out, "closed a connection whose client does not read its responses");
@@ -225,10 +225,10 @@ impl Connection {
         let Ok(Ok(ahead)) = spoke else { return };
         if ahead.first() == Some(&TLS_HELLO) {
             // A TLS client cannot read a cleartext response: closing the connection is all that it understands.
-            if !self.told_tls.swap(true, Ordering::Relaxed) {
+            if !self.logged_tls.swap(true, Ordering::Relaxed) {
                 let client = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
                 let text = "a client speaks TLS to this port, which has none: let it use http://, or put a proxy that ends TLS \
-                            before it; told once";
+                            before it; logged once";
                 tracing::warn!(client.address = client, "{text}");
             }
             return;

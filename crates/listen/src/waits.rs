@@ -1,9 +1,9 @@
 //! Calls that wait: the long polls of all connections, each charged to the memory budget.
 //!
-//! While there is room, anybody may wait. Room is half of the memory budget, and most of the connections: the rest is for
-//! calls that do not wait. Without room, addresses share it equally, and so do the connections of one address. A call
-//! whose address or connection has less than its share takes the place of the longest wait of the one with the most;
-//! any other call is refused. A wait that loses its place is *hurried*: its call answers with what it has.
+//! While there is room, any client may wait. Room is half of the memory budget, and most of the connections: the rest
+//! is for calls that do not wait. Without room, addresses share it equally, and so do the connections of one address.
+//! A call whose address or connection has less than its share takes the place of the longest wait of the one with the
+//! most; any other call is refused. A wait that loses its place is *hurried*: its call answers with what it has.
 //!
 //! It must not know what is waited for.
 //!
@@ -302,14 +302,14 @@ mod tests {
         assert_eq!((all.len(), waits.count(), waits.refused()), (10, 10, 1));
         assert_eq!(budget.held(), 10 * WAIT_BYTES);
         assert!(budget.large_share(WAIT_BYTES).is_some(), "half of the budget is for others");
-        assert_eq!(hurried(&all), [false; 10], "nobody else wants to wait");
+        assert_eq!(hurried(&all), [false; 10], "no one else waits");
         drop(all);
         assert_eq!((budget.held(), waits.count()), (0, 0));
         assert!(waits.state().addresses.is_empty() && waits.state().connections == 0);
     }
 
     #[test]
-    fn without_room_addresses_share_it_and_the_longest_wait_of_the_largest_ends() {
+    fn without_room_the_longest_wait_of_the_largest_address_ends() {
         let (budget, waits) = room(10);
         let large = join(&waits, &caller(1, 1), 10);
         let small = join(&waits, &caller(2, 2), 10);

@@ -61,7 +61,7 @@ impl Calls {
         self.call(Method::GET, ask, deadline).await
     }
 
-    /// Tells a worker to give the reservation up.
+    /// Asks a worker to release the reservation.
     pub async fn release(&self, ask: &WorkerAsk, deadline: Instant) -> Verdict {
         self.call(Method::DELETE, ask, deadline).await
     }
@@ -70,7 +70,7 @@ impl Calls {
     pub(crate) async fn answers(&self, address: &str) -> Result<(), String> {
         let uri = format!("http://{address}/").parse::<Uri>().map_err(|_| unusable(address))?;
         let answer = self.client.get(uri).await;
-        answer.map(drop).map_err(|error| told(&error))
+        answer.map(drop).map_err(|error| in_words(&error))
     }
 
     async fn call(&self, method: Method, ask: &WorkerAsk, deadline: Instant) -> Verdict {
@@ -122,7 +122,7 @@ impl Calls {
     }
 
     /// A kept connection may be closed by the worker in the moment in which it is used again. All three calls may be
-    /// repeated, so they are, once, on another connection. An error tells whether there was no connection.
+    /// repeated, so they are, once, on another connection. The error says whether there was no connection.
     async fn send_to(
         &self,
         to: SocketAddr,
@@ -134,7 +134,7 @@ impl Calls {
             Err(error) if was_closed(&error) => self.client.request(request()?).await,
             other => other,
         }
-        .map_err(|error| (error.is_connect(), told(&error)))
+        .map_err(|error| (error.is_connect(), in_words(&error)))
     }
 }
 
@@ -167,7 +167,7 @@ fn was_closed(error: &Error) -> bool {
 }
 
 /// Describes an error by its innermost cause, which is the most specific.
-fn told(error: &Error) -> String {
+fn in_words(error: &Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
         cause = inner;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use wayleave_core::limits::STOP_TIME;
 
-/// A worker gets this long to end by itself after SIGTERM, at most; then it is killed. Shorter than the deadline of an order
-/// to stop it, so that the outcome is told in time.
+/// A worker gets this long to end by itself after SIGTERM, at most; then it is killed. Shorter than the deadline of
+/// an order to stop it, so that the outcome is reported in time.
 pub const STOP_GRACE: Duration = Duration::from_secs(25);
 /// What a worker that ended by itself has left behind gets this long to end after SIGTERM.
 pub const LEFT_GRACE: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ pub const ORDERS_ACCEPTED_MAX: usize = 4_096;
 pub const OUTCOMES_PER_BATCH_MAX: usize = 256;
 /// Outcomes that wait in one queue. Beyond that the oldest are dropped; the pool repeats orders whose outcome it misses.
 pub const OUTCOMES_WAITING_MAX: usize = 4_096;
-/// News of workers that ended and that nobody has taken yet. Beyond that they are dropped, and lists tell the same.
+/// Reports of ended workers that wait to be taken. Beyond that they are dropped, and lists show the same.
 pub const EVENTS_MAX: usize = 1_024;
 
 /// Characters of a reason.

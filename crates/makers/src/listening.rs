@@ -16,10 +16,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// A worker that takes a connection and does not answer is asked anew after this long.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Waits until something answers HTTP at an address.
-///
-/// # Errors
-/// If nothing does by the deadline; the reason is that of the last look.
+/// Waits until something answers HTTP at an address. Fails if nothing does by the deadline; the reason is that of the
+/// last look.
 pub async fn await_listening(calls: &Calls, address: &str, deadline: Instant) -> Result<(), Failure> {
     let mut pause = PAUSE_MIN;
     let begun = Instant::now();

@@ -7,9 +7,6 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 /// A folder and its ancestors; those that exist stay as they are.
-///
-/// # Errors
-/// If one cannot be created.
 pub fn create_dir_all(path: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -22,17 +19,11 @@ pub fn options() -> OpenOptions {
 }
 
 /// An empty file.
-///
-/// # Errors
-/// If it cannot be created.
 pub fn create(path: &Path) -> Result<File> {
     options().write(true).truncate(true).open(path)
 }
 
 /// A file with this content.
-///
-/// # Errors
-/// If it cannot be written.
 pub fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     create(path)?.write_all(content.as_ref())
 }

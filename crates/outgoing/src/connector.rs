@@ -92,7 +92,7 @@ impl Service<Name> for Lookup {
 /// A client of plain HTTP. It follows no redirect, and uses no proxy.
 pub type HttpClient = Client<Connector, Empty<Bytes>>;
 
-/// A client for calls of one rule, which keeps so many idle connections per host, for so long.
+/// A client for calls of one rule, which keeps up to this many idle connections per host for this long.
 #[must_use]
 pub fn http_client(rule: Rule, idle_max: usize, idle: Duration) -> HttpClient {
     let mut builder = Client::builder(TokioExecutor::new());

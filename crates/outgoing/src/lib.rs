@@ -1,4 +1,4 @@
-//! The way out: which addresses this process may call, and connections that go nowhere else.
+//! Outgoing connections: which addresses this process may call, and clients that connect only there.
 //!
 //! Pages, robots.txt, artifacts, index servers, probes, workers of pools and members of roles are called at addresses that others
 //! name. A [`Policy`] makes a [`Rule`] for each kind of call; a [`Connector`] applies it to the address that it connects to, after

@@ -50,7 +50,7 @@ impl Network {
         Self { base: IpAddr::V6(std::net::Ipv6Addr::new(first, second, 0, 0, 0, 0, 0, 0)), bits }
     }
 
-    /// Whether an address lies in it; an IPv4 address may be written as IPv6.
+    /// Whether it contains an address; an IPv4 address may be written as IPv6.
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
         let shift = |width: u32| width.saturating_sub(u32::from(self.bits));

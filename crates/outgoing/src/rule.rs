@@ -1,4 +1,4 @@
-//! Which addresses may be called: the one rule, for whatever is called.
+//! The one rule for outgoing calls: which addresses may be called.
 //!
 //! - Public addresses may be called, except where a call goes to a machine that reports: that is called where it reports from.
 //! - Networks that the operator allows may be called.
@@ -7,8 +7,8 @@
 //! - Loopback is another machine for each of several nodes, and for a worker elsewhere than its server. So a report from loopback
 //!   counts only where it means this machine.
 //!
-//! IPv6 can carry an IPv4 address: such an address may be called if both may. Nothing tells the addresses of a NAT64 prefix that a
-//! network has chosen for itself from others.
+//! IPv6 can carry an IPv4 address: such an address may be called if both may. Addresses of a NAT64 prefix that a
+//! network has chosen for itself look like any others.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -53,7 +53,7 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{host} may not be called ({kind}): --allow-net allows its network")]
 pub struct Refused {
-    /// As it was named. What it resolves to is not told: names may be internal ones.
+    /// As it was named. Errors do not show what it resolves to: names may be internal ones.
     pub host: String,
     /// What its addresses are; of several, the first one's.
     pub kind: Kind,
@@ -119,10 +119,7 @@ impl Rule {
         Self { networks: Arc::default(), from: Vec::new(), public: true, loopback: true, any: true }
     }
 
-    /// Whether an address may be called.
-    ///
-    /// # Errors
-    /// If not: what kind of address it is.
+    /// Whether an address may be called. The error is the kind of address that it is.
     pub fn check(&self, ip: IpAddr) -> Result<(), Kind> {
         let ip = ip.to_canonical();
         if self.any || self.networks.iter().any(|network| network.contains(ip)) {

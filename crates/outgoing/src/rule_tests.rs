@@ -1,4 +1,4 @@
-//! Addresses of every kind, and what each rule says of them.
+//! Addresses of every kind under each rule.
 
 use super::*;
 

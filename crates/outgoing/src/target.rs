@@ -1,4 +1,4 @@
-//! A host and a port as others name them, and the addresses that they may mean.
+//! A host and a port as a caller gives them, and the addresses that they may mean.
 
 use std::fmt;
 use std::io;
@@ -54,9 +54,6 @@ impl Target {
     }
 
     /// The addresses that may be called.
-    ///
-    /// # Errors
-    /// If there are none.
     pub async fn addresses(&self, rule: &Rule) -> Result<Vec<SocketAddr>, Unresolved> {
         let ips = match literal(&self.host) {
             Some(ip) => allowed(&self.host, rule, std::iter::once(ip))?,
@@ -73,9 +70,6 @@ pub(crate) fn literal(host: &str) -> Option<IpAddr> {
 }
 
 /// The addresses of a name that may be called.
-///
-/// # Errors
-/// If there are none.
 pub async fn lookup(name: &str, rule: &Rule) -> Result<Vec<IpAddr>, Unresolved> {
     let found = tokio::net::lookup_host((name, 0)).await?;
     Ok(allowed(name, rule, found.map(|address| address.ip()))?)

@@ -1,5 +1,6 @@
-//! Hints: "this row has changed, look now instead of soon". One table for each process: those who listen here, and the
-//! way to other nodes once there is one. Hints carry no values and may be lost.
+//! Hints: "this row has changed, look now instead of soon". One table per process: the listeners here, and the sender
+//! to other nodes once there is one. The crate `cluster` sends hints (`membership`) and receives them (`service`).
+//! Hints carry no values and may be lost.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 use wayleave_engine::Key;
 
-/// Called with the keys of rows that have changed here, to tell other nodes.
-pub type Tell = Arc<dyn Fn(&[Key]) + Send + Sync>;
+/// Called with the keys of rows that have changed here, to notify other nodes.
+pub type SendHints = Arc<dyn Fn(&[Key]) + Send + Sync>;
 
 /// The hints of a process; clones share them.
 #[derive(Clone, Default)]
@@ -17,7 +18,7 @@ pub struct Hints(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     ears: Mutex<Ears>,
-    tell: OnceLock<Tell>,
+    send: OnceLock<SendHints>,
 }
 
 #[derive(Default)]
@@ -65,16 +66,16 @@ impl Hints {
         ears.ranges.iter().filter(|(range, _)| within(range)).for_each(|(_, ear)| ear.notify_one());
     }
 
-    /// Tells other nodes, if this process knows any.
-    pub fn tell(&self, keys: &[Key]) {
-        if let Some(tell) = self.0.tell.get() {
-            tell(keys);
+    /// Notifies other nodes, if this process knows any.
+    pub fn send(&self, keys: &[Key]) {
+        if let Some(send) = self.0.send.get() {
+            send(keys);
         }
     }
 
     /// Sets the way to other nodes. A process joins them once, so the first one stays.
-    pub fn on_tell(&self, tell: Tell) {
-        _ = self.0.tell.set(tell);
+    pub fn on_send(&self, send: SendHints) {
+        _ = self.0.send.set(send);
     }
 
     fn lock(&self) -> MutexGuard<'_, Ears> {
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_wakes_those_who_listen_for_its_row_and_is_kept_for_one_who_is_busy() {
+    fn a_hint_wakes_the_waiters_of_its_row_and_is_kept_for_a_busy_one() {
         let hints = Hints::default();
         let (a, same, b) = (hints.listen(&key("a")), hints.listen(&key("a")), hints.listen(&key("b")));
         let range = hints.listen_range((key("a"), key("b")));

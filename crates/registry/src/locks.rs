@@ -1,9 +1,9 @@
-//! One lock for each record that somebody in this process reads or writes at the moment. A writer holds it until its write
-//! is durable, and readers wait for the writer: a store may show what it could still lose. It also keeps the writers of one
-//! process from overtaking each other.
+//! One lock for each record that a caller in this process reads or writes at the moment. A writer holds it until its
+//! write is durable, and readers wait for the writer: a store may show what it could still lose. It also keeps the
+//! writers of one process from overtaking each other.
 //!
-//! Each record has its own lock, so a write that is held up (by a row that another session has locked) holds up nobody
-//! else. There are never more locks than callers: the last one to leave removes it.
+//! Each record has its own lock, so a write that is held up (by a row that another session has locked) blocks no
+//! other record. There are never more locks than callers: the last one to leave removes it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ pub(crate) struct Reading<'a> {
     _user: User<'a>,
 }
 
-/// Nobody else reads or writes the record.
+/// No other caller reads or writes the record.
 pub(crate) struct Writing<'a> {
     _guard: OwnedRwLockWriteGuard<()>,
     _user: User<'a>,
@@ -73,7 +73,7 @@ impl Locks {
 impl Drop for User<'_> {
     fn drop(&mut self) {
         let mut locks = self.locks.lock();
-        // The map has one, this user another. Nobody can get a third meanwhile: that takes the map.
+        // The map has one, this user another. No caller can get a third meanwhile: that takes the map.
         if Arc::strong_count(&self.lock) == 2 {
             locks.remove(&self.key);
         }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_written_by_one_at_a_time_and_its_lock_goes_with_the_last_user() {
+    fn a_record_is_written_by_one_at_a_time_and_its_lock_ends_with_its_users() {
         let (locks, key) = (Locks::default(), Key::from("a"));
         let writing = locks.write(&key).now_or_never().expect("it is free");
         assert_eq!(locks.being_written(), std::slice::from_ref(&key));
@@ -97,7 +97,7 @@ mod tests {
         drop(writing);
         assert!(locks.try_read(&key).is_some());
         drop(reading);
-        assert!(locks.lock().is_empty(), "locks of records that nobody uses pile up");
+        assert!(locks.lock().is_empty(), "locks of unused records pile up");
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! The handle: every update looks, lets a pure function decide, writes if nothing has changed meanwhile, and else begins
-//! again.
+//! The handle: every update looks, lets a pure function decide, writes if nothing has changed meanwhile, and
+//! otherwise starts over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,27 +53,18 @@ impl Registry {
     }
 
     /// Reads rows with the store's time. Writes of this process that are in flight may be missing.
-    ///
-    /// # Errors
-    /// If the store cannot serve it.
     pub async fn look(&self, scans: &[Scan]) -> Result<Look, Error> {
         self.0.engine.look(scans).await
     }
 
     /// Reads a record, after the writes of this process that are in flight.
-    ///
-    /// # Errors
-    /// If the store cannot serve it.
     pub async fn look_at(&self, subject: &Subject) -> Result<Look, Error> {
         let _settled = self.0.locks.read(&subject.key).await;
         self.look(&subject.scans).await
     }
 
-    /// Reads several records, in their order. Those with a write in flight are read one by one, after it; all others
-    /// together, and only those are locked meanwhile: one record that is held up holds up no other.
-    ///
-    /// # Errors
-    /// If the store cannot serve it.
+    /// Reads several records, in their order. Those with a write in flight are each read after it, and wait side by side; all
+    /// others together, and only those are locked meanwhile: one record that is held up holds up no other.
     pub async fn look_at_each(&self, subjects: &[Subject]) -> Result<Vec<Look>, Error> {
         let reading: Vec<_> = subjects.iter().map(|subject| self.0.locks.try_read(&subject.key)).collect();
         let free = || subjects.iter().zip(&reading).filter(|(_, reading)| reading.is_some());
@@ -84,24 +75,23 @@ impl Registry {
         };
         let settled: Vec<bool> = reading.iter().map(Option::is_some).collect();
         drop(reading);
-        let mut looks = Vec::with_capacity(subjects.len());
-        for (subject, settled) in subjects.iter().zip(settled) {
-            looks.push(match &mut together {
-                Some(look) if settled => {
-                    let rest = look.rows.split_off(subject.scans.len().min(look.rows.len()));
-                    Look { rows: std::mem::replace(&mut look.rows, rest), ..*look }
-                }
-                _ => self.look_at(subject).await?,
+        let looks = subjects.iter().zip(settled).map(|(subject, settled)| {
+            let settled = together.as_mut().filter(|_| settled).map(|look| {
+                let rest = look.rows.split_off(subject.scans.len().min(look.rows.len()));
+                Look { rows: std::mem::replace(&mut look.rows, rest), ..*look }
             });
-        }
-        Ok(looks)
+            async move {
+                match settled {
+                    Some(look) => Ok(look),
+                    None => self.look_at(subject).await,
+                }
+            }
+        });
+        futures::future::try_join_all(looks).await
     }
 
     /// The keys of a range in order, up to its limit, and whether there are more. Rows that are being written may be
     /// missing from the store, or only seem to be deleted: their keys are included.
-    ///
-    /// # Errors
-    /// If the store cannot serve it.
     pub async fn keys(&self, scan: Scan) -> Result<(Vec<Key>, bool), Error> {
         let mut written = self.0.locks.being_written();
         let one_more = Scan { limit: scan.limit.saturating_add(1), ..scan.clone() };
@@ -118,12 +108,9 @@ impl Registry {
         Ok((keys, more))
     }
 
-    /// Changes a record, and continues to its end also if the caller goes away: a write that nobody waits for could be
-    /// seen before it is durable. `decide` is called with each look, and whether an earlier write of this call may have
-    /// been applied.
-    ///
-    /// # Errors
-    /// "Unavailable" if there were too many concurrent updates, or as the store fails.
+    /// Changes a record, and continues to its end also if the caller goes away: a write without a waiter could be
+    /// seen before it is durable. `decide` is called with each look, and whether an earlier write of this call may
+    /// have been applied. Fails with "Unavailable" if there were too many concurrent updates, or as the store fails.
     pub async fn update<T, D>(&self, subject: Subject, decide: D) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -136,10 +123,7 @@ impl Registry {
     }
 
     /// The same within the caller's own task, for callers that no reader of this process waits for. If it is dropped,
-    /// its outcome is unknown.
-    ///
-    /// # Errors
-    /// As [`Registry::update`].
+    /// its outcome is unknown. Fails as [`Registry::update`] does.
     pub async fn update_here<T>(
         &self,
         subject: &Subject,
@@ -147,14 +131,12 @@ impl Registry {
     ) -> Result<T, Error> {
         let mut news = News::NOBODY;
         let answer = self.run_update(subject, decide, &mut news).await;
-        // The lock is released by now: whoever is woken can look.
+        // The lock is released by now: a woken waiter can look.
         self.spread(news, std::slice::from_ref(&subject.key));
         answer
     }
 
-    /// Writes once what was decided on an earlier look, for callers that cannot simply decide again.
-    ///
-    /// # Errors
+    /// Writes once what was decided on an earlier look, for callers that cannot simply decide again. Fails with
     /// "Conflict" if a row that the batch expects has changed, or as the store fails.
     pub async fn write(&self, batch: Batch, news: News) -> Result<(), Error> {
         let keys: Vec<Key> = batch.writes.iter().map(|write| write.key.clone()).collect();
@@ -166,8 +148,8 @@ impl Registry {
         written
     }
 
-    /// Watches a record, which is looked at once now. Whoever watches the same key shares one task; the first one's
-    /// subject counts.
+    /// Watches a record, which is looked at once now. All watchers of a key share one task; the first one's subject
+    /// counts.
     #[must_use]
     pub fn watch(&self, subject: &Subject) -> Watch {
         Watchers::subscribe(self, subject)
@@ -178,7 +160,7 @@ impl Registry {
             keys.iter().for_each(|key| self.hints().wake(key));
         }
         if news.others {
-            self.hints().tell(keys);
+            self.hints().send(keys);
         }
     }
 
@@ -189,11 +171,11 @@ impl Registry {
         news: &mut News,
     ) -> Result<T, Error> {
         let _turn = self.0.locks.write(&subject.key).await;
-        let mut doubt: Option<String> = None;
+        let mut unknown_outcome: Option<String> = None;
         for attempt in 0..limits::UPDATE_TRIES_MAX {
             self.pause(attempt).await;
-            let look = self.look(&subject.scans).await.map_err(|error| in_doubt(error, doubt.is_some()))?;
-            let Decision { writes, mut depends_on, news: told, answer } = decide(&look, doubt.is_some());
+            let look = self.look(&subject.scans).await.map_err(|error| in_doubt(error, unknown_outcome.is_some()))?;
+            let Decision { writes, mut depends_on, news: new_news, answer } = decide(&look, unknown_outcome.is_some());
             if writes.is_empty() {
                 return Ok(answer);
             }
@@ -201,24 +183,24 @@ impl Registry {
             let batch = subject::batch(&look, writes, depends_on);
             if let Some((key, _)) = batch.expects.iter().find(|(key, _)| !subject.reads(key)) {
                 // Expecting it absent would be a guess.
-                tracing::error!(row.key = ?key, "a decision was not written: it hangs on a row that was not read");
-                return Err(Error::Corrupt(format!("an update to {} hangs on a row that was not read", subject.name)));
+                tracing::error!(row.key = ?key, "a decision was not written: it depends on an unread row");
+                return Err(Error::Corrupt(format!("an update to {} depends on an unread row", subject.name)));
             }
             match self.0.engine.commit(batch).await {
                 Ok(()) => {
-                    *news = news.and(told);
+                    *news = news.and(new_news);
                     return Ok(answer);
                 }
                 Err(Error::Conflict) => _ = self.0.conflicts.fetch_add(1, Ordering::Relaxed),
                 Err(Error::OutcomeUnknown(what)) => {
-                    *news = news.and(told);
-                    doubt = Some(what);
+                    *news = news.and(new_news);
+                    unknown_outcome = Some(what);
                 }
-                Err(error) => return Err(in_doubt(error, doubt.is_some())),
+                Err(error) => return Err(in_doubt(error, unknown_outcome.is_some())),
             }
         }
         let refused = || Error::Unavailable(format!("too many concurrent updates to {}", subject.name));
-        Err(doubt.map_or_else(refused, Error::OutcomeUnknown))
+        Err(unknown_outcome.map_or_else(refused, Error::OutcomeUnknown))
     }
 
     /// Those whom another node overtook come back at different times.
@@ -232,9 +214,9 @@ impl Registry {
 }
 
 /// "Unavailable" would say that nothing was changed.
-fn in_doubt(error: Error, doubt: bool) -> Error {
+fn in_doubt(error: Error, unknown_outcome: bool) -> Error {
     match error {
-        Error::Unavailable(what) if doubt => Error::OutcomeUnknown(what),
+        Error::Unavailable(what) if unknown_outcome => Error::OutcomeUnknown(what),
         error => error,
     }
 }

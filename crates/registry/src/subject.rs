@@ -1,9 +1,9 @@
-//! What an update or a watch is about, and what was decided on it: plain values.
+//! The subject of an update or a watch, and the decision on it: plain values.
 
 use wayleave_core::time::Time;
 use wayleave_engine::{Batch, Expect, Key, Look, Scan, Value, Write};
 
-/// A record: one row that stands for it, and all rows that a decision on it reads.
+/// A record: the row that identifies it, and all rows that a decision on it reads.
 #[derive(Clone)]
 pub struct Subject {
     /// The row by which callers of one process are ordered, which hints name, and which every write expects unchanged.
@@ -29,7 +29,7 @@ impl Subject {
     }
 }
 
-/// Who is told that a record has changed, once others could see the change.
+/// Who is notified that a record has changed, once others could see the change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct News {
     /// Those who wait in this process.
@@ -39,7 +39,7 @@ pub struct News {
 }
 
 impl News {
-    /// Nobody waits for a change of this kind.
+    /// A change of this kind wakes no waiter.
     pub const NOBODY: Self = Self { here: false, others: false };
     /// Only this process: other nodes find it with their next poll.
     pub const HERE: Self = Self { here: true, others: false };
@@ -60,7 +60,7 @@ pub struct Decision<T> {
     pub writes: Vec<Write>,
     /// Further rows that must be unchanged, besides those written and the subject's own.
     pub depends_on: Vec<Key>,
-    /// Who is told.
+    /// Who is notified.
     pub news: News,
     /// The answer, given once the writes are durable.
     pub answer: T,

@@ -1,5 +1,5 @@
-//! Those who wait for a record to change. One task looks at each watched record: at once after a hint, when time changes
-//! what its rows mean, and from time to time in case a hint was lost. Without somebody who waits there is no task.
+//! Watches: callers that wait for a record to change. One task looks at each watched record: at once after a hint,
+//! when time changes what its rows mean, and periodically in case a hint was lost. Without waiters there is no task.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ impl Observation {
     }
 }
 
-/// The records that somebody waits for.
+/// The records with waiters.
 #[derive(Default)]
 pub(crate) struct Watchers(Mutex<HashMap<Key, Arc<Watched>>>);
 
@@ -45,14 +45,11 @@ struct Watched {
     ear: Listener,
 }
 
-/// One who waits: is told of every look that came after it began to.
+/// A waiter: it gets every look that began after it did.
 pub struct Watch(watch::Receiver<Option<Result<Observation, Error>>>);
 
 impl Watch {
-    /// The next look.
-    ///
-    /// # Errors
-    /// If the store could not serve it.
+    /// The next look. Fails if the store could not serve it.
     pub async fn next(&mut self) -> Result<Observation, Error> {
         loop {
             if self.0.changed().await.is_err() {
@@ -86,7 +83,7 @@ impl Watchers {
         Watch(watch)
     }
 
-    /// Ends the watch of a record unless somebody waits for it.
+    /// Ends the watch of a record unless it has waiters.
     fn end(&self, key: &Key, watched: &Watched) -> bool {
         let mut all = self.lock();
         let nobody = watched.sights.receiver_count() == 0;
@@ -100,7 +97,7 @@ impl Watchers {
 async fn run(registry: Registry, subject: Subject, watched: Arc<Watched>) {
     let poll = registry.0.config.poll;
     while !registry.0.watchers.end(&subject.key, &watched) {
-        // The clock first: what is told is rather thought older than younger.
+        // The clock first: a look may seem older than it is, never younger.
         let at = Instant::now();
         let look = registry.look_at(&subject).await;
         let pause = look.as_ref().map_or(poll, |look| next_look(&subject, look, poll));
@@ -128,14 +125,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_sight_that_has_aged_is_of_the_time_that_it_is_now() {
-        let look = Look { now: Time(1_000), incarnation: 0, stepped_at: Time::ZERO, rows: Vec::new() };
+        let look = Look { now: Time(1_000), incarnation: 0, steady_since: Time::ZERO, rows: Vec::new() };
         let sight = Observation { look: Arc::new(look), at: Instant::now() };
         tokio::time::advance(Duration::from_millis(600)).await;
         assert_eq!((sight.now(), sight.look().now), (Time(1_600), Time(1_000)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_record_is_watched_by_one_task_while_somebody_waits_and_by_none_afterwards() {
+    async fn a_record_is_watched_by_one_task_and_only_while_somebody_waits() {
         let registry = Registry::new(Arc::new(Memory::new(ManualClock::new(Time(1_000)))));
         let subject = Subject::row(b"r".to_vec(), "this record");
         let mut watches: Vec<Watch> = (0..3).map(|_| registry.watch(&subject)).collect();

@@ -25,7 +25,7 @@ use wayleave_registry::{Decision, Registry, Subject, only, value};
 
 use crate::{Roles, Wait, WaitFor};
 
-/// How long a node that stands by waits for a vacancy before it asks again.
+/// How long a standby node waits for a vacancy before it asks again.
 const STAND_BY: Millis = Millis(60_000);
 /// Before another attempt, when the store cannot serve one.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -46,10 +46,7 @@ impl Lead {
     }
 
     /// Changes a record as [`Registry::update`] does, but only while this term lasts by the store's clock; `None` once it
-    /// is over. `decide` sees the rows of its subject in their places.
-    ///
-    /// # Errors
-    /// As [`Registry::update`].
+    /// is over. `decide` sees the rows of its subject in their places. Fails as [`Registry::update`] does.
     pub async fn update<T, D>(
         &self,
         registry: &Registry,
@@ -114,7 +111,7 @@ fn sure_until(sent: Instant, answer: &HeartbeatReply) -> Instant {
 
 async fn stand_by(roles: &Roles, role: &RoleName, answer: &HeartbeatReply) {
     let vacancy = Wait { what: WaitFor::Vacancy(None), time: STAND_BY };
-    // Without a holder the role is granted to nobody yet, as after a failover of the store.
+    // Without a holder the role is not granted yet, as after a failover of the store.
     if answer.holder.is_none() || roles.primary(role, vacancy).await.is_err() {
         tokio::time::sleep(AGAIN).await;
     }
@@ -148,14 +145,14 @@ async fn work_while_primary(
         () = renew(roles, me, lead, &until) => false,
         () = work => {
             if let Err(refusal) = roles.release(lead.role.clone(), me.clone(), Some(lead.token)).await {
-                tracing::warn!(role.name = %lead.role, %refusal, "the others wait for the end of this term");
+                tracing::warn!(role.name = %lead.role, %refusal, "cannot release the term; other nodes wait until it expires");
             }
             true
         }
     }
 }
 
-/// Renews the term until somebody else has one.
+/// Renews the term until another node has one.
 async fn renew(roles: &Roles, me: &Uuid, lead: &Lead, until: &watch::Sender<Instant>) {
     let mut pause = Duration::ZERO;
     loop {
@@ -167,7 +164,7 @@ async fn renew(roles: &Roles, me: &Uuid, lead: &Lead, until: &watch::Sender<Inst
                 pause = Duration::from_millis(answer.interval.0);
             }
             Ok(_) | Err(Refusal::NotTheTerm { .. }) => return,
-            // The term may last: whoever waits for its end decides.
+            // The term may last: the task that waits for its end decides.
             Err(refusal) => {
                 tracing::warn!(role.name = %lead.role, %refusal, "a term could not be renewed");
                 pause = AGAIN;

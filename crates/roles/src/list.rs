@@ -21,10 +21,8 @@ pub struct RolesPage {
 }
 
 impl Roles {
-    /// The roles after `after`, at most `limit` and never more than 100.
-    ///
-    /// # Errors
-    /// If the cursor is invalid, or the store cannot serve it.
+    /// The roles after `after`, at most `limit` and never more than 100. Fails if the cursor is invalid, or the store
+    /// cannot serve it.
     pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<RolesPage, Refusal> {
         let after = after.map(names::role).transpose().map_err(|_| Refusal::BadCursor)?;
         let after = after.as_deref().unwrap_or_default();
@@ -64,9 +62,6 @@ impl Roles {
     }
 
     /// The totals over all roles.
-    ///
-    /// # Errors
-    /// If the store cannot serve it.
     pub async fn totals(&self) -> Result<Totals, Refusal> {
         let mut totals = Totals::default();
         let mut after = None;

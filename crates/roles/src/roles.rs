@@ -37,7 +37,7 @@ pub(crate) struct Inner {
 pub enum WaitFor {
     /// A primary of at least this epoch.
     Primary(Epoch),
-    /// That nobody is primary, or somebody of at least this epoch, if one is named.
+    /// That there is no primary, or one of at least this epoch, if one is named.
     Vacancy(Option<Epoch>),
 }
 
@@ -116,15 +116,13 @@ impl Roles {
         Arc::strong_count(&self.0.waiting) - 1
     }
 
-    /// Acquires a role, renews its term, or stands by for it.
-    ///
-    /// # Errors
-    /// As the core refuses it, or if the store cannot serve it.
+    /// Acquires a role, renews its term, or stands by for it. Fails as the core refuses it, or if the store cannot
+    /// serve it.
     pub async fn heartbeat(&self, role: RoleName, ask: HeartbeatCall) -> Result<HeartbeatReply, Refusal> {
         let entropy = (self.0.entropy)();
         let minted = Token(entropy.to_be_bytes());
         let answer = self.change(role, move |facts, _| {
-            // The token tells whether a write of this very call has arrived, whose answer was lost.
+            // The token shows whether a write of this very call, whose answer was lost, was applied.
             if store::term_is(facts, minted) {
                 let ask = HeartbeatCall { token: Some(minted), ..ask.clone() };
                 let mut decided = core::heartbeat(facts, &ask, entropy)?;
@@ -138,18 +136,14 @@ impl Roles {
         answer
     }
 
-    /// Gives a term back, or leaves the line of standbys.
-    ///
-    /// # Errors
-    /// If the role is not known, the token is not that of the present term, or the store cannot serve it.
+    /// Gives a term back, or leaves the line of standbys. Fails if the role is not known, the token is not that of the
+    /// present term, or the store cannot serve it.
     pub async fn release(&self, role: RoleName, uuid: Uuid, token: Option<Token>) -> Result<Released, Refusal> {
         self.release_after(role, uuid, token, None).await
     }
 
-    /// The same, and the role remembers the slot that was run in the term.
-    ///
-    /// # Errors
-    /// If the role is not known, the token is not that of the present term, or the store cannot serve it.
+    /// The same, and the role remembers the slot that was run in the term. Fails if the role is not known, the token is
+    /// not that of the present term, or the store cannot serve it.
     pub async fn release_after(
         &self,
         role: RoleName,
@@ -159,8 +153,8 @@ impl Roles {
     ) -> Result<Released, Refusal> {
         let mut last = None;
         let answer = self.change(role, move |facts, unknown| match core::release(facts, &uuid, token, slot.as_ref()) {
-            // The term is over in any case: the first attempt arrived, or somebody has taken over without it. Whether a slot
-            // was recorded is for the row alone to say.
+            // The term is over in any case: the first attempt arrived, or another candidate has taken over without
+            // it. Whether a slot was recorded is for the row alone to say.
             Err(Refusal::NotTheTerm { .. })
                 if unknown
                     && slot.is_none()
@@ -180,37 +174,29 @@ impl Roles {
         Ok(answer)
     }
 
-    /// Sets a role up, or changes how it is.
-    ///
-    /// # Errors
-    /// If a candidate could not keep up, there are too many roles, or the store cannot serve it.
+    /// Sets a role up, or changes how it is. Fails if a candidate could not keep up, there are too many roles, or the
+    /// store cannot serve it.
     pub async fn set(&self, role: RoleName, changes: RoleChanges) -> Result<RoleView, Refusal> {
         self.change(role.clone(), move |facts, _| core::set(facts, &changes)).await?;
         self.after_change(&role).await
     }
 
-    /// Lets a role go on above an epoch that another store has granted.
-    ///
-    /// # Errors
-    /// If there are too many roles, or the store cannot serve it.
+    /// Raises a role's epoch above one that another store has granted. Fails if there are too many roles, or the
+    /// store cannot serve it.
     pub async fn raise_epoch(&self, role: RoleName, least: Epoch) -> Result<RoleView, Refusal> {
         self.change(role.clone(), move |facts, _| core::raise_epoch(facts, least)).await?;
         self.after_change(&role).await
     }
 
-    /// Asks the primary to let go; it is told with its next heartbeat.
-    ///
-    /// # Errors
-    /// If the role is not known or has no primary, or the store cannot serve it.
+    /// Asks the primary to step down; the answer to its next heartbeat says so. Fails if the role is not known or has
+    /// no primary, or the store cannot serve it.
     pub async fn step_down(&self, role: RoleName) -> Result<RoleView, Refusal> {
         self.change(role.clone(), |facts, _| core::step_down(facts)).await?;
         self.after_change(&role).await
     }
 
-    /// Deletes a role that nobody has and nobody stands by for. Should it come again, it goes on above its epochs.
-    ///
-    /// # Errors
-    /// If it is in use or not known, or the store cannot serve it.
+    /// Deletes a role without a primary and without standbys. If it is created again, it continues above its epochs.
+    /// Fails if it is in use or not known, or the store cannot serve it.
     pub async fn delete(&self, role: RoleName) -> Result<(), Refusal> {
         self.change(role, |facts, unknown| match core::delete(facts) {
             Err(Refusal::UnknownRole(_)) if unknown => Ok(Decided { writes: Writes::default(), answer: () }),
@@ -220,9 +206,6 @@ impl Roles {
     }
 
     /// A role as it is now.
-    ///
-    /// # Errors
-    /// If the store cannot serve it.
     pub async fn now(&self, role: &RoleName) -> Result<RoleView, Refusal> {
         Ok(core::view(&self.0.look(role).await?))
     }
@@ -234,9 +217,6 @@ impl Roles {
     }
 
     /// A role, at once if what is waited for is so, else when it becomes so or the time is up.
-    ///
-    /// # Errors
-    /// If the store cannot serve it.
     pub async fn primary(&self, role: &RoleName, wait: Wait) -> Result<RoleView, Refusal> {
         let facts = self.0.look(role).await?;
         if wait.time.0 == 0 || wait.what.is_met(&facts) {
@@ -246,7 +226,7 @@ impl Roles {
         let _waiting = Arc::clone(&self.0.waiting);
         let mut watch = self.0.registry.watch(&store::subject(role));
         loop {
-            // What came before the watch began is seen here, what comes after it is told.
+            // Changes before the watch began are seen here; it reports later ones.
             let sight = match tokio::time::timeout_at(deadline, watch.next()).await {
                 Ok(sight) => sight.map_err(store::refusal)?,
                 Err(_) => return Ok(wait.what.view(&self.0.look(role).await?)),
@@ -258,7 +238,7 @@ impl Roles {
         }
     }
 
-    /// Changes a role. `decide` is told whether an earlier write of this call may have counted without our knowing.
+    /// Changes a role. `decide` learns whether an earlier write of this call may have been applied without an answer.
     async fn change<A, D>(&self, role: RoleName, mut decide: D) -> Result<A, Refusal>
     where
         A: Send + 'static,
@@ -280,7 +260,7 @@ impl Inner {
         store::read(role, &look)
     }
 
-    /// What the core decided, as rows to write. Other nodes are told of another holder only.
+    /// What the core decided, as rows to write. Other nodes are notified of a new holder only.
     fn decision<A>(&self, facts: &Facts, decided: Decided<A>) -> Result<Decision<Result<A, Refusal>>, Refusal> {
         let Decided { writes, answer } = decided;
         self.check_law(facts, &writes)?;

@@ -1,4 +1,4 @@
-//! One role as rows of the store: what is read of it, what the rows say, and what a decision writes.
+//! One role as rows of the store: the scans, the decoding, and the writes of a decision.
 
 use wayleave_core::codec::Damaged;
 use wayleave_core::ids::Token;
@@ -45,7 +45,7 @@ pub(crate) fn read(name: &RoleName, look: &Look) -> Result<Facts, Refusal> {
         origin,
         now: look.now,
         incarnation: look.incarnation,
-        stepped_at: look.stepped_at,
+        steady_since: look.steady_since,
     })
 }
 

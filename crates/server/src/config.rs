@@ -76,10 +76,7 @@ impl Config {
         self.allow_pool_commands.unwrap_or_else(|| self.listen.ip().to_canonical().is_loopback())
     }
 
-    /// Validates the configuration.
-    ///
-    /// # Errors
-    /// If the address is public without consent, or a limit is zero.
+    /// Validates the configuration. Fails if the address is public without consent, or a limit is zero.
     pub fn validate(&self) -> Result<(), BadConfig> {
         if !self.insecure && !self.listen.ip().to_canonical().is_loopback() {
             return Err(BadConfig::Exposed(self.listen));

@@ -2,6 +2,7 @@
 
 pub mod chunks;
 pub mod damage;
+pub mod nodes;
 pub mod pools;
 pub mod roles;
 pub(crate) mod text;

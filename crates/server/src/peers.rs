@@ -59,6 +59,11 @@ impl Peers {
     pub(crate) fn nodes(&self) -> Option<Vec<Node>> {
         Some(self.member.get()?.nodes()?.iter().map(node).collect())
     }
+
+    /// The format of the store; 0 before the node has joined.
+    pub(crate) fn format(&self) -> u32 {
+        self.member.get().map_or(0, |member| member.format())
+    }
 }
 
 fn node(view: &NodeView) -> Node {
@@ -78,6 +83,8 @@ fn node(view: &NodeView) -> Node {
         reason: reason.to_owned(),
         shards: view.shards,
         version: row.version.to_string(),
+        format: row.format,
+        holds_back: view.holds_back,
         started_at: Some(Timestamp(row.started_at)),
         expires_at: Some(Timestamp(row.expires_at)),
         here: view.here,

@@ -52,10 +52,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Validates the configuration and binds the address.
-    ///
-    /// # Errors
-    /// If the configuration is invalid or the address cannot be bound.
+    /// Validates the configuration and binds the address. Fails if the configuration is invalid or the address cannot
+    /// be bound.
     pub fn take(config: Config) -> Result<Self, BindError> {
         config.validate()?;
         let socket = bound(config.listen).map_err(|cause| BindError::Listen { address: config.listen, cause })?;
@@ -81,9 +79,6 @@ pub struct Server {
 
 impl Server {
     /// Listens on a bound port.
-    ///
-    /// # Errors
-    /// If listening fails.
     pub fn on(port: Port, services: Services) -> Result<Self, BindError> {
         let Port { socket, mut config } = port;
         let failed = |cause| BindError::Listen { address: config.listen, cause };

@@ -13,10 +13,7 @@ use crate::routing::router::CallResult;
 
 /// How a caller lets its call wait.
 pub trait Patience: Send {
-    /// Called before each sleep. The future ends the sleep.
-    ///
-    /// # Errors
-    /// If the call may not wait.
+    /// Called before each sleep. The future ends the sleep. Fails if the call may not wait.
     fn sleep(&mut self) -> CallResult<BoxFuture<'static, ()>>;
 }
 

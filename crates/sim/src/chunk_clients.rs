@@ -34,7 +34,7 @@ struct Visited {
     asked: u64,
 }
 
-/// When a call with the token of a chunk was sent, and which store told the time then.
+/// When a call with the token of a chunk was sent, and which store gave the time then.
 struct SentAt(Sent, u64);
 
 impl SentAt {
@@ -119,10 +119,10 @@ async fn claim_once_or_twice(
     let of = |chunks: &[Claimed]| -> BTreeMap<_, _> {
         chunks.iter().filter(lasts).map(|chunk| (chunk.id, chunk.token)).collect()
     };
-    // A deletion ends leases, and a node that is cut off cannot say what it has granted.
-    let unsure = world.kind == Kind::Nodes || world.oracle.borrow().deletions.len() != deletions;
-    // If all of it has ended meanwhile, the claim is a new one.
-    let same = unsure || of(before).is_empty() || of(before) == of(after);
+    // A node that is cut off, or a shard that damage has closed, cannot say what it has granted. What has ended is claimed anew.
+    let unsure = world.kind == Kind::Nodes || world.damage.has_been();
+    let ended = world.oracle.borrow().deletions.len() != deletions || of(before).is_empty();
+    let same = unsure || ended || of(before) == of(after);
     if !same {
         let what = format!("a repeated claim was answered with {after:?} after {before:?}");
         verdict(world, Err(Broken { law: 4, name: "nothing twice", what }));
@@ -145,7 +145,7 @@ pub async fn crawler(world: Rc<World>, name: u64) {
                 verdict(&world, bounded(&claim, &claimed));
                 let urls = |chunk: &Claimed| chunk.links.iter().map(|link| link.url.url.clone()).collect::<Vec<_>>();
                 let shown: Vec<_> = claimed.iter().map(|c| (c.id.0, c.attempts, urls(c), c.expires_at.0)).collect();
-                world.tell("claim", &format!("{name} {shown:?}"));
+                world.log("claim", &format!("{name} {shown:?}"));
                 // All are judged at the answer, which hands out all of them, though the crawler takes one after the other.
                 let visits = claimed.into_iter().filter_map(|chunk| {
                     let visited = begin(&world, name, (&chunk, one_host), (asked, began))?;
@@ -156,7 +156,7 @@ pub async fn crawler(world: Rc<World>, name: u64) {
                 }
             }
             Err(refusal) => {
-                world.tell("claim", &format!("{name} {refusal}"));
+                world.log("claim", &format!("{name} {refusal}"));
                 world.check::<()>("a claim", &Err(refusal));
             }
         }
@@ -222,7 +222,7 @@ async fn ask_twice<T>(
     if !matches!(answer, Err(Refusal::OutcomeUnknown(_))) {
         return answer;
     }
-    // Whether it is accepted depends on the first one, of which nothing is known.
+    // Whether it is accepted depends on the first one, whose outcome is unknown.
     world.ask(async |frontier| call(frontier).await).await
 }
 
@@ -253,7 +253,7 @@ async fn repeat(
     }
     pass(chance.below(200)).await;
     let again = world.ask(async |frontier| Pipeline::new(frontier).end_lease(id, token, end.clone()).await).await;
-    world.tell("again", &format!("{id} {again:?}"));
+    world.log("again", &format!("{id} {again:?}"));
     let alike = match &again {
         Ok(again) => Some(again.ended == first.ended),
         Err(refusal) if is_stale(refusal) => Some(false),
@@ -274,11 +274,11 @@ fn begin(
     verdict(world, judged);
     if claimed.expires_at <= world.now() {
         // The answer came after the lease had ended: nothing may be visited under it.
-        world.tell("late", &format!("{name} {}", claimed.id));
+        world.log("late", &format!("{name} {}", claimed.id));
         return None;
     }
     // The visits began at the decision, which is not known better than this; the laws are judged from the answer on. A store
-    // that has failed goes on counting, and the one that takes its place does not know how far: so the question may have been
+    // that has failed continues counting, and the one that takes its place does not know how far: so the question may have been
     // asked at a later time than the answer was given.
     let start = world.now();
     Some(visits(world, (claimed, one_host), &claimed.links, (asked.min(start), start, claimed.expires_at), began))
@@ -289,7 +289,7 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
     let (claimed, one_host) = chunk;
     let mut deadline = claimed.expires_at;
     if !calm && chance.once_in(6) {
-        return world.tell("die", &format!("{name} {}", claimed.id));
+        return world.log("die", &format!("{name} {}", claimed.id));
     }
     let (id, token) = (claimed.id, claimed.token);
     if chance.once_in(3) {
@@ -324,7 +324,7 @@ async fn crawl(world: &Rc<World>, chance: &Chance, name: u64, chunk: (&Claimed, 
             Pipeline::new(f).report(report.clone(), Vec::new()).await
         };
         let answer = ask_twice(world, (id, token), &call).await;
-        world.tell("link", &format!("{name} {id} {} {outcome:?} {answer:?}", url.url));
+        world.log("link", &format!("{name} {id} {} {outcome:?} {answer:?}", url.url));
         check(world, "a report", &answer);
         let (answer, _) = match answer {
             Ok(answer) => answer,
@@ -365,11 +365,11 @@ async fn renew(world: &World, name: u64, claimed: &Claimed, visited: &[Visited])
     let sent = SentAt::new(world);
     let answer = world.ask(call).await;
     judge(world, (id, token), &sent, &answer);
-    let told = answer.as_ref().map(|(until, _)| *until).ok();
+    let answered = answer.as_ref().map(|(until, _)| *until).ok();
     if !answer.as_ref().is_err_and(is_stale) {
-        world.oracle.borrow_mut().chunks.renewed(id, token, told);
+        world.oracle.borrow_mut().chunks.renewed(id, token, answered);
     }
-    world.tell("renew chunk", &format!("{name} {id} {answer:?}"));
+    world.log("renew chunk", &format!("{name} {id} {answer:?}"));
     check(world, "a renewal of a chunk", &answer);
     match answer {
         Ok((until, ended)) => {
@@ -403,22 +403,22 @@ async fn complete(world: &Rc<World>, chance: &Chance, name: u64, claimed: &Claim
     let mut answer = end_lease(world, (id, token), &end, visited).await;
     if matches!(answer, Err(Refusal::Chunk(ChunkRefusal::NoContent { .. }))) {
         // All that it had fetched has left: it does what the refusal says.
-        world.tell("no content", &format!("{name} {id} {answer:?}"));
+        world.log("no content", &format!("{name} {id} {answer:?}"));
         (end, sent) = (EndChunk::Complete(None), world.clock.elapsed());
         answer = end_lease(world, (id, token), &end, visited).await;
     }
-    world.tell("complete chunk", &format!("{name} {id} {answer:?}"));
+    world.log("complete chunk", &format!("{name} {id} {answer:?}"));
     check(world, "a completion", &answer);
     let Ok(ended) = answer else { return };
     if !failed {
-        completed(world, (id, losses), &ended, visited);
+        completed(world, (id, losses, sent), &ended, visited);
     }
     repeat(world, chance, (id, token), (&end, sent), &ended).await;
 }
 
-/// A crawler has completed a chunk: the links that it has reported count, but those that had left. The chunk may have moved on
-/// since. A link leaves if its host moves, or with its crawl.
-fn completed(world: &World, (id, losses): (ChunkId, u64), ended: &LeaseEnded, visited: &[Visited]) {
+/// A crawler has completed a chunk, which may have moved on since: the links that it has reported count. A link leaves if its host
+/// moves, or with its crawl. One whose row cannot be read stays reserved until it can be, and is crawled again.
+fn completed(world: &World, (id, losses, sent): (ChunkId, u64, u64), ended: &LeaseEnded, visited: &[Visited]) {
     let (left, counts): (Vec<&Visited>, Vec<&Visited>) =
         visited.iter().filter(|link| link.reported).partition(|link| ended.ended.contains(&link.link.url.url));
     let mut oracle = world.oracle.borrow_mut();
@@ -430,7 +430,7 @@ fn completed(world: &World, (id, losses): (ChunkId, u64), ended: &LeaseEnded, vi
         let what = format!("{} has left chunk {id}, though its host did not move", link.link.url.url);
         verdict(world, Err(Broken { law: 12, name: "answers are true", what }));
     }
-    let ids = counts.iter().map(|link| &link.link.url);
+    let ids = counts.iter().filter(|_| !world.damage.has_been_since(sent)).map(|link| &link.link.url);
     let ids: Vec<_> = ids.map(|url| (url.crawl.to_string(), url.url.to_string())).collect();
     let judged = oracle.chunks.crawled(id, losses, &ids);
     if oracle.chunks.losses(id) == losses {
@@ -455,8 +455,8 @@ pub async fn builder(world: Rc<World>, name: u64) {
             }
         };
         for chunk in &claimed {
-            let told = (asked, world.clock.elapsed());
-            let judged = world.oracle.borrow_mut().chunks.claimed(chunk, told);
+            let answered = (asked, world.clock.elapsed());
+            let judged = world.oracle.borrow_mut().chunks.claimed(chunk, answered);
             verdict(&world, judged);
         }
         for chunk in claimed {
@@ -475,7 +475,7 @@ pub async fn builder(world: Rc<World>, name: u64) {
             }
             let sent = world.clock.elapsed();
             let answer = end_lease(&world, (id, token), &end, &[]).await;
-            world.tell("build", &format!("{name} {id} {answer:?}"));
+            world.log("build", &format!("{name} {id} {answer:?}"));
             check(&world, "a build", &answer);
             let Ok(ended) = answer else { continue };
             if ended.state == ChunkState::Built && matches!(end, EndChunk::Complete(_)) {

@@ -1,4 +1,5 @@
-//! The operator of chunks: skips some, whoever has them, and has others tried again; at the end all that have not been built.
+//! The operator of chunks: skips some, even claimed ones, and has others tried again; at the end all that have not
+//! been built.
 
 use std::rc::Rc;
 
@@ -58,7 +59,7 @@ async fn list(world: &World, filter: &ChunkFilter) -> Option<Vec<ChunkView>> {
         let call = async |frontier| Pipeline::new(frontier).chunks(filter.clone(), after, PAGE).await;
         let answer = world.ask(call).await;
         world.check("a list of chunks", &answer);
-        let (page, next) = answer.ok()?;
+        let (page, next, _) = answer.ok()?;
         if let Some(chunk) = page.iter().find(|chunk| chunk.reason.is_empty()) {
             fail(world, &format!("law 10: chunk {} is {:?} without a reason", chunk.id, chunk.state));
         }
@@ -74,7 +75,7 @@ async fn decide(world: &World, chunk: &ChunkView, action: OperatorAction) {
     let id = chunk.id;
     let number = world.oracle.borrow_mut().chunks.deciding(id, action, world.clock.elapsed());
     let answer = world.ask(async |frontier| Pipeline::new(frontier).decide(id, action).await).await;
-    world.tell("operator", &format!("{action:?} {id}, which was {}: {answer:?}", chunk.state.name()));
+    world.log("operator", &format!("{action:?} {id}, which was {}: {answer:?}", chunk.state.name()));
     match answer {
         Ok(state) => {
             let judged = world.oracle.borrow_mut().chunks.decided(id, number, state, world.clock.elapsed());

@@ -1,4 +1,4 @@
-//! What crawlers, index builders and operators were told of chunks. It must not miss that
+//! Checks the answers about chunks that crawlers, index builders and operators got. It must not miss that
 //!
 //! - an id is used again, or a chunk is built twice, unless an operator asked for it;
 //! - a call is accepted although another worker had the chunk when it was sent, its lease had ended by the store's time, or
@@ -6,9 +6,9 @@
 //! - a call is refused although its lease lasts;
 //! - a chunk that was built or skipped is handed out, though no operator asked for it again, or is something else at the end;
 //! - a chunk is lost, or what it has crawled;
-//! - a page counts in two chunks. A crawler is told which of the links that it reported do not count; all others do, until an
-//!   index builder says that the content of the chunk is lost, whatever the answer. A call whose answer was lost is repeated,
-//!   so that also its links are known, unless that answer is lost too;
+//! - a page counts in two chunks. An answer names which of a crawler's reported links do not count; all others do,
+//!   until an index builder reports the content of the chunk as lost, whatever the answer. A call whose answer was
+//!   lost is repeated, so that also its links are known, unless that answer is lost too;
 //! - a link leaves its chunk although its host did not move;
 //! - a call that is repeated is refused or answered in another way, before another one ends the same stage.
 //!
@@ -41,7 +41,7 @@ pub struct ChunkOracle {
     built: BTreeMap<ChunkId, Token>,
     /// Chunks that have certainly ended, and since when, in milliseconds of the run.
     ended: BTreeMap<ChunkId, (ChunkState, u64)>,
-    /// All leases of chunks that workers were told of.
+    /// All leases of chunks that workers were granted.
     leases: BTreeMap<ChunkId, Vec<Lease>>,
     /// What operators asked for, without what was refused.
     decisions: BTreeMap<ChunkId, Vec<Decision>>,
@@ -98,20 +98,20 @@ struct Decision {
     number: u64,
     action: OperatorAction,
     asked: u64,
-    told: Option<u64>,
+    answered_at: Option<u64>,
     /// By which lease the chunk was built before, if that was certain.
     built: Option<Token>,
     /// As what it had ended.
     ended: Option<(ChunkState, u64)>,
 }
 
-/// A lease, and when it was asked for and told, in milliseconds of the run, which never goes back.
+/// A lease, and when it was asked for and granted, in milliseconds of the run, which never goes back.
 struct Lease {
     token: Token,
     stage: Stage,
     asked: u64,
-    told: u64,
-    /// Its end by the store's time; `None` if an answer was lost that may have told a later one.
+    answered_at: u64,
+    /// Its end by the store's time; `None` if a lost answer may have granted a later one.
     until: Option<Time>,
     /// Whether it ends with its crawl, which is occasionally deleted.
     doomed: bool,
@@ -133,12 +133,12 @@ impl ChunkOracle {
         self.numbers
     }
 
-    /// A chunk was claimed: asked for at the first time and told at the second.
-    pub fn claimed(&mut self, chunk: &Claimed, (asked, told): (u64, u64)) -> Verdict {
+    /// A chunk was claimed: asked for at the first time and answered at the second.
+    pub fn claimed(&mut self, chunk: &Claimed, (asked, answered_at): (u64, u64)) -> Verdict {
         let leases = self.leases.entry(chunk.id).or_default();
         if leases.iter().all(|lease| lease.token != chunk.token) {
             let (token, stage, until) = (chunk.token, chunk.stage, Some(chunk.expires_at));
-            leases.push(Lease { token, stage, asked, told, until, doomed: &*chunk.crawl == "doomed" });
+            leases.push(Lease { token, stage, asked, answered_at, until, doomed: &*chunk.crawl == "doomed" });
         }
         if let Some((state, _)) = self.ended.get(&chunk.id).filter(|(_, since)| *since < asked) {
             return twice(format!("chunk {} was handed out though it had ended as {}", chunk.id, state.name()));
@@ -160,15 +160,17 @@ impl ChunkOracle {
         }
     }
 
-    /// A call with this token was acknowledged or not. A lease that was asked for after this one had been told is a later one,
-    /// and if it was told before the call was sent, the call must have been refused.
+    /// A call with this token was acknowledged or not. A lease that was asked for after this one was granted is a
+    /// later one, and if it was granted before the call was sent, the call must have been refused.
     pub fn answered(&mut self, (id, token): (ChunkId, Token), sent: Sent, accepted: bool) -> Verdict {
         let leases = self.leases.get(&id).map_or(&[][..], Vec::as_slice);
         let Some(own) = leases.iter().find(|lease| lease.token == token) else { return Ok(()) };
-        let superseded = leases.iter().any(|other| own.told < other.asked && other.told < sent.elapsed);
+        let superseded = leases.iter().any(|other| own.answered_at < other.asked && other.answered_at < sent.elapsed);
         let expired = own.until.zip(sent.now).is_some_and(|(until, now)| until <= now);
         // No worker has a chunk that an operator's decision about is carried out.
-        let over = |decision: &Decision| own.told < decision.asked && decision.told.is_some_and(|at| at < sent.elapsed);
+        let over = |decision: &Decision| {
+            own.answered_at < decision.asked && decision.answered_at.is_some_and(|at| at < sent.elapsed)
+        };
         let overruled = self.decisions(id).any(over);
         self.calls.superseded += u64::from(superseded);
         self.calls.expired += u64::from(expired);
@@ -185,7 +187,7 @@ impl ChunkOracle {
         Ok(())
     }
 
-    /// A token was refused as not current, not later than at this time of the store that the lease was told by.
+    /// A token was refused as not current, not later than at this time of the store that granted the lease.
     pub fn refused(&self, (id, token): (ChunkId, Token), now: Time) -> Verdict {
         let leases = self.leases.get(&id).map_or(&[][..], Vec::as_slice);
         let Some(own) = leases.iter().find(|lease| lease.token == token) else { return Ok(()) };
@@ -202,7 +204,7 @@ impl ChunkOracle {
 
     /// Whether no operator's decision about a chunk may have been carried out since then, in milliseconds of the run.
     pub fn is_undisturbed(&self, id: ChunkId, since: u64) -> bool {
-        self.decisions(id).all(|decision| decision.told.is_some_and(|told| told < since))
+        self.decisions(id).all(|decision| decision.answered_at.is_some_and(|answered_at| answered_at < since))
     }
 
     /// An operator is about to ask for something. Returns the number of that.
@@ -211,7 +213,7 @@ impl ChunkOracle {
         // Whatever the answer: from now on it may be something else.
         let ended = self.ended.remove(&id);
         let built = self.built.remove(&id);
-        let decision = Decision { number, action, asked, told: None, built, ended };
+        let decision = Decision { number, action, asked, answered_at: None, built, ended };
         self.decisions.entry(id).or_default().push(decision);
         number
     }
@@ -221,7 +223,7 @@ impl ChunkOracle {
         let Some(decisions) = self.decisions.get_mut(&id) else { return };
         let Some(at) = decisions.iter().position(|decision| decision.number == number) else { return };
         let decision = decisions.remove(at);
-        if decisions.iter().any(|other| other.told.is_none_or(|told| told >= decision.asked)) {
+        if decisions.iter().any(|other| other.answered_at.is_none_or(|answered_at| answered_at >= decision.asked)) {
             // Another one was carried out meanwhile.
             return;
         }
@@ -234,20 +236,21 @@ impl ChunkOracle {
     }
 
     /// An operator's decision was carried out, and the chunk was in this state then.
-    pub fn decided(&mut self, id: ChunkId, number: u64, state: ChunkState, told: u64) -> Verdict {
+    pub fn decided(&mut self, id: ChunkId, number: u64, state: ChunkState, answered_at: u64) -> Verdict {
         let Some(decisions) = self.decisions.get_mut(&id) else { return Ok(()) };
         let Some(own) = decisions.iter_mut().find(|decision| decision.number == number) else { return Ok(()) };
-        own.told = Some(told);
+        own.answered_at = Some(answered_at);
         let (action, asked) = (own.action, own.asked);
-        let alone = decisions.iter().all(|other| other.number == number || other.told.is_some_and(|at| at < asked));
+        let alone =
+            decisions.iter().all(|other| other.number == number || other.answered_at.is_some_and(|at| at < asked));
         match (action, state) {
             (OperatorAction::Skip, ChunkState::Skipped) => {
                 if alone {
-                    self.ended.insert(id, (ChunkState::Skipped, told));
+                    self.ended.insert(id, (ChunkState::Skipped, answered_at));
                 }
                 Ok(())
             }
-            // Whoever waited for the chunk may have it since.
+            // A waiting worker may have the chunk since.
             (OperatorAction::Retry, _) => Ok(()),
             (OperatorAction::Skip, _) => {
                 let what = format!("a skip of chunk {id} was answered with {}", state.name());
@@ -261,7 +264,7 @@ impl ChunkOracle {
     fn is_last(&self, id: ChunkId, token: Token, sent: u64) -> bool {
         let leases = self.leases.get(&id).map_or(&[][..], Vec::as_slice);
         let own = leases.iter().find(|lease| lease.token == token);
-        let later = |other: &Lease| own.is_some_and(|own| other.stage == own.stage) && other.told >= sent;
+        let later = |other: &Lease| own.is_some_and(|own| other.stage == own.stage) && other.answered_at >= sent;
         self.is_undisturbed(id, sent) && !leases.iter().any(|other| other.token != token && later(other))
     }
 
@@ -276,8 +279,8 @@ impl ChunkOracle {
         Ok(())
     }
 
-    /// The crawl stage of a chunk was completed, and these links count. The content of the chunk may have been lost so many
-    /// times when that was asked for: if it was lost since, they may count no more.
+    /// The crawl stage of a chunk was completed, and these links count. The number is how often the content of the
+    /// chunk may have been lost when that was asked for: if it was lost since, they may count no more.
     pub fn crawled(&mut self, id: ChunkId, losses: u64, links: &[Id]) -> Verdict {
         if self.losses(id) > losses {
             return Ok(());
@@ -310,13 +313,13 @@ impl ChunkOracle {
         self.crawled.contains_key(link)
     }
 
-    /// A chunk was built: asked for at the first time and told at the second.
-    pub fn built(&mut self, id: ChunkId, token: Token, (sent, told): (u64, u64)) -> Verdict {
+    /// A chunk was built: asked for at the first time and answered at the second.
+    pub fn built(&mut self, id: ChunkId, token: Token, (sent, answered_at): (u64, u64)) -> Verdict {
         if !self.is_undisturbed(id, sent) {
             // It may be something else already.
             return Ok(());
         }
-        self.ended.insert(id, (ChunkState::Built, told));
+        self.ended.insert(id, (ChunkState::Built, answered_at));
         match self.built.insert(id, token) {
             Some(before) if before != token => twice(format!("chunk {id} was built twice")),
             _ => Ok(()),

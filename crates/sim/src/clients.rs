@@ -13,6 +13,8 @@ use wayleave_core::time::{Millis, Time};
 use wayleave_shard::Frontier;
 
 use crate::chance::Chance;
+use crate::damage;
+use crate::oracle::Id;
 use crate::run::verdict;
 use crate::world::{World, pass};
 
@@ -57,12 +59,18 @@ pub async fn putter(world: Rc<World>, name: u64) {
         let ids: Vec<_> = puts.iter().map(|put| (put.crawl.to_string(), put.url.to_string())).collect();
         // A put that races with a deletion may have either outcome, also where the deletion found nothing to delete.
         let deletions = world.oracle.borrow().deletions.len();
+        // Those of a crawl that is deleted now and then may be new again.
+        let is_known = |id: &Id| id.0 != "doomed" && world.oracle.borrow().added.contains(id);
+        let known: Vec<bool> = ids.iter().map(is_known).collect();
         let outcomes = world.ask(async |frontier| Ok(frontier.put(puts).await)).await.unwrap_or_default();
+        for (outcome, known) in outcomes.iter().zip(ids.iter().zip(known)) {
+            damage::judge_put(&world, known, outcome);
+        }
         let mut oracle = world.oracle.borrow_mut();
         let unanswered = ids.get(outcomes.len()..).unwrap_or_default();
         unanswered.iter().for_each(|id| oracle.perhaps_added(id.clone()));
         for (id, outcome) in ids.into_iter().zip(outcomes) {
-            world.tell("put", &format!("{name} {id:?} {outcome:?}"));
+            world.log("put", &format!("{name} {id:?} {outcome:?}"));
             check_put(&world, &outcome);
             let nothing_done = match &outcome {
                 PutOutcome::Moved => true,
@@ -102,7 +110,7 @@ pub async fn worker(world: Rc<World>, name: u64) {
         match world.ask(async |frontier| frontier.reserve(request).await).await {
             Ok(granted) => {
                 let shown: Vec<_> = granted.iter().map(|r| (&r.host, r.granted_at.0, r.urls.len())).collect();
-                world.tell("reserve", &format!("{name} {shown:?}"));
+                world.log("reserve", &format!("{name} {shown:?}"));
                 verdict(&world, wayleave_core::invariants::bounded(&granted, groups, urls, lease));
                 let judged = world.oracle.borrow_mut().granted(&granted, |_| 0);
                 verdict(&world, judged);
@@ -111,7 +119,7 @@ pub async fn worker(world: Rc<World>, name: u64) {
                 }
             }
             Err(refusal) => {
-                world.tell("reserve", &format!("{name} {refusal}"));
+                world.log("reserve", &format!("{name} {refusal}"));
                 if refusal.is_unavailable() {
                     world.oracle.borrow_mut().refused_holder(holder);
                     check_holders(&world).await;
@@ -122,7 +130,7 @@ pub async fn worker(world: Rc<World>, name: u64) {
     }
 }
 
-/// No caller that was told that nothing was changed holds a reservation.
+/// No caller whose call was answered "unavailable" holds a reservation.
 async fn check_holders(world: &World) {
     if let Ok(page) = world.ask(async |frontier| frontier.reservations(None, 1_000).await).await {
         let judged = world.oracle.borrow().judge_holders(page.items.iter().map(|view| &view.holder));
@@ -141,7 +149,7 @@ fn check_token<T>(world: &World, token: Token, answer: &Result<T, Refusal>) {
 async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reservation) {
     let calm = world.calm.get();
     if !calm && chance.once_in(8) {
-        return world.tell("die", &format!("{name} {}", reservation.host));
+        return world.log("die", &format!("{name} {}", reservation.host));
     }
     pass(chance.below(if calm { 50 } else { 1_500 })).await;
     let token = reservation.token;
@@ -153,7 +161,7 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
             frontier.renew(token, Millis(3_000)).await
         };
         let answer = world.ask(call).await;
-        world.tell("renew", &format!("{name} {} {answer:?}", reservation.host));
+        world.log("renew", &format!("{name} {} {answer:?}", reservation.host));
         world.check("a renewal", &answer);
         check_token(world, token, &answer);
         match answer {
@@ -183,7 +191,7 @@ async fn visit(world: &Rc<World>, chance: &Chance, name: u64, reservation: Reser
         frontier.release(release, Vec::new()).await
     };
     let answer = world.ask(call).await;
-    world.tell("release", &format!("{name} {} {:?}", reservation.host, answer.as_ref().map(|(r, _)| r.ready_at)));
+    world.log("release", &format!("{name} {} {:?}", reservation.host, answer.as_ref().map(|(r, _)| r.ready_at)));
     world.check("a release", &answer);
     check_token(world, token, &answer);
     if answer.is_ok() {
@@ -213,12 +221,12 @@ pub async fn paced(world: Rc<World>, name: u64) {
         let out = match world.ask(async |frontier| frontier.hand_out(request).await).await {
             Ok(out) => out,
             Err(refusal) => {
-                world.tell("hand out", &format!("{name} {refusal}"));
+                world.log("hand out", &format!("{name} {refusal}"));
                 world.check::<()>("a hand-out", &Err(refusal));
                 continue;
             }
         };
-        world.tell("hand out", &format!("{name} {:?}", out.iter().map(|u| &u.url).collect::<Vec<_>>()));
+        world.log("hand out", &format!("{name} {:?}", out.iter().map(|u| &u.url).collect::<Vec<_>>()));
         let judged = world.oracle.borrow_mut().handed_out(&out, asked, world.now());
         verdict(&world, judged);
         pass(chance.below(hold.0 / 2)).await;
@@ -238,7 +246,7 @@ pub async fn paced(world: Rc<World>, name: u64) {
         let ids: Vec<_> = puts.iter().map(|put| (put.crawl.to_string(), put.url.to_string())).collect();
         let outcomes = world.ask(async |frontier| Ok(frontier.put(puts).await)).await.unwrap_or_default();
         for (id, outcome) in ids.into_iter().zip(outcomes) {
-            world.tell("complete", &format!("{name} {id:?} {outcome:?}"));
+            world.log("complete", &format!("{name} {id:?} {outcome:?}"));
             if matches!(outcome, PutOutcome::Added | PutOutcome::Updated) {
                 world.oracle.borrow_mut().released([id].into_iter(), world.now());
             }

@@ -9,6 +9,7 @@ use wayleave_cluster::{Membership, NodeState, Options};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::time::Millis;
 use wayleave_engine::Engine;
+use wayleave_engine::format::VERSION;
 use wayleave_registry::Registry;
 use wayleave_shard::Frontier;
 
@@ -92,14 +93,14 @@ impl Cluster {
             self.joining.borrow_mut().retain(|joining| !joining.is_same(&life));
             match joined {
                 Ok(node) if !node.is_gone() => {
-                    world.tell("join", &format!("{slot} {id} {}", node.address));
+                    world.log("join", &format!("{slot} {id} {}", node.address));
                     let node = Rc::new(node);
                     self.put(slot, Some(node.clone()));
                     return node;
                 }
                 Ok(node) => self.end(&node),
                 Err(error) => {
-                    world.tell("join", &format!("{slot} {id} {error}"));
+                    world.log("join", &format!("{slot} {id} {error}"));
                     life.change(ProcessState::Dead);
                     self.board.remove(id);
                 }
@@ -124,7 +125,7 @@ impl Cluster {
         let entropy = Arc::new(move || u128::from(id.0.wrapping_mul(7_919)));
         let registry = Registry::with(engine, wayleave_registry::Config { entropy, ..Default::default() });
         self.board.answer(id, frontier.clone(), registry.hints().clone());
-        let options = Options { id, address: address.clone(), name: format!("n{}", id.0), ttl: TTL };
+        let options = Options { id, address: address.clone(), name: format!("n{}", id.0), ttl: TTL, format: VERSION };
         let member = Arc::new(Membership::join(registry, frontier.clone(), line, options, &tasks).await?);
         let node_client = NodeClient::of_node(frontier, life.clone());
         Ok(Node { id, address, node_client, life: life.clone(), member, tasks, owners })
@@ -139,14 +140,14 @@ impl Cluster {
 
     /// Kills a node without notice.
     pub fn kill(&self, world: &World, slot: usize, node: &Node) {
-        world.tell("kill", &format!("{slot} {}", node.id));
+        world.log("kill", &format!("{slot} {}", node.id));
         self.end(node);
         self.put(slot, None);
     }
 
     /// Lets a node hand over its shards and leave.
     pub async fn leave(&self, world: &World, slot: usize, node: &Node) {
-        world.tell("leave", &format!("{slot} {}", node.id));
+        world.log("leave", &format!("{slot} {}", node.id));
         self.put(slot, None);
         let in_order = world.kind == Kind::HandOvers;
         if in_order {
@@ -157,7 +158,7 @@ impl Cluster {
         if tokio::time::timeout(Duration::from_millis(LEAVE_MS), leaving).await.is_err() {
             crate::run::fail(world, &format!("node {} never left", node.id));
         }
-        world.tell("left", &format!("{slot} {}", node.id));
+        world.log("left", &format!("{slot} {}", node.id));
         if in_order {
             pass(DRAIN_MS).await;
         }
@@ -166,14 +167,14 @@ impl Cluster {
 
     /// Pauses a whole process, or only its member while its owners continue.
     pub async fn stand_still(&self, world: &World, node: &Node, whole: bool, ms: u64) {
-        world.tell("still", &format!("{} whole: {whole}", node.id));
+        world.log("still", &format!("{} whole: {whole}", node.id));
         node.tasks.stand_still(true);
         if whole {
             node.life.change(ProcessState::Paused);
             self.board.stand_still(node.id, true);
         }
         pass(ms).await;
-        world.tell("goes on", &node.id.to_string());
+        world.log("goes on", &node.id.to_string());
         node.tasks.stand_still(false);
         self.board.stand_still(node.id, false);
         node.life.change(ProcessState::Running);

@@ -77,15 +77,15 @@ pub async fn bad_lines(world: Rc<World>, name: u64) {
 async fn cut_two(world: &World, cluster: &Cluster, chance: &Chance, span: u64) {
     let slot = chance.below(NODES as u64) as usize;
     let (Some(one), Some(other)) = (cluster.node(slot), cluster.node((slot + 1) % NODES)) else { return };
-    world.tell("fault", &format!("link cut between {} and {}", one.id, other.id));
+    world.log("fault", &format!("link cut between {} and {}", one.id, other.id));
     cluster.board.cut(one.id, other.id, true);
     pass(span).await;
     cluster.board.cut(one.id, other.id, false);
-    world.tell("fault", "link mended");
+    world.log("fault", "link mended");
 }
 
 async fn lose_calls(world: &World, cluster: &Cluster, chance: &Chance, span: u64) {
-    world.tell("fault", "calls are lost");
+    world.log("fault", "calls are lost");
     let of_calls = Mutex::new(Chance::new(world.seed, chance.draw()));
     cluster.board.set_fates(Some(Arc::new(move |_, _| {
         let chance = of_calls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,5 +99,5 @@ async fn lose_calls(world: &World, cluster: &Cluster, chance: &Chance, span: u64
     })));
     pass(span).await;
     cluster.board.set_fates(None);
-    world.tell("fault", "calls arrive");
+    world.log("fault", "calls arrive");
 }

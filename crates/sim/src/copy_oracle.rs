@@ -1,4 +1,4 @@
-//! What readers of the map may be told of copies: only those that a server holds, each chunk once in a row, and versions
+//! What readers of the map may see of copies: only those that a server holds, each chunk once in a row, and versions
 //! that never go back.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ impl CopyOracle {
         self.held.insert((server.clone(), chunk));
     }
 
-    /// A server was told that its copy is known to be gone.
+    /// A server got the answer that its copy is known to be gone.
     pub fn gone(&mut self, server: &MachineId, chunk: ChunkId, at: u64) {
         self.held.remove(&(server.clone(), chunk));
         self.gone.insert((server.clone(), chunk), at);

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use wayleave_engine::clock::Clock;
-use wayleave_engine::rows::Kind;
 use wayleave_engine_fjall::simulated::{Fault, Reading, SimDisk, SimTables, Simulated};
 
 use crate::chance::Chance;
 use crate::clock::SteppedClock;
+use crate::damage;
 use crate::run::fail;
 use crate::world::{World, pass};
 
@@ -67,6 +67,11 @@ impl Embedded {
         }
     }
 
+    /// Makes all rows of tables readable again.
+    pub fn heal(&self) {
+        self.tables.heal();
+    }
+
     /// Whether a fault has occurred from which the store does not recover by itself.
     pub fn has_failed(&self) -> bool {
         self.engine().has_failed()
@@ -115,52 +120,49 @@ pub async fn disk(world: Rc<World>, name: u64) {
 pub async fn gremlin(world: Rc<World>, name: u64) {
     let chance = Chance::new(world.seed, name);
     let Some(embedded) = &world.embedded else { return };
-    let mut damaged = false;
     while !world.calm.get() {
         pass(chance.below(2_000)).await;
         if embedded.has_failed() {
             world.end_embedded(End::Kill).await;
             continue;
         }
-        match chance.below(11) {
+        match chance.below(12) {
             0 => world.end_embedded(End::PowerCut).await,
             1 => world.end_embedded(End::Kill).await,
             2 => world.end_embedded(End::Stop).await,
             3..6 => {
                 let fault = chance.pick([Fault::Io, Fault::NoSpace, Fault::ReadOnly, Fault::PowerCut]);
                 let after = chance.below(60);
-                world.tell("fault", &format!("{fault:?} after {after} operations of the disk"));
+                world.log("fault", &format!("{fault:?} after {after} operations of the disk"));
                 embedded.disk.fail_after(after, fault);
             }
             6 => {
-                world.tell("fault", "a table that cannot be written");
+                world.log("fault", "a table that cannot be written");
                 embedded.tables.fail_next();
             }
             7 => {
                 let step = chance.below(4_000) as i64 - 1_500;
-                world.tell("fault", &format!("clock {step:+}"));
+                world.log("fault", &format!("clock {step:+}"));
                 world.clock.step(step);
             }
             8 => {
-                // Rows that are loaded at open would close their shard; these cost what they hold.
-                let stays_on_disk =
-                    |key: &[u8]| [Kind::Url, Kind::Due].iter().any(|kind| key.get(2) == Some(&(*kind as u8)));
-                if embedded.tables.damage(|bound| chance.below(bound), stays_on_disk).is_some() {
-                    world.tell("fault", "a block that cannot be read");
-                    damaged = true;
+                let kind = damage::draw(&world, &chance);
+                if embedded.tables.damage(|bound| chance.below(bound), |key| damage::is_kind(key, kind)).is_some() {
+                    world.log("fault", &format!("a block of kind {kind:?} cannot be read"));
+                    world.damage.begin();
                 }
             }
             9 => {
-                world.tell("fault", "a merge that finds no room");
+                world.log("fault", "a merge that finds no room");
                 embedded.tables.fill_up_next_merge();
             }
+            10 if chance.once_in(2) => world.mend(),
             _ => {}
         }
     }
     embedded.disk.heal();
-    embedded.tables.heal();
-    // Once the blocks can be read again, a restart looks at once for what was put off.
-    if embedded.has_failed() || damaged {
+    world.mend();
+    if embedded.has_failed() {
         world.end_embedded(End::Kill).await;
     }
 }

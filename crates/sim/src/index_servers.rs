@@ -18,7 +18,7 @@ use crate::world::{World, pass};
 
 /// Rows of index servers.
 pub const ROWS: u64 = 2;
-/// Names of the tasks of index servers; the last digit tells the row.
+/// Names of the tasks of index servers; the last digit is the row.
 pub const SERVERS: std::ops::Range<u64> = 90..94;
 
 struct Server {
@@ -52,11 +52,11 @@ pub async fn index_server(world: Rc<World>, name: u64) {
     while !world.done.get() {
         pass(500 + chance.below(2_500)).await;
         if dies_at.is_some_and(|at| world.clock.elapsed() > at) {
-            return world.tell("server dies", &format!("{} for good", server.id));
+            return world.log("server dies", &format!("{} for good", server.id));
         }
         if !world.calm.get() && chance.once_in(10) {
             let lost = chance.once_in(2);
-            world.tell("server dies", &format!("{} with its files: {lost}", server.id));
+            world.log("server dies", &format!("{} with its files: {lost}", server.id));
             if lost {
                 server.files.clear();
             }
@@ -89,7 +89,7 @@ impl Server {
                 self.token = Some(answer.token);
             }
             Err(refusal) => {
-                world.tell("server", &format!("{} {refusal}", self.id));
+                world.log("server", &format!("{} {refusal}", self.id));
                 world.check::<()>("a report of a machine", &Err(refusal));
             }
         }
@@ -135,15 +135,16 @@ impl Server {
         }
     }
 
-    async fn say(&self, world: &World, chunk: ChunkId, said: CopyReport) -> Result<(), Refusal> {
+    async fn say(&self, world: &World, chunk: ChunkId, report: CopyReport) -> Result<(), Refusal> {
         let (server, token) = (self.id.clone(), self.token);
-        let call = async |frontier| Fleet::new(frontier).report_copy(chunk, server, (said, Some([7; 32])), token).await;
+        let call =
+            async |frontier| Fleet::new(frontier).report_copy(chunk, server, (report, Some([7; 32])), token).await;
         let answer = world.ask(call).await;
-        world.tell("copy", &format!("{} {chunk} {said:?} {answer:?}", self.id));
+        world.log("copy", &format!("{} {chunk} {report:?} {answer:?}", self.id));
         match answer {
             Ok(_) => Ok(()),
             Err(refusal) => {
-                // What it was told meanwhile: the chunk is to be elsewhere.
+                // Ordered meanwhile: the chunk is to be elsewhere.
                 if !matches!(refusal, Refusal::Placement(_)) {
                     world.check::<()>("a report of a copy", &Err(refusal.clone()));
                 }
@@ -162,7 +163,7 @@ pub async fn map_reader(world: Rc<World>, name: u64) {
         let wait = Millis(if chance.once_in(2) { chance.below(3_000) } else { 0 });
         match world.ask(async |frontier| Fleet::new(frontier).map(since, wait).await).await {
             Ok(Some(map)) => {
-                world.tell("map", &format!("{name} version {}", map.version));
+                world.log("map", &format!("{name} version {}", map.version));
                 let judged = world.oracle.borrow_mut().copies.read(map, asked);
                 verdict(&world, judged);
             }
@@ -194,7 +195,7 @@ pub async fn unplaced(world: &World, built: &[ChunkId]) -> Option<String> {
         Err(refusal) => return Some(refusal.to_string()),
     };
     let dead: Vec<MachineId> = SERVERS.filter(|name| dies_for_good(world, *name)).map(server_id).collect();
-    // Nobody searches a chunk that is to be built anew, or was skipped.
+    // No search needs a chunk that is to be built anew, or was skipped.
     if let Some(stray) = all.iter().find(|copy| !built.contains(&copy.0) && !dead.contains(&copy.2)) {
         return Some(format!("chunk {} is not built, and {} still has it: {:?}", stray.0, stray.2, stray.3));
     }

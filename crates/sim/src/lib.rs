@@ -6,6 +6,8 @@
 //! three nodes share it that die, are paused and lose each other's calls. A refused or lost response counts as
 //! "perhaps". The same seed gives the same bytes.
 //!
+//! `README.md` of this crate lists all other kinds of proofs.
+//!
 //! [`Switchboard`] and [`Process`], the network and the tasks of simulated nodes, serve the tests of other crates too.
 
 mod chance;
@@ -17,6 +19,7 @@ mod clock;
 mod cluster;
 mod cluster_faults;
 mod copy_oracle;
+mod damage;
 mod embedded;
 mod faults;
 mod index_servers;

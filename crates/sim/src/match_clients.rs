@@ -36,7 +36,7 @@ pub async fn create_pool(world: &World) {
         world.ask(async |frontier| Matches::new(frontier).set_pool(pool(), settings).await).await
     };
     while let Err(refusal) = set().await {
-        world.tell("no pool yet", &refusal.to_string());
+        world.log("no pool yet", &refusal.to_string());
         pass(200).await;
     }
 }
@@ -79,9 +79,9 @@ async fn want(world: &World, chance: &Chance, asker: &Asker) -> Option<Token> {
             }
             // An earlier cancellation whose answer was lost between nodes may arrive late.
             Ok(None) if world.kind == Kind::Nodes => {}
-            Ok(None) => fail(world, &format!("'{}' was cancelled by nobody", asker.client)),
+            Ok(None) => fail(world, &format!("'{}' was cancelled without a cancellation", asker.client)),
             Err(refusal) => {
-                world.tell("match", &format!("{} {refusal}", asker.client));
+                world.log("match", &format!("{} {refusal}", asker.client));
                 world.check::<()>("a match", &Err(refusal));
                 pass(200).await;
             }
@@ -97,15 +97,15 @@ async fn want(world: &World, chance: &Chance, asker: &Asker) -> Option<Token> {
 }
 
 fn judge(world: &World, asker: &Asker, view: &MatchView) {
-    world.tell("match", &format!("{} {:?} {}", asker.client, view.stage, view.why));
+    world.log("match", &format!("{} {:?} {}", asker.client, view.stage, view.why));
     if view.why.to_string().is_empty() {
         fail(world, &format!("law 10: '{}' is {:?} without a reason", asker.client, view.stage));
     }
     match (&view.matched, view.stage) {
         (Some(matched), MatchStage::Matched) => {
-            let Some(token) = matched.token else { fail(world, "a client was not told its token") };
-            let told = world.site.told(&asker.client, token, &matched.address, matched.expires_at);
-            verdict(world, told);
+            let Some(token) = matched.token else { fail(world, "a client did not get its token") };
+            let judged = world.site.judge_grant(&asker.client, token, &matched.address, matched.expires_at);
+            verdict(world, judged);
         }
         (None, MatchStage::Matched) | (Some(_), _) => fail(world, &format!("stage and worker disagree: {view:?}")),
         (None, _) => {}
@@ -128,7 +128,7 @@ async fn use_it(world: &World, chance: &Chance, asker: &Asker, token: Token) {
         }
     }
     if !world.calm.get() && chance.once_in(6) {
-        // It dies: nobody confirms the reservation any more.
+        // It dies: the reservation is no longer confirmed.
         pass(25_000).await;
     }
 }
@@ -143,7 +143,7 @@ async fn cancel(world: &World, asker: &Asker, token: Option<Token>) -> bool {
     for _ in 0..50 {
         let asked = asker.clone();
         let answer = world.ask(async |frontier| Matches::new(frontier).cancel(pool(), asked, token).await).await;
-        world.tell("cancel", &format!("{} {answer:?}", asker.client));
+        world.log("cancel", &format!("{} {answer:?}", asker.client));
         match answer {
             Ok(_) => return true,
             Err(wayleave_core::frontier::refusal::Refusal::Match(_)) => return true,

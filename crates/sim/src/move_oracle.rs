@@ -2,7 +2,7 @@
 //!
 //! A change that is acknowledged has moved the hosts that were members and are not, and vice versa. One that is refused has
 //! moved none. One whose outcome is unknown may have moved any host of its alias; between nodes also later, because a node
-//! that stood still goes on with it, but not for longer than [`LINGERS_MS`].
+//! that stood still continues with it, but not for longer than [`LINGERS_MS`].
 //!
 //! Two changes of an alias at a time, or one while an unknown one lingers, leave its members unknown: either may be the last.
 
@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use wayleave_core::invariants::{Span, Visit};
 use wayleave_core::time::Time;
 
-/// How long a change may go on between nodes after its answer was lost: nodes stand still for up to 7 s, calls are up to 3 s
-/// late, and each of the few hosts of an alias is moved by a call of its own.
+/// How long a change may continue between nodes after its answer was lost: nodes pause for up to 7 s, calls are up to 3
+/// s late, and each of the few hosts of an alias is moved by a call of its own.
 const LINGERS_MS: u64 = 30_000;
 
 /// What is known of a change.
@@ -24,7 +24,7 @@ pub enum Moved {
     Nothing,
     /// It may have been made, in part, and is over.
     Perhaps,
-    /// The same, and it may still go on.
+    /// The same, and it may still continue.
     Lingers,
 }
 
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(moved(&moves, 25), ["a", "b", "c"], "the first one may still be made");
         assert_eq!(moved(&moves, 12 + LINGERS_MS), [""; 0]);
         change(&mut moves, &["b"], Moved::Done, 20 + LINGERS_MS);
-        assert_eq!(moved(&moves, 20 + LINGERS_MS), ["a", "b", "c"], "nobody knows what it was before");
+        assert_eq!(moved(&moves, 20 + LINGERS_MS), ["a", "b", "c"], "what it was before is unknown");
         change(&mut moves, &["b", "c"], Moved::Done, 30 + LINGERS_MS);
         assert_eq!(moved(&moves, 30 + LINGERS_MS), ["c"]);
     }

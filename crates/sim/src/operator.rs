@@ -39,7 +39,7 @@ async fn act(world: &World, chance: &Chance) {
             let changes = PaceChanges { delay: Change::Set(Millis(delay)), ..PaceChanges::default() };
             let answer = set(changes).await;
             world.check("an operator's call", &answer);
-            world.tell("operator", &format!("delay {host} {delay} {}", answer.is_ok()));
+            world.log("operator", &format!("delay {host} {delay} {}", answer.is_ok()));
             let mut oracle = world.oracle.borrow_mut();
             // A lost response leaves two possible values: neither is certain.
             match answer {
@@ -51,14 +51,14 @@ async fn act(world: &World, chance: &Chance) {
             let changes = PaceChanges { paused: Change::Set(chance.once_in(2)), ..PaceChanges::default() };
             let answer = set(changes).await;
             world.check("an operator's call", &answer);
-            world.tell("operator", &format!("pause {host} {}", answer.is_ok()));
+            world.log("operator", &format!("pause {host} {}", answer.is_ok()));
         }
         3 => {
             let until = world.now().after(Millis(chance.below(4_000)));
             let changes = PaceChanges { blocked_until: Change::Set(until), ..PaceChanges::default() };
             let answer = set(changes).await;
             world.check("an operator's call", &answer);
-            world.tell("operator", &format!("block {host} {}", answer.is_ok()));
+            world.log("operator", &format!("block {host} {}", answer.is_ok()));
         }
         4 | 5 => {
             let alias = chance.pick(["left", "right"]);
@@ -70,7 +70,7 @@ async fn act(world: &World, chance: &Chance) {
             let changes = CrawlChanges { paused: Change::Set(chance.once_in(2)), ..CrawlChanges::default() };
             let answer = world.ask(async |frontier| frontier.set_crawl(crawl.into(), changes, false).await).await;
             world.check("an operator's call", &answer);
-            world.tell("operator", &format!("pause crawl {crawl} {}", answer.is_ok()));
+            world.log("operator", &format!("pause crawl {crawl} {}", answer.is_ok()));
         }
         7 => {
             let at = world.now().after(Millis(chance.below(2_000)));
@@ -79,7 +79,7 @@ async fn act(world: &World, chance: &Chance) {
             };
             let answer = world.ask(ask).await;
             world.check("an operator's call", &answer);
-            world.tell("operator", &format!("queue {BARE} {}", answer.is_ok()));
+            world.log("operator", &format!("queue {BARE} {}", answer.is_ok()));
         }
         _ => {
             world.oracle.borrow_mut().deleting("doomed", world.now());
@@ -92,7 +92,7 @@ async fn act(world: &World, chance: &Chance) {
             // A host that is forgotten with its last queue loses its settings.
             oracle.delays.clear();
             world.check("an operator's call", &answer);
-            world.tell("operator", &format!("delete crawl {answer:?}"));
+            world.log("operator", &format!("delete crawl {answer:?}"));
         }
     }
 }
@@ -136,7 +136,7 @@ async fn change_group(world: &World, alias: &'static str, wanted: BTreeSet<Strin
     };
     world.oracle.borrow_mut().moves.end(number, moved, (world.now(), world.clock.elapsed()));
     world.check("an operator's call", &answer);
-    world.tell("operator", &format!("group {alias} {hosts:?} {:?}", answer.err()));
+    world.log("operator", &format!("group {alias} {hosts:?} {:?}", answer.err()));
 }
 
 /// Lifts all restrictions: no pauses, no blocks, small delays.

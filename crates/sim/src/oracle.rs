@@ -1,5 +1,5 @@
-//! The oracle: checks what clients were told against the laws. Lost responses are "perhaps": they forbid nothing and
-//! promise nothing. "Unavailable" is a promise: what was refused with it never appears.
+//! The oracle: checks the answers that clients got against the laws. Lost responses are "perhaps": they forbid
+//! nothing and promise nothing. "Unavailable" is a promise: what was refused with it never appears.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub type Id = (String, String);
 
 /// A visit that its holder still has, as far as it knows: its indexes in the lists of visits.
 struct Open {
-    /// The end of the lease, as far as its holder was told.
+    /// The end of the lease, as far as its holder knows.
     until: Time,
     visit: usize,
     of_group: Option<usize>,
@@ -52,7 +52,7 @@ pub struct Oracle {
     pub deletions: Vec<Time>,
     /// From here on a deletion with an unknown outcome may take effect at any time.
     unsure_since: Option<Time>,
-    /// What was told of chunks.
+    /// The answers about chunks.
     pub chunks: ChunkOracle,
     /// Copies of built chunks, and the map.
     pub copies: CopyOracle,
@@ -72,7 +72,7 @@ impl Oracle {
         self.refused.insert(holder);
     }
 
-    /// Law 12: no caller that was told that nothing was changed holds a reservation.
+    /// Law 12: no caller whose call was answered "unavailable" holds a reservation.
     pub fn judge_holders<'a>(&self, holders: impl IntoIterator<Item = &'a Arc<str>>) -> Verdict {
         match holders.into_iter().find(|holder| self.refused.contains(*holder)) {
             Some(holder) => {
@@ -134,11 +134,11 @@ impl Oracle {
         Ok(())
     }
 
-    /// URLs were handed out in the paced form, decided between `asked` and `told`.
-    pub fn handed_out(&mut self, urls: &[UrlToFetch], asked: Time, told: Time) -> Verdict {
+    /// URLs were handed out in the paced form, decided between `asked` and `answered`.
+    pub fn handed_out(&mut self, urls: &[UrlToFetch], asked: Time, answered: Time) -> Verdict {
         self.handed_out += urls.len() as u64;
         let hosts: BTreeSet<_> = urls.iter().map(|url| Arc::from(&*url.host)).collect();
-        self.hand_outs.extend(hosts.into_iter().map(|host| (host, Span { start: asked, end: told })));
+        self.hand_outs.extend(hosts.into_iter().map(|host| (host, Span { start: asked, end: answered })));
         self.serve(urls, asked)
     }
 
@@ -191,8 +191,9 @@ impl Oracle {
         Ok(())
     }
 
-    /// A release or a renewal is being sent: whatever the outcome, the visit may be over at `earliest`. To be told at every attempt and not
-    /// before a process is there to take it: one that starts again continues the clock from its last commit, before what was read.
+    /// A release or a renewal is being sent: whatever the outcome, the visit may be over at `earliest`. To be
+    /// recorded at every attempt, and not before a process is there to take it: one that starts again continues the
+    /// clock from its last commit, before what was read.
     pub fn ending(&mut self, token: Token, earliest: Time) {
         self.change_end(token, |end| *end = earliest.min(*end));
     }

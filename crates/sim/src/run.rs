@@ -18,6 +18,7 @@ use crate::chunk_oracle::ChunkCalls;
 use crate::clients::{paced, putter, worker};
 use crate::cluster::NODES;
 use crate::cluster_faults::{bad_lines, keeper};
+use crate::damage;
 use crate::embedded;
 use crate::faults::{disk, gremlin};
 use crate::index_servers::{self, SERVERS, index_server, map_reader};
@@ -46,37 +47,28 @@ pub struct Report {
     pub chunk_calls: ChunkCalls,
 }
 
-/// Runs the simulation of a seed.
-///
-/// # Panics
-/// If a law is broken; the message says how to replay the run.
+/// Runs the simulation of a seed. Panics if a law is broken; the message says how to replay the run.
 #[must_use]
 pub fn run(seed: u64) -> Report {
     run_world(seed, Kind::One)
 }
 
-/// Runs the simulation of a seed on the embedded store over a simulated disk.
-///
-/// # Panics
-/// If a law is broken; the message says how to replay the run.
+/// Runs the simulation of a seed on the embedded store over a simulated disk. Panics if a law is broken; the message
+/// says how to replay the run.
 #[must_use]
 pub fn run_embedded(seed: u64) -> Report {
     run_world(seed, Kind::Embedded)
 }
 
-/// Runs the simulation of a seed with three nodes over one store.
-///
-/// # Panics
-/// If a law is broken; the message says how to replay the run.
+/// Runs the simulation of a seed with three nodes over one store. Panics if a law is broken; the message says how to
+/// replay the run.
 #[must_use]
 pub fn run_nodes(seed: u64) -> Report {
     run_world(seed, Kind::Nodes)
 }
 
-/// Runs the simulation of a seed with three nodes that join and leave cleanly.
-///
-/// # Panics
-/// If a law is broken or a call fails; the message says how to replay the run.
+/// Runs the simulation of a seed with three nodes that join and leave cleanly. Panics if a law is broken or a call
+/// fails; the message says how to replay the run.
 #[must_use]
 pub fn run_hand_overs(seed: u64) -> Report {
     run_world(seed, Kind::HandOvers)
@@ -101,9 +93,9 @@ pub(crate) fn verdict(world: &World, verdict: Verdict) {
 pub(crate) fn fail(world: &World, what: &str) -> ! {
     let broken = world.broken.borrow().clone();
     let broken = broken.unwrap_or_else(|| {
-        let told = describe(world, what);
-        *world.broken.borrow_mut() = Some(told.clone());
-        told
+        let summary = describe(world, what);
+        *world.broken.borrow_mut() = Some(summary.clone());
+        summary
     });
     panic!("{broken}");
 }
@@ -114,8 +106,8 @@ fn describe(world: &World, what: &str) -> String {
     let test = match world.kind {
         Kind::One => "seeds::no_seed_breaks",
         Kind::Embedded => "seeds::no_seed_on_the_embedded",
-        Kind::Nodes => "node_seeds::no_seed",
-        Kind::HandOvers => "node_seeds::no_hand_over",
+        Kind::Nodes => "seeds::no_seed_of_several_nodes",
+        Kind::HandOvers => "seeds::no_hand_over",
     };
     let history = world.history();
     let lines: Vec<&str> = history.lines().collect();
@@ -167,7 +159,7 @@ async fn simulate(seed: u64, kind: Kind) -> Report {
     }
     pass(STORM_MS).await;
     world.calm.set(true);
-    world.tell("calm", "");
+    world.log("calm", "");
     for task in storm {
         join(&world, task).await;
     }
@@ -210,13 +202,14 @@ async fn join(world: &World, task: tokio::task::JoinHandle<()>) {
 async fn settle(world: &Rc<World>) -> u64 {
     let start = world.clock.elapsed();
     settle_nodes(world).await;
+    damage::settle(world).await;
     retry_all(world).await;
     for round in 1u64.. {
         // A fault of the first phase may still strike once, and a call of it may arrive late: the next attempt must
         // succeed.
         if round == 1 || round.is_multiple_of(10) {
             while let Err(refusal) = set_free(world).await {
-                world.tell("set free", &refusal);
+                world.log("set free", &refusal);
                 pass(1_000).await;
             }
         }
@@ -244,7 +237,7 @@ async fn settle(world: &Rc<World>) -> u64 {
         }
         if world.clock.elapsed() - start > CALM_MS {
             let hosts = world.ask(async |frontier| frontier.hosts(&HostFilter::default(), None, 100).await).await;
-            world.tell("hosts", &format!("{hosts:#?}"));
+            world.log("hosts", &format!("{hosts:#?}"));
             fail(world, &format!("law 5: not everything has ended in the calm: {stats:?} {chunks:?} {left:?}"));
         }
     }
@@ -267,8 +260,8 @@ async fn reckon(world: &Rc<World>) -> u64 {
     let doomed = world.oracle.borrow().doomed.clone();
     verdict(world, wayleave_core::invariants::durable_before_answered(&(&finished - &doomed), &before));
     let chunks = chunks(world).await;
-    let told = chunks.iter().map(|(id, state, crawled, _)| (*id, (*state, crawled.is_some())));
-    verdict(world, world.oracle.borrow().chunks.judge(&told.collect::<BTreeMap<_, _>>()));
+    let ended = chunks.iter().map(|(id, state, crawled, _)| (*id, (*state, crawled.is_some())));
+    verdict(world, world.oracle.borrow().chunks.judge(&ended.collect::<BTreeMap<_, _>>()));
     world.crash().await;
     settle_nodes(world).await;
     let after = known_everywhere(world).await;
@@ -297,10 +290,13 @@ async fn chunks(world: &World) -> Vec<(ChunkId, ChunkState, Option<Artifact>, Op
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let call = async |frontier| Pipeline::new(frontier).chunks(ChunkFilter::default(), after, 11).await;
-        let (page, next) = match world.ask(call).await {
+        let (page, next, damaged) = match world.ask(call).await {
             Ok(page) => page,
             Err(refusal) => fail(world, &format!("no list of chunks in the calm: {refusal}")),
         };
+        if !damaged.is_empty() {
+            fail(world, &format!("chunks cannot be read in the calm: {damaged:?}"));
+        }
         for chunk in page {
             if chunk.reason.is_empty() {
                 fail(world, &format!("law 10: chunk {} is {:?} without a reason", chunk.id, chunk.state));

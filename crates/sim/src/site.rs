@@ -28,7 +28,7 @@ struct Worker {
     held: BTreeMap<String, (Token, Time)>,
 }
 
-/// What clients were told, and have not given back.
+/// The reservations that clients were granted and have not given back.
 struct Used {
     address: String,
     until: Time,
@@ -38,7 +38,7 @@ struct Used {
 #[derive(Default)]
 pub struct Site {
     workers: RefCell<BTreeMap<String, Worker>>,
-    /// Reservations that workers have said yes to.
+    /// Reservations that workers have accepted.
     granted: RefCell<BTreeSet<(String, Token)>>,
     used: RefCell<BTreeMap<String, Used>>,
     started: Cell<u64>,
@@ -56,10 +56,10 @@ impl Site {
         self.workers.borrow().keys().cloned().collect()
     }
 
-    /// A client was told that it is matched.
-    pub fn told(&self, client: &str, token: Token, address: &str, until: Time) -> Judged {
+    /// Judges what a client was granted.
+    pub fn judge_grant(&self, client: &str, token: Token, address: &str, until: Time) -> Judged {
         if !self.granted.borrow().contains(&(client.to_owned(), token)) {
-            let what = format!("'{client}' was told of a reservation at {address} that no worker has made");
+            let what = format!("'{client}' was granted a reservation at {address} that no worker has made");
             return Err(Broken { law: 7, name: "durable before answered", what });
         }
         self.used.borrow_mut().insert(client.to_owned(), Used { address: address.to_owned(), until });
@@ -71,7 +71,7 @@ impl Site {
         self.used.borrow_mut().remove(client);
     }
 
-    /// No worker is ended while a client that was told of it counts on it.
+    /// No worker is ended while a client that was granted it counts on it.
     fn ending(&self, address: &str, now: Time) -> Judged {
         let used = self.used.borrow();
         match used.iter().find(|(_, used)| used.address == address && used.until > now) {
@@ -87,7 +87,7 @@ impl Site {
         let mut workers = self.workers.borrow_mut();
         let running = |worker: &&mut Worker| worker.exit.is_none() && worker.instance.address == ask.address;
         let Some(worker) = workers.values_mut().find(running) else {
-            return Verdict::Unknown("nobody listens".into());
+            return Verdict::Unknown("no worker listens".into());
         };
         worker.held.retain(|_, (_, until)| *until > now);
         let held = worker.held.get(&*ask.client).map(|(token, _)| *token);
@@ -129,7 +129,7 @@ impl Site {
         worker.instance.clone()
     }
 
-    /// Carries an order out; what is told of it, or which law it breaks.
+    /// Carries an order out. Returns the report of it, or the law that it breaks.
     fn run(&self, effect: &Effect, chance: &Chance, (now, faulty): (Time, bool)) -> Result<Option<Input>, Broken> {
         let fails = faulty && chance.once_in(12);
         let ended = |name: &str| -> Judged {
@@ -196,7 +196,7 @@ impl Site {
         }))
     }
 
-    /// Ends a worker; what its runtime tells of it.
+    /// Ends a worker. Returns its runtime's report.
     fn kill(&self, chance: &Chance) -> Option<Input> {
         let mut workers = self.workers.borrow_mut();
         let at = chance.below(workers.len().max(1) as u64) as usize;
@@ -240,19 +240,19 @@ async fn carry_out(world: Rc<World>, chance: Rc<Chance>, pool: PoolName, effect:
     if world.site.life.get() != life {
         return;
     }
-    let told = match world.site.run(&effect, &chance, (world.now(), is_faulty(&world))) {
-        Ok(told) => told,
+    let input = match world.site.run(&effect, &chance, (world.now(), is_faulty(&world))) {
+        Ok(input) => input,
         Err(broken) => return verdict(&world, Err(broken)),
     };
-    world.tell("maker", &format!("{effect:?} {told:?}"));
-    let Some(told) = told else { return };
-    tell(&world, &chance, pool, told, life).await;
+    world.log("maker", &format!("{effect:?} {input:?}"));
+    let Some(input) = input else { return };
+    report(&world, &chance, pool, input, life).await;
 }
 
-/// Tells until it is taken in, or the Maker dies.
-async fn tell(world: &World, chance: &Chance, pool: PoolName, told: Input, life: u64) {
+/// Reports to the pool until it accepts the report, or the Maker dies.
+async fn report(world: &World, chance: &Chance, pool: PoolName, input: Input, life: u64) {
     while world.site.life.get() == life && !world.done.get() {
-        let call = async |frontier| Matches::new(frontier).tell(vec![(pool.clone(), told.clone())]).await;
+        let call = async |frontier| Matches::new(frontier).tell(vec![(pool.clone(), input.clone())]).await;
         if world.ask(call).await.is_ok() {
             return;
         }
@@ -267,11 +267,11 @@ pub async fn site_faults(world: Rc<World>, name: u64, pool: PoolName) {
         pass(500 + chance.below(4_000)).await;
         if chance.once_in(3) {
             world.site.life.set(world.site.life.get() + 1);
-            world.tell("maker dies", "");
+            world.log("maker dies", "");
         } else if let Some(exited) = world.site.kill(&chance) {
-            world.tell("worker dies", &format!("{exited:?}"));
+            world.log("worker dies", &format!("{exited:?}"));
             if chance.once_in(2) {
-                tell(&world, &chance, pool.clone(), exited, world.site.life.get()).await;
+                report(&world, &chance, pool.clone(), exited, world.site.life.get()).await;
             }
         }
     }

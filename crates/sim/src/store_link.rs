@@ -186,6 +186,23 @@ impl Engine for StoreLink {
         self.0.read(scans).boxed()
     }
 
+    fn past_damage<'a>(&'a self, scan: &'a Scan) -> Pending<'a, (Key, Vec<Row>)> {
+        async move {
+            self.0.travel().await?;
+            let own: Own = {
+                let flights = lock(&self.0.flights);
+                let range = flights.overlay.range::<Key, _>(&scan.from..&scan.to);
+                range.map(|(key, (_, value))| (key.clone(), value.clone())).collect()
+            };
+            let (end, _) = self.0.store().past_damage(scan).await?;
+            self.0.travel().await?;
+            let own = own.into_iter().filter(|(key, _)| *key < end);
+            let rows = own.filter_map(|(key, value)| Some(Row { key, value: value? })).collect();
+            Ok((end, rows))
+        }
+        .boxed()
+    }
+
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
         async move {
             self.0.travel().await?;

@@ -1,4 +1,4 @@
-//! The world of a run: the store, the processes that have it open, what each client was told, and the history.
+//! The world of a run: the store, the processes that have it open, the answers that each client got, and the history.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -15,6 +15,7 @@ use wayleave_shard::{Config, Frontier};
 use crate::chance::Chance;
 use crate::clock::SteppedClock;
 use crate::cluster::Cluster;
+use crate::damage::{self, Damage};
 use crate::embedded::{Embedded, End};
 use crate::node_client::NodeClient;
 use crate::oracle::Oracle;
@@ -25,6 +26,8 @@ use crate::store_link::Store;
 const SHARDS: u16 = 4;
 /// The same where several nodes share them; not a multiple of the nodes, so that even is not equal.
 const SHARDS_OF_NODES: u16 = 7;
+/// Attempts to open a store after which its rows are made readable again.
+const MENDED_AFTER: u64 = 50;
 
 /// What kind of run it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +70,8 @@ pub struct World {
     cut: Cell<bool>,
     /// How many stores there have been: the time of the next one may be behind.
     stores: Cell<u64>,
+    /// Rows that cannot be read.
+    pub damage: Damage,
     /// The first law that was found to be broken: the run ends with it, whatever comes of it.
     pub broken: RefCell<Option<String>>,
     pub config: Config,
@@ -106,6 +111,7 @@ impl World {
             done: Cell::new(false),
             cut: Cell::new(false),
             stores: Cell::new(0),
+            damage: Damage::default(),
             broken: RefCell::default(),
             config,
         };
@@ -128,7 +134,7 @@ impl World {
         self.any_engine().now()
     }
 
-    /// Which store it is that tells the time.
+    /// Which store gives the time.
     pub fn store_number(&self) -> u64 {
         self.stores.get()
     }
@@ -155,7 +161,8 @@ impl World {
 
     /// Calls any process.
     pub async fn ask<T>(&self, call: impl AsyncFnOnce(Frontier) -> Result<T, Refusal>) -> Result<T, Refusal> {
-        self.node_client().await.ask(call).await
+        let answer = self.node_client().await.ask(call).await;
+        answer.inspect_err(|refusal| damage::judge(self, refusal))
     }
 
     /// Whether the store's clock steps in this run.
@@ -174,20 +181,34 @@ impl World {
         }
     }
 
-    /// Opens the current store, retrying until it succeeds.
+    /// Opens the current store, retrying until it succeeds. If every shard has rows that cannot be read, the store refuses
+    /// to open until an operator mends it.
     pub async fn open(&self) {
         let runtime = tokio::runtime::Handle::current();
-        loop {
+        for attempt in 1u64.. {
+            if attempt.is_multiple_of(MENDED_AFTER) {
+                self.mend();
+            }
             match Frontier::open(self.any_engine(), self.config.clone(), &runtime).await {
                 Ok(frontier) => {
-                    self.tell("open", "");
+                    self.log("open", "");
                     *self.one.borrow_mut() = Some(NodeClient::of_one(frontier));
                     return;
                 }
-                Err(refusal) => self.tell("not open", &refusal.to_string()),
+                Err(refusal) => self.log("not open", &refusal.to_string()),
             }
             pass(100).await;
         }
+    }
+
+    /// Makes all rows readable again.
+    pub fn mend(&self) {
+        self.log("fault", "all rows can be read");
+        match &self.embedded {
+            Some(embedded) => embedded.heal(),
+            None => self.engine().repair(),
+        }
+        self.damage.end(self.clock.elapsed());
     }
 
     /// Ends the store as a power cut would, and restarts it.
@@ -195,7 +216,7 @@ impl World {
         let after = Arc::new(self.engine().crash());
         *self.store.lock().unwrap_or_else(PoisonError::into_inner) = after;
         self.stores.set(self.stores.get() + 1);
-        self.tell("crash", "");
+        self.log("crash", "");
     }
 
     /// Ends all processes and the store as a power cut would, and restarts them.
@@ -223,7 +244,7 @@ impl World {
             embedded.reopen(self, end);
         }
         self.stores.set(self.stores.get() + 1);
-        self.tell("end", &format!("{end:?}"));
+        self.log("end", &format!("{end:?}"));
         self.open().await;
     }
 
@@ -236,12 +257,12 @@ impl World {
         if let Some(node_client) = before {
             node_client.frontier.stop().await;
         }
-        self.tell("restart", "");
+        self.log("restart", "");
         self.open().await;
     }
 
     /// Appends a line to the history.
-    pub fn tell(&self, who: &str, what: &str) {
+    pub fn log(&self, who: &str, what: &str) {
         use std::fmt::Write as _;
         let mut history = self.history.borrow_mut();
         // Writing to a String cannot fail.

@@ -34,26 +34,18 @@ impl Default for Options {
 pub struct Cluster(Arc<Server>);
 
 impl Cluster {
-    /// A new server.
-    ///
-    /// # Panics
-    /// If PostgreSQL is not installed or does not start.
+    /// A new server. Panics if PostgreSQL is not installed or does not start.
     pub async fn start() -> Self {
         Self::start_with(Options::default()).await
     }
 
-    /// A new server with options.
-    ///
-    /// # Panics
-    /// If PostgreSQL is not installed or does not start.
+    /// A new server with options. Panics if PostgreSQL is not installed or does not start.
     pub async fn start_with(options: Options) -> Self {
         blocking(move || Self(Arc::new(Server::create(options)))).await
     }
 
-    /// The server that all tests of this process share; it runs without fsync.
-    ///
-    /// # Panics
-    /// If PostgreSQL is not installed or does not start.
+    /// The server that all tests of this process share; it runs without fsync. Panics if PostgreSQL is not installed or
+    /// does not start.
     pub async fn shared() -> Self {
         static SHARED: OnceLock<Cluster> = OnceLock::new();
         let make = || Self(Arc::new(Server::create(Options { fsync: false, ..Options::default() })));
@@ -86,28 +78,20 @@ impl Cluster {
         format!("{}:{}", self.0.options.listen, self.0.port)
     }
 
-    /// Runs SQL in the database `postgres` and returns the result, row by row, fields separated by `|`.
-    ///
-    /// # Panics
-    /// If it fails.
+    /// Runs SQL in the database `postgres` and returns the result, row by row, fields separated by `|`. Panics if it
+    /// fails.
     pub async fn sql(&self, text: &str) -> String {
         self.sql_in("postgres", text).await
     }
 
-    /// Runs SQL in a database.
-    ///
-    /// # Panics
-    /// If it fails.
+    /// Runs SQL in a database. Panics if it fails.
     pub async fn sql_in(&self, database: &str, text: &str) -> String {
         let (database, text) = (database.to_owned(), text.to_owned());
         self.on_server(move |server| server.sql(&database, &text)).await
     }
 
     /// Copies a database, whose clients are disconnected, and damages in the copy the pages of the rows of a table that meet a
-    /// condition. Returns the URL of the copy.
-    ///
-    /// # Panics
-    /// If there is no such row.
+    /// condition. Returns the URL of the copy. Panics if there is no such row.
     pub async fn damaged_copy(&self, database: &str, table: &str, condition: &str) -> String {
         let pages = format!("select distinct (ctid::text::point)[0]::int from {table} where {condition}");
         let pages: Vec<u64> =
@@ -141,10 +125,7 @@ impl Cluster {
         self.on_server(|server| server.stop(Signal::QUIT)).await;
     }
 
-    /// Starts a stopped server, at the same address.
-    ///
-    /// # Panics
-    /// If it does not start.
+    /// Starts a stopped server, at the same address. Panics if it does not start.
     pub async fn start_again(&self) {
         self.on_server(Server::start).await;
     }
@@ -159,26 +140,17 @@ impl Cluster {
         self.on_server(|server| server.signal_all(Signal::CONT)).await;
     }
 
-    /// Starts a synchronous standby of this server.
-    ///
-    /// # Panics
-    /// If it does not start.
+    /// Starts a synchronous standby of this server. Panics if it does not start.
     pub async fn standby(&self) -> Self {
         Self(Arc::new(self.on_server(|server| Server::follow(server, None, "standby")).await))
     }
 
-    /// Starts a synchronous standby elsewhere, which connects over the network.
-    ///
-    /// # Panics
-    /// If it does not start.
+    /// Starts a synchronous standby elsewhere, which connects over the network. Panics if it does not start.
     pub async fn standby_with(&self, options: Options) -> Self {
         Self(Arc::new(self.on_server(|server| Server::follow(server, Some(options), "standby")).await))
     }
 
-    /// Promotes a standby.
-    ///
-    /// # Panics
-    /// If the promotion fails.
+    /// Promotes a standby. Panics if the promotion fails.
     pub async fn promote(&self) {
         assert_eq!(self.sql("select pg_promote(true, 60)").await, "t", "the standby was not promoted");
     }

@@ -1,4 +1,4 @@
-//! Starts real PostgreSQL servers for tests, injects faults into them, and leaves nothing behind.
+//! Starts processes for tests, above all real PostgreSQL servers, injects faults into them, and leaves nothing behind.
 //!
 //! Only tests use this crate; it knows nothing about our code. It panics if something is unavailable: a test that
 //! cannot run must fail visibly.
@@ -11,9 +11,10 @@
     reason = "only tests run this"
 )]
 
+mod cleanup;
 mod cluster;
-mod guard;
 mod ports;
+mod process;
 mod proxy;
 mod server;
 mod template;
@@ -21,4 +22,5 @@ mod tools;
 
 pub use cluster::{Cluster, Options};
 pub use ports::free_port;
+pub use process::Process;
 pub use proxy::{Fault, Proxy};

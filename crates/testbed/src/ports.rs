@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 /// Below what the system gives to outgoing connections.
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
 
-/// A port that stays this process's own until it ends, also while nobody listens there. A port that was only free a moment ago may be
-/// the origin of somebody's connection by the time it is used.
+/// A port that stays this process's own until it ends, even without a listener. A port that was only free a moment
+/// ago may be the source port of another connection by the time it is used.
 #[must_use]
 pub fn free_port() -> u16 {
     // Each is claimed by a socket in the abstract namespace, which is gone with its process.
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_gets_the_same_port_twice() {
+    fn no_port_is_handed_out_twice() {
         let (one, other) = (free_port(), free_port());
         assert!(PORTS.contains(&one) && PORTS.contains(&other) && one != other, "{one}, {other}");
     }

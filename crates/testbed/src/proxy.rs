@@ -46,10 +46,7 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Listens on a free port and forwards everything to `target`.
-    ///
-    /// # Panics
-    /// If it cannot listen.
+    /// Listens on a free port and forwards everything to `target`. Panics if it cannot listen.
     pub async fn start(target: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -65,10 +62,7 @@ impl Proxy {
         Self { address, shared }
     }
 
-    /// The URL of a database through the proxy.
-    ///
-    /// # Panics
-    /// If `direct` names no database.
+    /// The URL of a database through the proxy. Panics if `direct` names no database.
     #[must_use]
     pub fn url(&self, direct: &str) -> String {
         let (_, database) = direct.rsplit_once('/').unwrap();

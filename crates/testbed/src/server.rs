@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::Options;
-use crate::guard::Guard;
+use crate::cleanup::Cleanup;
 use crate::ports::free_port;
 use crate::{template, tools};
 
@@ -25,7 +25,7 @@ pub(crate) struct Server {
     pub(crate) options: Options,
     process: Mutex<Option<Child>>,
     // The guard is dropped first: it must not race with the removal of the folder.
-    _guard: Guard,
+    _cleanup: Cleanup,
     folder: TempDir,
 }
 
@@ -64,8 +64,8 @@ impl Server {
         let folder = tempfile::Builder::new().prefix("wayleave-pg-").tempdir().unwrap();
         tools::give(folder.path());
         let port = if options.port == 0 { free_port() } else { options.port };
-        let guard = Guard::start(folder.path());
-        Self { bin: tools::programs(), port, options, process: Mutex::new(None), _guard: guard, folder }
+        let cleanup = Cleanup::start(folder.path());
+        Self { bin: tools::programs(), port, options, process: Mutex::new(None), _cleanup: cleanup, folder }
     }
 
     /// Starts the process and waits until it responds.
@@ -162,7 +162,7 @@ fn signal_first(process: &Option<Child>, signal: Signal) {
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain until {what}");
+        assert!(start.elapsed() < PATIENCE, "timed out after {PATIENCE:?} waiting until {what}");
         std::thread::sleep(GLANCE);
     }
 }

@@ -1,6 +1,7 @@
 //! An empty data folder that is made once and copied for every server: `initdb` takes seconds of computing, a copy some
-//! hundredths. It lies below cargo's target folder, named by the version of PostgreSQL and the user, so that `cargo clean` removes
-//! it and an upgrade makes another. Copies share the number by which PostgreSQL tells installations apart; nothing of ours reads it.
+//! hundredths. It is below cargo's target folder, named by the version of PostgreSQL and the user, so that `cargo
+//! clean` removes it and an upgrade makes another. Copies share PostgreSQL's system identifier; nothing of ours reads
+//! it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,10 +18,8 @@ host all all all trust
 host replication all all trust
 ";
 
-/// Fills a folder that is not there yet with what a new server starts from.
-///
-/// # Panics
-/// If PostgreSQL is not installed or does not make it.
+/// Fills a folder that is not there yet with what a new server starts from. Panics if PostgreSQL is not installed or
+/// does not make it.
 pub(crate) fn copy_to(data: &Path) {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     let template = TEMPLATE.get_or_init(template);
@@ -62,7 +61,7 @@ fn copy(from: &Path, to: &Path) {
     tools::run(Command::new("cp").args(["--archive", "--no-target-directory"]).arg(from).arg(to));
 }
 
-/// Cargo's target folder: test binaries lie in `target/PROFILE/deps`.
+/// Cargo's target folder: test binaries are in `target/PROFILE/deps`.
 fn target() -> PathBuf {
     let mine = std::env::current_exe().unwrap();
     mine.ancestors().nth(3).unwrap_or_else(|| panic!("{} is in no target folder", mine.display())).to_owned()

@@ -10,10 +10,7 @@ const PACKAGES: &str = "/usr/lib/postgresql";
 /// PostgreSQL refuses to run as root; Debian's package creates this user for it.
 const USER: &str = "postgres";
 
-/// The folder with the programs of the newest version.
-///
-/// # Panics
-/// If there is none.
+/// The folder with the programs of the newest version. Panics if there is none.
 pub(crate) fn programs() -> PathBuf {
     let versions = std::fs::read_dir(PACKAGES).into_iter().flatten().flatten();
     let newest = versions
@@ -53,10 +50,7 @@ pub(crate) fn give(folder: &Path) {
     std::os::unix::fs::chown(folder, number(2), number(3)).unwrap();
 }
 
-/// Runs a program to its end and returns its output.
-///
-/// # Panics
-/// If it fails.
+/// Runs a program to its end and returns its output. Panics if it fails.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
     let error = String::from_utf8_lossy(&output.stderr);

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_stronger_than_the_header_and_the_header_than_the_page() {
+    fn a_byte_order_mark_beats_the_header_and_the_header_beats_the_page() {
         check(b"\xef\xbb\xbfcaf\xc3\xa9", Some("text/html; charset=iso-8859-1"), "café");
         check(b"\xff\xfec\0a\0f\0\xe9\0", Some("text/html; charset=utf-8"), "café");
         check(b"<meta charset=utf-8>caf\xe9", Some("text/html; Charset=\"ISO-8859-1\""), "<meta charset=utf-8>café");

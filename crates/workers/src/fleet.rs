@@ -3,7 +3,7 @@
 //! `paused` keeps it from new work; `drain` ends a crawler or builder once it has finished, and leaves an index server
 //! running, because its chunks move away first. A report is sent once and never repeated: the next one supersedes it.
 //!
-//! Interleavings: the first answer is lost: the same report is sent again, and the server tells the same token. The
+//! Interleavings: the first answer is lost: the same report is sent again, and the server returns the same token. The
 //! machine was deleted: its token is refused, and it registers anew. Its name is taken by another machine: it ends. A
 //! worker that is restarted under a fixed name keeps its token in a file, else its name would be another's.
 
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use wayleave_api::Code;
 use wayleave_api::fleet::{Desired, ListMachinesQuery, MachineState, MachineType, ReportMachineRequest};
-use wayleave_client::{Client, Error};
+use wayleave_client::{Client, Error, Retry};
 
 use crate::limits::{REPORT_INTERVAL, REPORT_TIMEOUT_MIN};
 use crate::pause::{Pause, Switch};
@@ -31,9 +31,6 @@ pub(crate) fn vouched<'a>(from: impl IntoIterator<Item = &'a Option<String>>) ->
 }
 
 /// Where the machines of a type report from, by their addresses.
-///
-/// # Errors
-/// If they cannot be listed.
 pub(crate) async fn reporting(client: &Client, kind: MachineType) -> Result<HashMap<String, Vec<IpAddr>>, Error> {
     let query = ListMachinesQuery { kind: Some(kind), limit: Some(1_000), ..ListMachinesQuery::default() };
     let mut known: HashMap<String, Vec<IpAddr>> = HashMap::new();
@@ -85,7 +82,7 @@ impl MachineToken {
     }
 }
 
-/// How a machine is told what is wanted of it.
+/// How a machine learns its desired state.
 #[derive(Debug)]
 pub struct Orders {
     /// On while the operator wants it paused or drained.
@@ -106,9 +103,6 @@ struct Reporter {
 
 impl Registration {
     /// Registers a machine: returns once the server knows it.
-    ///
-    /// # Errors
-    /// If the server refuses it.
     pub async fn start(client: Client, config: Config, orders: Orders) -> Result<Self, Error> {
         let seen = orders.pause.pause();
         let token = config.token_file.as_ref().and_then(|file| fs::read_to_string(file).ok());
@@ -118,9 +112,9 @@ impl Registration {
         let reporter = Reporter { client, config, token, orders, seen };
         let mut interval = match reporter.report(REPORT_INTERVAL).await {
             Err(error) if error.is_transient() => REPORT_INTERVAL,
-            told => told?,
+            other => other?,
         };
-        let (tell, refused) = watch::channel(None);
+        let (sender, refused) = watch::channel(None);
         let task = tokio::spawn(async move {
             let mut last = Instant::now();
             loop {
@@ -132,7 +126,7 @@ impl Registration {
                         tracing::warn!(error = %error, "a report to the fleet was not answered");
                     }
                     Err(error) => {
-                        tell.send_replace(Some(error.to_string()));
+                        sender.send_replace(Some(error.to_string()));
                         reporter.orders.stop.cancel();
                         return;
                     }
@@ -157,8 +151,10 @@ impl Registration {
     /// Leaves the fleet: for a worker that ends in good order, and has nothing that others rely on.
     pub async fn leave(self) {
         self.task.abort();
+        // A server that is away does not keep a worker that has ended its work.
+        let client = self.client.clone().with_retry(Retry::default());
         if self.refused().is_none()
-            && let Err(error) = self.client.delete_machine(&self.id).await
+            && let Err(error) = client.delete_machine(&self.id).await
         {
             tracing::warn!(error = %error, "this machine is still in the fleet: `wayleave fleet remove` forgets it");
         }
@@ -172,8 +168,8 @@ impl Drop for Registration {
 }
 
 impl Reporter {
-    /// Sends a report and does what the answer says. Takes the interval that was told last, and returns the time until the
-    /// next report.
+    /// Sends a report and does what the answer says. Takes the last interval that it got, and returns the time until
+    /// the next report.
     async fn report(&self, interval: Duration) -> Result<Duration, Error> {
         let timeout = answered_within(interval);
         let answer = match self.send(timeout).await {
@@ -220,7 +216,7 @@ fn answered_within(interval: Duration) -> Duration {
     (interval / 2).max(REPORT_TIMEOUT_MIN)
 }
 
-/// Readable by the owner only: who has it can report in the machine's place.
+/// Readable by the owner only: its holder can report in the machine's place.
 fn keep(file: &std::path::Path, token: &str) -> std::io::Result<()> {
     let folder = file.parent().unwrap_or(std::path::Path::new("."));
     let new = tempfile::Builder::new().prefix(".part-").tempfile_in(folder)?;
@@ -234,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_waits_for_half_of_the_interval_that_was_told() {
+    fn a_report_waits_for_half_of_the_interval_it_was_given() {
         let within = |ms| answered_within(Duration::from_millis(ms)).as_millis();
         assert_eq!([100, 500, 5_000, 60_000].map(within), [250, 250, 2_500, 30_000]);
     }

@@ -7,10 +7,10 @@
 //!
 //! The file is never removed. If it were, a worker could lock the file that has just been unlinked while a third one makes
 //! and locks a new one. Interleaving: a worker that is refused between the lock of another and its note reads the note of an
-//! earlier holder; it is refused all the same, with the wrong process id.
+//! earlier holder; it is refused anyway, with the wrong process id.
 //!
 //! Some network file systems have no locks, or have none that other machines see. Where a lock is not supported, the worker
-//! warns and goes on without one.
+//! warns and continues without one.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
@@ -27,43 +27,31 @@ pub struct FolderLock {
 
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Error {
-    /// A worker with this name runs in it.
     #[error(
         "worker '{id}' already runs with the folder {}{holder}: stop it, or give this one another --id or --store",
         folder.display()
     )]
     Id {
-        /// The folder.
         folder: PathBuf,
-        /// The name.
         id: String,
         /// Which process has it, if that is known.
         holder: String,
     },
-    /// An index server runs in it.
     #[error("an index server already runs with the folder {}{holder}: stop it, or give this one another --data", folder.display())]
     Folder {
-        /// The folder.
         folder: PathBuf,
         /// Which process has it, if that is known.
         holder: String,
     },
-    /// A file of it.
     #[error("{}: {cause}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        cause: io::Error,
-    },
+    File { path: PathBuf, cause: io::Error },
 }
 
 impl FolderLock {
-    /// For a crawler or builder, which may share a folder with others that have other names.
-    ///
-    /// # Errors
-    /// If one with this name runs in the folder, or the folder cannot be used.
+    /// For a crawler or builder, which may share a folder with others that have other names. Fails if one with this
+    /// name runs in the folder, or the folder cannot be used.
     pub fn of_id(folder: &Path, id: &str) -> Result<Self, Error> {
         let digest = sha256(id.as_bytes());
         let file = folder.join(format!(".lock-{}", digest.get(7..19).unwrap_or_default()));
@@ -71,10 +59,8 @@ impl FolderLock {
         lock(folder, &file, File::try_lock, taken)
     }
 
-    /// For an index server, which shares its folder with no other.
-    ///
-    /// # Errors
-    /// If another one runs in the folder, or the folder cannot be used.
+    /// For an index server, which shares its folder with no other. Fails if another one runs in the folder, or the
+    /// folder cannot be used.
     pub fn of_folder(folder: &Path) -> Result<Self, Error> {
         let taken = |holder| Error::Folder { folder: folder.to_owned(), holder };
         lock(folder, &folder.join(".lock"), File::try_lock, taken)
@@ -115,10 +101,11 @@ fn lock(
     Ok(FolderLock { file: Some(file) })
 }
 
-/// Says who has the lock. On a full disk it is held without a note: an index server can still serve what it has.
+/// Notes the holder of the lock. On a full disk it is held without a note: an index server can still serve what it
+/// has.
 fn note(file: &mut File, id: Option<&str>) {
     if let Err(error) = write_note(file, id) {
-        tracing::warn!(error = %error, "the lock of the folder cannot say who has it");
+        tracing::warn!(error = %error, "the lock file of the folder cannot name its holder");
     }
 }
 
@@ -150,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_worker_of_the_same_name_and_folder_is_refused_until_the_first_has_ended() {
+    fn a_second_worker_of_the_same_folder_is_refused_until_the_first_ended() {
         let folder = tempfile::tempdir().unwrap();
         let first = FolderLock::of_id(folder.path(), "crawler-1").unwrap();
         let refused = FolderLock::of_id(folder.path(), "crawler-1").unwrap_err().to_string();

@@ -1,9 +1,9 @@
 //! Reads a page as a stream of tags and text: no tree, no recursion, memory for one tag at a time.
 //!
 //! The tokenizer is html5gum (MIT, no dependencies): it follows the HTML standard, character references included, and
-//! lychee, a link checker, rests on it. lol_html and scraper bring crates under the MPL, which the project does not
-//! take; html5ever compares every attribute of a tag with all others of it, which is quadratic in what a hostile page
-//! chooses. Only the attributes that the workers need are kept.
+//! the link checker lychee uses it. lol_html and scraper bring crates under the MPL, which the project does not
+//! accept. html5ever compares all attributes of a tag with each other, which is quadratic in a number that a hostile
+//! page chooses. Only the attributes that the workers need are kept.
 
 use html5gum::emitters::callback::{Callback, CallbackEmitter, CallbackEvent};
 use html5gum::{Span, Tokenizer};

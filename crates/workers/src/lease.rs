@@ -1,11 +1,11 @@
-//! Keeps the lease of a chunk or reservation while a worker works on it, and says when it is lost.
+//! Renews the lease of a chunk or reservation while a worker works on it, and reports its loss.
 //!
-//! A worker may work on only while its lease certainly lasts: afterwards another one visits the same hosts. So time
+//! A worker may continue only while its lease certainly lasts: afterwards another one visits the same hosts. So time
 //! counts from the *sending* of the last call that the server has answered, which is before the server's own count.
 //!
-//! Interleavings: a renewal that is answered late extends from its sending, not from its answer; an answer that never
-//! comes loses the lease at its end, however long the client would go on trying; a refusal loses it at once; a lease
-//! that is dropped is renewed no more, and leaves the server to end it.
+//! Interleavings: A renewal that is answered late extends the lease from its sending, not from its answer. An answer
+//! that never comes loses the lease at its end, even if the client still retries. A refusal loses it at once. A
+//! dropped lease is no longer renewed; the server ends it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -34,10 +34,10 @@ impl Lease {
         F: Fn() -> R + Send + 'static,
         R: Future<Output = Result<(), Error>> + Send,
     {
-        let (tell, lost) = watch::channel(None);
+        let (sender, lost) = watch::channel(None);
         let task = tokio::spawn(async move {
             let why = renewing(asked, length, renew).await;
-            tell.send_replace(Some(why));
+            sender.send_replace(Some(why));
         });
         Self { lost, task }
     }

@@ -55,12 +55,12 @@ pub const FETCHES_MAX: usize = 16;
 pub const REPLACED_MAX: usize = 2;
 /// Hosts that a crawler counts apart.
 pub const HOSTS_COUNTED_MAX: usize = 100_000;
-/// How long a claim waits for work. Short, because a worker that is told to stop lets its claim end: dropped, it might
-/// leave a chunk to nobody until its lease ends. At most a quarter of the lease, which counts from the claim.
+/// How long a claim waits for work. Short, because a stopping worker lets its claim end: dropped, it might leave a
+/// chunk without a worker until its lease ends. At most a quarter of the lease, which counts from the claim.
 pub const CLAIM_WAIT: Duration = Duration::from_secs(2);
 /// How long a worker pauses after a call that its server did not answer.
 pub const OUTAGE_PAUSE: Duration = Duration::from_secs(5);
-/// After so many artifacts in a row that could not be stored, a worker ends.
+/// After this many artifacts in a row that could not be stored, a worker ends.
 pub const STORE_FAILURES_MAX: usize = 3;
 
 /// Attempts at a chunk after which a WARC file that is out of reach counts as lost.

@@ -1,8 +1,9 @@
 //! Finds the links of an HTML page, and what the page asks of crawlers.
 //!
 //! Links are the targets of `a` and `area` without `rel=nofollow`, resolved against the first `base`: http(s) URLs
-//! without fragment and login, each once, in the order of the page. The canonical URL is told apart, since a crawler
-//! leaves the page out of the index in its favour. This module does not know the crawl's scope (see [`crate::scope`]).
+//! without fragment and login, each once, in the order of the page. The canonical URL is separate, since a crawler
+//! leaves the page out of the index in its favour. This module does not know the crawl's scope (see
+//! [`crate::scope`]).
 
 use std::collections::HashSet;
 

@@ -86,7 +86,7 @@ fn x_robots_tag_is_read_with_and_without_a_crawlers_name() {
 }
 
 #[test]
-fn canonical_is_told_when_it_is_another_url() {
+fn canonical_is_returned_when_it_is_another_url() {
     let canonical = |html| found(html).canonical.map(String::from);
     assert_eq!(canonical("<link rel='canonical' href='/main'>").as_deref(), Some("http://a.example/main"));
     assert_eq!(canonical("<link rel='Canonical shortlink' href='/main#x'>").as_deref(), Some("http://a.example/main"));

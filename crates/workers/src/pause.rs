@@ -18,7 +18,7 @@ pub fn switch() -> (Switch, Pause) {
 }
 
 impl Pause {
-    /// Waits while the switch is on. Without anybody to set it, it is off.
+    /// Waits while the switch is on. Without a setter it is off.
     pub async fn over(&self) {
         let mut seen = self.0.clone();
         let _ = seen.wait_for(|paused| !paused).await;

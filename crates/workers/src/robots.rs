@@ -1,7 +1,7 @@
 //! robots.txt, as RFC 9309 wants it: fetched once per origin, kept for a bounded time in bounded memory.
 //!
 //! The parser is the crate `robotxt` (MIT): it follows the RFC (exact product token, groups merged, longest rule wins,
-//! 500 KiB), tells the Crawl-delay, matches in linear time, and is maintained. `robotstxt`, the port of Google's
+//! 500 KiB), returns the Crawl-delay, matches in linear time, and is maintained. `robotstxt`, the port of Google's
 //! parser, is from 2021, slices inside characters of long lines and is cubic in hostile patterns; `texting_robots`
 //! rests on long outdated dependencies and refuses a file for one rule that is too large.
 //!
@@ -156,7 +156,7 @@ impl Robots {
         cache.evict(self.config.cache_bytes_max, origin);
     }
 
-    /// None if the host may not be called. A host that sends us on to such a one is out of reach.
+    /// None if the host may not be called. A host that redirects to such a one counts as unreachable.
     async fn load(&self, url: &Url, loopback: Loopback, now: Instant) -> Option<Entry> {
         let mut target = robotxt::robots_url(url).ok();
         for hop in 0..=limits::ROBOTS_REDIRECTS_MAX {

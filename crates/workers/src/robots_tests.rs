@@ -10,7 +10,7 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A server whose paths are answered by the function, which is told how many requests came before.
+/// A server whose paths are answered by the function, which gets the number of earlier requests.
 struct Host {
     url: Url,
     requests: Arc<AtomicUsize>,
@@ -217,7 +217,7 @@ async fn a_redirect_of_robots_txt_leads_to_no_address_that_is_not_public() {
     let (robots, now, page) = (robots(), Instant::now(), host.page("/a"));
     assert_eq!(robots.judge(&page, Loopback::Closed, now).await, Verdict::Refused);
     assert_eq!((host.requests(), secret.requests()), (0, 0));
-    // The refusal is nobody else's.
+    // The refusal is of this host alone.
     assert_eq!(robots.judge(&page, Loopback::Open, now).await, Verdict::Unreachable { retry_after: 5 * MINUTE });
     assert_eq!((host.requests(), secret.requests()), (1, 0));
 }

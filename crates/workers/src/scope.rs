@@ -1,4 +1,4 @@
-//! How far a crawl may wander from its seeds.
+//! The scope of a crawl: how far from its seeds it may follow links.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -60,7 +60,7 @@ impl Scope {
         Self { reach, names: seeds.into_iter().filter_map(|seed| name(reach, seed)).collect() }
     }
 
-    /// Whether a URL lies in it.
+    /// Whether it contains a URL.
     #[must_use]
     pub fn contains(&self, url: &Url) -> bool {
         let http = matches!(url.scheme(), "http" | "https");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_its_name_whatever_the_scheme_port_and_spelling() {
+    fn a_host_ignores_scheme_port_and_spelling() {
         check(
             Reach::Host,
             &["http://www.example.org/"],

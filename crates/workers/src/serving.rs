@@ -37,30 +37,20 @@ pub struct Listening {
     guard: Guard,
 }
 
-/// Why nobody could reach this worker.
+/// Why this worker could not be reached.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Error {
-    /// The address is taken or not of this machine.
     #[error("cannot listen on {address}: {cause}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The error.
-        cause: io::Error,
-    },
-    /// Listening everywhere is no address that others could use.
+    Listen { address: SocketAddr, cause: io::Error },
     #[error("others cannot reach {0}: say with --advertise HOST:PORT how they do")]
     Unspecified(SocketAddr),
-    /// No address.
     #[error("'{0}' is not HOST:PORT or HOST")]
     Advertise(String),
 }
 
 impl Listening {
     /// Listens. Port 0 is the last port that was noted in `folder` and is free, else any.
-    ///
-    /// # Errors
-    /// If the address cannot be used.
     pub async fn start(listen: SocketAddr, advertise: Option<&str>, folder: Option<&Path>) -> Result<Self, Error> {
         let noted = folder.map(noted).unwrap_or_default();
         let mut again = None;
@@ -86,7 +76,7 @@ impl Listening {
         Ok(Self { listener, base: base(address, advertise)?, guard })
     }
 
-    /// Accepts requests under these host names too; a leading dot stands for all names below one.
+    /// Accepts requests under these host names too; a leading dot means all names below one.
     #[must_use]
     pub fn allowing(mut self, hosts: &[String]) -> Self {
         self.guard = self.guard.allowing(hosts);
@@ -193,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_told_an_address_that_they_can_use() {
+    fn the_advertised_address_is_reachable() {
         let address = "0.0.0.0:9".parse().unwrap();
         assert!(matches!(base(address, None), Err(Error::Unspecified(_))));
         for (named, wanted) in [

@@ -14,11 +14,11 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use url::Url;
 use wayleave_outgoing::Rule;
+use wayleave_workers::demo_site::{self, Site};
 use wayleave_workers::fetch::{self, Fetched, Fetcher, Loopback};
 use wayleave_workers::index::{self, Builder, OpenIndex, OpenIndexes, Page};
 use wayleave_workers::robots::{self, Robots, Verdict};
 use wayleave_workers::scope::{Reach, Scope};
-use wayleave_workers::site::{self, Site};
 use wayleave_workers::store::{self, Artifact, Store};
 use wayleave_workers::warc::{Info, Reader, Writer};
 use wayleave_workers::{charset, links, text};
@@ -111,7 +111,8 @@ async fn served(folder: &Path) -> Store {
 
 #[tokio::test]
 async fn every_word_of_every_page_is_found() {
-    let config = site::Config { hosts: 3, pages: 30, slow: Duration::from_millis(1), ..site::Config::default() };
+    let config =
+        demo_site::Config { hosts: 3, pages: 30, slow: Duration::from_millis(1), ..demo_site::Config::default() };
     let site = Site::start(config).await.unwrap();
     let folder = TempDir::new().unwrap();
     let crawler = served(&folder.path().join("crawler")).await;

@@ -40,7 +40,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 /// Crates whose tests are bound by the table too. The tests of others may start the whole system.
 const STRICT_IN_TESTS: &[&str] = &["core", "engine", "engine-*", "testbed", "xtask"];
 
-/// What the tests of every crate may use besides: it only starts foreign servers.
+/// What the tests of every crate may use besides: it knows nothing of ours, and only starts processes.
 const IN_TESTS: &str = "testbed";
 
 /// Every dependency that the table does not allow.
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_the_table_does_not_know_is_told() {
+    fn a_crate_missing_from_the_table_is_reported() {
         let wrong = ["dance is not in the table of arrows (xtask/src/tidy/arrows.rs)"];
         check_arrows("wayleave-dance", "", &wrong);
     }

@@ -5,6 +5,7 @@ mod dead;
 mod lints;
 mod mask;
 mod modules;
+mod parts;
 mod sizes;
 mod tree;
 mod words;
@@ -26,6 +27,7 @@ pub fn run(root: &Path) -> Result<()> {
     wrong.extend(lints::check(&tree));
     wrong.extend(dead::check(&tree, &modules));
     wrong.extend(sizes::check(&tree, &modules, exceptions));
+    wrong.extend(parts::check(&tree));
     wrong.extend(words::check(&tree));
     if wrong.is_empty() {
         println!("tidy: {} files in order", tree.len());

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_function_is_told_unless_it_is_listed_exactly() {
+    fn a_long_function_is_reported_unless_listed_exactly() {
         let source = |lines: usize| format!("fn long() {{\n{}}}\n", "    x();\n".repeat(lines - 2));
         check_sizes(&source(70), "", &[]);
         check_sizes(&source(71), "", &["fn x/src/lib.rs long has 71 lines, the limit is 70"]);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_cannot_be_read_is_told() {
+    fn an_unreadable_listing_is_reported() {
         let wrong = "xtask/tidy-exceptions.txt:1: is not `file PATH LINES` or `fn PATH NAME LINES`";
         check_sizes("", "file x/src/lib.rs many", &[wrong]);
     }

@@ -54,10 +54,7 @@ pub struct ClaimArgs {
     wait: u64,
 }
 
-/// Claims chunks and prints them.
-///
-/// # Errors
-/// If the server refuses or does not answer, or there is no chunk.
+/// Claims chunks and prints them. Fails if the server refuses or does not answer, or there is no chunk.
 pub async fn claim(remote: &Remote, args: ClaimArgs) -> anyhow::Result<()> {
     let request = ClaimChunksRequest {
         stage: args.stage.into(),
@@ -127,10 +124,7 @@ pub struct ReportArgs {
     replace: bool,
 }
 
-/// Reports links.
-///
-/// # Errors
-/// If the token is not current, a result is refused, or the server does not answer.
+/// Reports links. Fails if the token is not current, a result is refused, or the server does not answer.
 pub async fn report(remote: &Remote, args: ReportArgs) -> anyhow::Result<()> {
     let ReportArgs { held, outcomes, replace } = args;
     let request = ReportLinksRequest { token: held.token, results: outcomes.results(), replace };
@@ -173,10 +167,7 @@ pub struct CompleteArgs {
     checksum: Option<String>,
 }
 
-/// Completes a stage.
-///
-/// # Errors
-/// If the token is not current, the artifact is refused, or the server does not answer.
+/// Completes a stage. Fails if the token is not current, the artifact is refused, or the server does not answer.
 pub async fn complete(remote: &Remote, args: CompleteArgs) -> anyhow::Result<()> {
     let CompleteArgs { held, location, bytes, checksum } = args;
     let artifact = location.zip(bytes).zip(checksum);
@@ -199,9 +190,6 @@ pub struct FailArgs {
 }
 
 /// Fails an attempt.
-///
-/// # Errors
-/// If the token is not current or the server does not answer.
 pub async fn fail(remote: &Remote, args: FailArgs) -> anyhow::Result<()> {
     let FailArgs { held, reason, input_lost } = args;
     let request = FailChunkRequest { token: held.token, reason, input_lost };

@@ -10,7 +10,7 @@ use super::{ListArgs, or_list};
 use crate::exit::{Ended, REFUSED};
 use crate::output::{self, Table, counted, or_dash, relative, size, when};
 use crate::remote::Remote;
-use crate::values;
+use crate::values::{self, words};
 
 /// Arguments of `chunks`.
 #[derive(Clone, Debug, clap::Args)]
@@ -70,52 +70,32 @@ enum Command {
     Fail(FailArgs),
 }
 
-/// A stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum StageArg {
-    /// Links are fetched.
-    Crawl,
-    /// An index is built of them.
-    Build,
-}
-
-impl From<StageArg> for Stage {
-    fn from(stage: StageArg) -> Self {
-        match stage {
-            StageArg::Crawl => Self::Crawl,
-            StageArg::Build => Self::Build,
-        }
+words! {
+    /// A stage.
+    pub StageArg = Stage {
+        /// Links are fetched.
+        Crawl,
+        /// An index is built of them.
+        Build,
     }
 }
 
-/// The state of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum StateArg {
-    /// A crawler fetches its links, or is awaited.
-    Crawling,
-    /// Its links are fetched; an index builder is awaited.
-    Crawled,
-    /// An index builder works on it.
-    Building,
-    /// Its index is built.
-    Built,
-    /// Too many attempts have failed.
-    #[value(alias = "set_aside")]
-    SetAside,
-    /// It ended without a result.
-    Skipped,
-}
-
-impl From<StateArg> for ChunkState {
-    fn from(state: StateArg) -> Self {
-        match state {
-            StateArg::Crawling => Self::Crawling,
-            StateArg::Crawled => Self::Crawled,
-            StateArg::Building => Self::Building,
-            StateArg::Built => Self::Built,
-            StateArg::SetAside => Self::SetAside,
-            StateArg::Skipped => Self::Skipped,
-        }
+words! {
+    /// The state of a chunk.
+    StateArg = ChunkState {
+        /// A crawler fetches its links, or is awaited.
+        Crawling,
+        /// Its links are fetched; an index builder is awaited.
+        Crawled,
+        /// An index builder works on it.
+        Building,
+        /// Its index is built.
+        Built,
+        /// Too many attempts have failed.
+        #[value(alias = "set_aside")]
+        SetAside,
+        /// It ended without a result.
+        Skipped,
     }
 }
 
@@ -136,9 +116,6 @@ struct ListChunksArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// If the server refuses or does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
     match or_list(args.command, args.list, Command::List)? {
@@ -180,9 +157,6 @@ fn retried(remote: &Remote, chunk: &ChunkMoved) -> anyhow::Result<()> {
 }
 
 /// Prints the state of a chunk after a call.
-///
-/// # Errors
-/// If stdout is gone.
 pub fn moved(remote: &Remote, chunk: &ChunkMoved) -> anyhow::Result<()> {
     if remote.json {
         return output::json(chunk);

@@ -192,9 +192,6 @@ fn spans(text: &str) -> Result<(u64, u64), String> {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// If the server refuses or does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
     match args.command.unwrap_or(Command::List) {

@@ -5,7 +5,7 @@ use wayleave_api::fleet::{Desired, Judged, ListMachinesQuery, Machine, MachineTy
 use super::{ListArgs, or_list};
 use crate::output::{self, Table, or_dash, relative, when, word};
 use crate::remote::Remote;
-use crate::values;
+use crate::values::{self, words};
 
 /// Arguments of `fleet`.
 #[derive(Clone, Debug, clap::Args)]
@@ -63,66 +63,38 @@ enum Command {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum TypeArg {
-    /// Fetches pages
-    Crawler,
-    /// Builds index chunks
-    Builder,
-    /// Serves index chunks
-    Server,
-}
-
-impl From<TypeArg> for MachineType {
-    fn from(kind: TypeArg) -> Self {
-        match kind {
-            TypeArg::Crawler => Self::Crawler,
-            TypeArg::Builder => Self::Builder,
-            TypeArg::Server => Self::Server,
-        }
+words! {
+    TypeArg = MachineType {
+        /// Fetches pages
+        Crawler,
+        /// Builds index chunks
+        Builder,
+        /// Serves index chunks
+        Server,
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum JudgedArg {
-    /// It gets work
-    Healthy,
-    /// It gets no new work; what it has stays
-    Suspect,
-    /// It is taken for dead
-    Failed,
-    /// It is back after a failure; an index server gets no new chunks yet
-    Probation,
-}
-
-impl From<JudgedArg> for Judged {
-    fn from(judged: JudgedArg) -> Self {
-        match judged {
-            JudgedArg::Healthy => Self::Healthy,
-            JudgedArg::Suspect => Self::Suspect,
-            JudgedArg::Failed => Self::Failed,
-            JudgedArg::Probation => Self::Probation,
-        }
+words! {
+    JudgedArg = Judged {
+        /// It gets work
+        Healthy,
+        /// It gets no new work; what it has stays
+        Suspect,
+        /// It is taken for dead
+        Failed,
+        /// It is back after a failure; an index server gets no new chunks yet
+        Probation,
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum DesiredArg {
-    /// It should work
-    Online,
-    /// It should take no new work; what it has stays
-    Paused,
-    /// Its work should move elsewhere, so that it can be removed
-    Drain,
-}
-
-impl From<DesiredArg> for Desired {
-    fn from(desired: DesiredArg) -> Self {
-        match desired {
-            DesiredArg::Online => Self::Online,
-            DesiredArg::Paused => Self::Paused,
-            DesiredArg::Drain => Self::Drain,
-        }
+words! {
+    DesiredArg = Desired {
+        /// It should work
+        Online,
+        /// It should take no new work; what it has stays
+        Paused,
+        /// Its work should move elsewhere, so that it can be removed
+        Drain,
     }
 }
 
@@ -140,9 +112,6 @@ struct ListMachinesArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// If the server refuses or does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
     match or_list(args.command, args.list, Command::List)? {

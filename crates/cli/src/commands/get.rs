@@ -6,7 +6,7 @@ use wayleave_api::reservations::{Outcome, ReleaseReservationRequest, Reservation
 use crate::exit::{Ended, NOT_FOUND};
 use crate::output::{self, Table, relative, span};
 use crate::remote::Remote;
-use crate::values;
+use crate::values::{self, words};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -17,27 +17,17 @@ Examples:
 
 Ends with 3 if nothing was ready in time.";
 
-/// The outcome of a URL.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum OutcomeArg {
-    /// It was fetched.
-    Fetched,
-    /// It must be retried.
-    Retry,
-    /// It no longer exists.
-    Gone,
-    /// It cannot be fetched.
-    Failed,
-}
-
-impl From<OutcomeArg> for Outcome {
-    fn from(outcome: OutcomeArg) -> Self {
-        match outcome {
-            OutcomeArg::Fetched => Self::Fetched,
-            OutcomeArg::Retry => Self::Retry,
-            OutcomeArg::Gone => Self::Gone,
-            OutcomeArg::Failed => Self::Failed,
-        }
+words! {
+    /// The outcome of a URL.
+    pub OutcomeArg = Outcome {
+        /// It was fetched.
+        Fetched,
+        /// It must be retried.
+        Retry,
+        /// It no longer exists.
+        Gone,
+        /// It cannot be fetched.
+        Failed,
     }
 }
 
@@ -68,10 +58,7 @@ pub struct Args {
     release: Option<OutcomeArg>,
 }
 
-/// Reserves, prints and optionally releases.
-///
-/// # Errors
-/// If the server refuses or does not answer, or nothing was ready.
+/// Reserves, prints and optionally releases. Fails if the server refuses or does not answer, or nothing was ready.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let Args { holder, groups, urls, crawl, lease, wait, release } = args;
     let request =

@@ -75,9 +75,6 @@ struct SetArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// If the server refuses or does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
     match or_list(args.command, args.list, Command::List)? {

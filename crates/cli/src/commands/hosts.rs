@@ -7,7 +7,7 @@ use super::pace::{Clear, PaceArgs, patch};
 use super::{ListArgs, or_list};
 use crate::output::{self, Table, counted, or_dash, span, when, word};
 use crate::remote::Remote;
-use crate::values;
+use crate::values::{self, words};
 
 /// Arguments of `hosts`.
 #[derive(Clone, Debug, clap::Args)]
@@ -59,33 +59,21 @@ Examples:
   wayleave hosts set example.com --resume --clear delay,blocked
   wayleave hosts set example.com --ready-at now      queue the host itself, without URLs";
 
-/// The state of a host or group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum StateArg {
-    /// May be visited now.
-    Ready,
-    /// Waits for its delay or its next due URL.
-    Waiting,
-    /// Reserved.
-    Busy,
-    /// Blocked until a time.
-    Blocked,
-    /// Paused by an operator.
-    Paused,
-    /// Has no URL that will ever be due.
-    Idle,
-}
-
-impl From<StateArg> for State {
-    fn from(state: StateArg) -> Self {
-        match state {
-            StateArg::Ready => Self::Ready,
-            StateArg::Waiting => Self::Waiting,
-            StateArg::Busy => Self::Busy,
-            StateArg::Blocked => Self::Blocked,
-            StateArg::Paused => Self::Paused,
-            StateArg::Idle => Self::Idle,
-        }
+words! {
+    /// The state of a host or group.
+    pub StateArg = State {
+        /// May be visited now.
+        Ready,
+        /// Waits for its delay or its next due URL.
+        Waiting,
+        /// Reserved.
+        Busy,
+        /// Blocked until a time.
+        Blocked,
+        /// Paused by an operator.
+        Paused,
+        /// Has no URL that will ever be due.
+        Idle,
     }
 }
 
@@ -125,9 +113,6 @@ struct SetArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// If the server refuses or does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
     match or_list(args.command, args.list, Command::List)? {

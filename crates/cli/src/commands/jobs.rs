@@ -40,9 +40,6 @@ enum Command {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// If the server refuses or does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     match args.command.unwrap_or(Command::List) {
         Command::List => list(remote).await,

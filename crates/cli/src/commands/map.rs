@@ -38,10 +38,7 @@ Examples:
   wayleave map --watch                           after every change
   wayleave map --since 42 --wait 30s             the next version after 42; exit code 3 if there is none in time";
 
-/// Prints the map.
-///
-/// # Errors
-/// If the server refuses or does not answer, or there is no other version in time.
+/// Prints the map. Fails if the server refuses or does not answer, or there is no other version in time.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     if !args.watch {
         let wait = args.wait.unwrap_or(0);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use wayleave_api::matches::{Match, MatchState, PutMatchQuery};
 use wayleave_api::{Code, Problem};
 use wayleave_client::{Client, Error};
@@ -61,10 +61,8 @@ pub struct Args {
     command: Vec<String>,
 }
 
-/// Asks until there is a worker, or the time is over.
-///
-/// # Errors
-/// If there is no worker in time, the match failed, or the server does not answer.
+/// Asks until there is a worker, or the time is over. Fails if there is no worker in time, the match failed, or the
+/// server does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     if args.wait == 0 {
         let query = PutMatchQuery { pool: args.pool.clone(), wait_ms: Some(0) };
@@ -75,10 +73,12 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         };
     }
     let deadline = Instant::now() + Duration::from_millis(args.wait);
-    let mut obstacle = Obstacle::default();
+    let (mut obstacle, mut lost) = (Obstacle::default(), false);
     loop {
         let begun = Instant::now();
-        let pause = match ask(&remote.client, &args, deadline).await {
+        let asked = ask(&remote.client, &args, deadline, lost).await;
+        lost = asked.as_ref().is_err_and(Error::is_outcome_unknown);
+        let pause = match asked {
             Ok(found) if found.state == MatchState::Matched => return use_it(remote, &args, &found).await,
             Ok(found) if Instant::now() >= deadline => return none_yet(remote, &args, &found),
             Ok(found) => {
@@ -102,7 +102,10 @@ pub fn may_pass(error: &Error) -> bool {
 
 /// Asks once, and waits for the answer as long as there is time. Errors that may pass are handled by the caller, until the
 /// time is over: the client would give up after a few attempts.
-async fn ask(client: &Client, args: &Args, deadline: Instant) -> Result<Match, Error> {
+async fn ask(client: &Client, args: &Args, deadline: Instant, lost: bool) -> Result<Match, Error> {
+    if lost && let Ok(failed) = timeout(ANSWER_TIME, client.check_match(&args.client, &args.pool)).await {
+        failed?;
+    }
     let left = deadline.saturating_duration_since(Instant::now());
     let wait_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).min(REQUEST_WAIT_MS_MAX);
     let query = PutMatchQuery { pool: args.pool.clone(), wait_ms: Some(wait_ms) };

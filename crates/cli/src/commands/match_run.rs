@@ -4,7 +4,7 @@
 //! time, the worker may soon be another client's: the command is stopped. A signal that ends this process is passed on.
 //!
 //! What the command has started ends with it, also what has left its group or was orphaned: orphans become children of this
-//! process, as of the guardian of `elect`.
+//! process, as of the guardian of `elect`. If this process is killed, the command is killed with it.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -13,13 +13,16 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use wayleave_api::matches::{DeleteMatchQuery, GetMatchQuery, Match, MatchState};
 use wayleave_client::Client;
 
 use super::match_client::may_pass;
+use crate::elect::stop_signals;
 use crate::elect::strays::{self, Survivor};
+use crate::exec;
 use crate::exit::{ERROR, Ended, REFUSED};
 
 /// How often a match is confirmed per reservation time.
@@ -30,13 +33,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const DYING: Duration = Duration::from_secs(2);
 /// The pause between two looks at what is ending.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// The exit code for a program that cannot be run, as in shells.
-const NO_PROGRAM: u8 = 127;
-
-/// Runs the command with the worker's address in its environment. Returns when it has ended.
-///
-/// # Errors
-/// If the command fails, with its exit code; if it cannot be run; or if the match ended before the command.
+/// Runs the command with the worker's address in its environment. Returns when it has ended. Fails if the command
+/// fails, with its exit code; if it cannot be run; or if the match ended before the command.
 pub async fn run(client: &Client, found: &Match, command: &[String]) -> anyhow::Result<()> {
     let mut left = Vec::new();
     let ended = hold_and_run(client, found, command, &mut left).await;
@@ -102,17 +100,14 @@ async fn hold_and_run(
 }
 
 fn spawn(found: &Match, command: &[String]) -> anyhow::Result<Child> {
-    let (program, arguments) = command.split_first().context("there is no command")?;
-    let spawned = Command::new(program)
-        .args(arguments)
+    // It ends with this thread, the main one: after a KILL of this process nobody would confirm the match.
+    let spawned = Command::from(exec::tied_to(std::process::id()))
+        .args(command)
         .env("WAYLEAVE_ADDRESS", found.address.as_deref().unwrap_or_default())
         .env("WAYLEAVE_TOKEN", found.token.as_deref().unwrap_or_default())
         .kill_on_drop(true)
         .spawn();
-    spawned.map_err(|error| {
-        let message = format!("cannot run '{program}': {error}");
-        Ended { code: NO_PROGRAM, message }.into()
-    })
+    spawned.context("cannot start the command")
 }
 
 fn pid_of(child: &Child) -> Option<Pid> {
@@ -169,33 +164,33 @@ fn code_of(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// The signals that end this process.
-struct Listening {
-    interrupt: Signals,
-    others: [Signals; 2],
-}
+/// The signals that end this process, by their kind.
+struct Listening(mpsc::Receiver<SignalKind>);
 
 impl Listening {
     fn start() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        let others = [listen(SignalKind::terminate())?, listen(SignalKind::hangup())?];
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, others })
+        let (tell, told) = mpsc::channel(1);
+        for kind in stop_signals() {
+            let (mut signals, tell) = (signal(kind).context("cannot listen for signals")?, tell.clone());
+            tokio::spawn(async move {
+                while signals.recv().await.is_some() {
+                    _ = tell.send(kind).await;
+                }
+            });
+        }
+        Ok(Self(told))
     }
 
     /// The first interrupt reaches the command too, from the terminal: it may end by itself.
     async fn told_to_end(&mut self) {
-        let [terminate, hangup] = &mut self.others;
         let mut interrupts = 0;
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => return,
-                _ = hangup.recv() => return,
-                _ = self.interrupt.recv() => interrupts += 1,
-            }
-            if interrupts > 1 {
+        while let Some(kind) = self.0.recv().await {
+            interrupts += u32::from(kind == SignalKind::interrupt());
+            if kind != SignalKind::interrupt() || interrupts > 1 {
                 return;
             }
         }
+        std::future::pending().await
     }
 }
 

@@ -5,7 +5,7 @@ use wayleave_api::matches::{DeleteMatchQuery, GetMatchQuery, ListMatchesQuery, M
 use super::{ListArgs, or_list};
 use crate::output::{self, Table, or_dash, span, when, word};
 use crate::remote::Remote;
-use crate::values;
+use crate::values::{self, words};
 
 /// Arguments of `matches`.
 #[derive(Clone, Debug, clap::Args)]
@@ -70,29 +70,18 @@ struct Cancelled {
     cancelled: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum StateArg {
-    /// It waits for a slot
-    Queued,
-    /// A worker is asked
-    Making,
-    /// It has a worker
-    Matched,
-    /// Its worker is gone
-    Vacant,
-    /// It got none
-    Failed,
-}
-
-impl From<StateArg> for MatchState {
-    fn from(state: StateArg) -> Self {
-        match state {
-            StateArg::Queued => Self::Queued,
-            StateArg::Making => Self::Making,
-            StateArg::Matched => Self::Matched,
-            StateArg::Vacant => Self::Vacant,
-            StateArg::Failed => Self::Failed,
-        }
+words! {
+    StateArg = MatchState {
+        /// It waits for a slot
+        Queued,
+        /// A worker is asked
+        Making,
+        /// It has a worker
+        Matched,
+        /// Its worker is gone
+        Vacant,
+        /// It got none
+        Failed,
     }
 }
 
@@ -110,9 +99,6 @@ struct ListMatchesArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// If the server refuses or does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
     match or_list(args.command, args.list, Command::List)? {

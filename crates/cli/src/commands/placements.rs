@@ -5,7 +5,7 @@ use wayleave_api::placements::{CopyState, ListPlacementsQuery};
 use super::ListArgs;
 use crate::output::{self, or_dash, size, word};
 use crate::remote::Remote;
-use crate::values;
+use crate::values::{self, words};
 
 /// Arguments of `placements`.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,34 +34,21 @@ Examples:
   wayleave placements --row 0 --state assigned   what nobody has begun to fetch
   wayleave chunks show 281474976710657           all copies of one chunk";
 
-/// The state of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum StateArg {
-    /// The server should fetch it
-    Assigned,
-    /// The server fetches it
-    Fetching,
-    /// The server has it
-    Ready,
-    /// The server should delete it
-    Draining,
-}
-
-impl From<StateArg> for CopyState {
-    fn from(state: StateArg) -> Self {
-        match state {
-            StateArg::Assigned => Self::Assigned,
-            StateArg::Fetching => Self::Fetching,
-            StateArg::Ready => Self::Ready,
-            StateArg::Draining => Self::Draining,
-        }
+words! {
+    /// The state of a copy.
+    StateArg = CopyState {
+        /// The server should fetch it
+        Assigned,
+        /// The server fetches it
+        Fetching,
+        /// The server has it
+        Ready,
+        /// The server should delete it
+        Draining,
     }
 }
 
 /// Lists the copies.
-///
-/// # Errors
-/// If the server refuses or does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let Args { on: server, row, state, page } = args;
     let (row, state) = (row.map(u64::from), state.map(CopyState::from));

@@ -4,23 +4,29 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use serde::Serialize;
+use serde_json::Value;
+use wayleave_api::object;
 use wayleave_api::pools::{Pull, Runtime, SetPoolRequest};
-use wayleave_api::wording::TextError;
 
 use crate::exit::Usage;
-use crate::values;
+use crate::values::words;
+use crate::{toml_file, values};
 
-/// Arguments of `pools set`.
-#[derive(Clone, Debug, Default, clap::Args)]
+/// Arguments of `pools set`. Flags are called as the API calls the settings.
+#[derive(Clone, Debug, Default, clap::Args, Serialize)]
 pub struct SetPoolArgs {
     /// The pool: letters, digits, '.', '_' and '-'
     #[arg(value_parser = values::name)]
+    #[serde(skip)]
     pub pool: String,
     /// Settings from this file, TOML or JSON, with the names of the API; flags take precedence
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     file: Option<PathBuf>,
     /// What starts the workers [default: docker with --image, else process]
     #[arg(long, value_enum)]
+    #[serde(skip)]
     runtime: Option<RuntimeArg>,
     /// The image that containers are started from
     #[arg(long)]
@@ -28,6 +34,7 @@ pub struct SetPoolArgs {
     /// A variable of the workers' environment; may be repeated. Its value is never shown again; NAME alone takes the value
     /// from this command's own environment
     #[arg(long, value_name = "NAME[=VALUE]")]
+    #[serde(skip)]
     env: Vec<String>,
     /// The port that a worker listens on: required for containers; a process is told a free one as $PORT
     #[arg(long)]
@@ -43,6 +50,7 @@ pub struct SetPoolArgs {
     cpu_millis: Option<u64>,
     /// When the image is pulled [default: missing]
     #[arg(long, value_enum)]
+    #[serde(skip)]
     pull: Option<PullArg>,
     /// Clients that one worker serves at once [default: 1]
     #[arg(long, value_name = "NUMBER")]
@@ -58,24 +66,29 @@ pub struct SetPoolArgs {
     buffer: Option<u64>,
     /// Stop a worker that was idle for this long [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
+    #[serde(rename = "idle_ms")]
     idle: Option<u64>,
     /// Replace a worker of this age once it has no clients
     #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
+    #[serde(rename = "age_ms_max")]
     age_max: Option<u64>,
     /// Replace a worker after this many clients
     #[arg(long, value_name = "NUMBER")]
     uses_max: Option<u64>,
     /// Deadline of each step of starting a worker [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
+    #[serde(rename = "start_ms_max")]
     start_max: Option<u64>,
     /// Clients that may queue; further ones are refused [default: 10000]
     #[arg(long, value_name = "NUMBER")]
     queue_max: Option<u64>,
     /// Deadline of a client's request; then it fails [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
+    #[serde(rename = "match_ms_max")]
     match_max: Option<u64>,
     /// How long a match lasts if the client does not confirm it [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
+    #[serde(rename = "reservation_ms")]
     reservation: Option<u64>,
     /// Clients and workers that are worked on at the same time [default: 64]
     #[arg(long, value_name = "NUMBER")]
@@ -85,67 +98,45 @@ pub struct SetPoolArgs {
     paused: Option<bool>,
     /// The program and its arguments, after `--`; no shell is involved
     #[arg(last = true, value_name = "COMMAND")]
+    #[serde(skip)]
     command: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum RuntimeArg {
-    /// A command on the server's machine
-    Process,
-    /// A container of a Docker engine
-    Docker,
+words! {
+    RuntimeArg = Runtime {
+        /// A command on the server's machine
+        Process,
+        /// A container of a Docker engine
+        Docker,
+    }
 }
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum PullArg {
-    /// Never: the image must be there
-    Never,
-    /// If it is not there
-    Missing,
-    /// Before every creation
-    Always,
+words! {
+    PullArg = Pull {
+        /// Never: the image must be there
+        Never,
+        /// If it is not there
+        Missing,
+        /// Before every creation
+        Always,
+    }
 }
 
 impl SetPoolArgs {
-    /// The request: the file's settings, with those of the flags in their place.
-    ///
-    /// # Errors
-    /// If the file cannot be read or is not valid, or a variable has no value.
+    /// The request: the file's settings, with those of the flags in their place. Fails if the file cannot be read or is
+    /// not valid, or a variable has no value.
     pub fn request(self) -> anyhow::Result<SetPoolRequest> {
         let file = self.file.as_deref().map(read_file).transpose()?.unwrap_or_default();
-        let runtime = self.runtime.map(|runtime| match runtime {
-            RuntimeArg::Process => Runtime::Process,
-            RuntimeArg::Docker => Runtime::Docker,
-        });
-        let pull = self.pull.map(|pull| match pull {
-            PullArg::Never => Pull::Never,
-            PullArg::Missing => Pull::Missing,
-            PullArg::Always => Pull::Always,
-        });
         let env = variables(&self.env, |name| std::env::var(name).ok())?;
+        let mut all = serde_json::to_value(&file)?;
+        if let (Value::Object(all), Value::Object(flags)) = (&mut all, serde_json::to_value(&self)?) {
+            all.extend(flags.into_iter().filter(|(_, flag)| !flag.is_null()));
+        }
         Ok(SetPoolRequest {
-            runtime: runtime.or(file.runtime),
+            runtime: self.runtime.map(Runtime::from).or(file.runtime),
             command: if self.command.is_empty() { file.command } else { self.command },
-            image: self.image.or(file.image),
             env: if env.is_empty() { file.env } else { env },
-            port: self.port.or(file.port),
-            advertise: self.advertise.or(file.advertise),
-            memory_bytes: self.memory_bytes.or(file.memory_bytes),
-            cpu_millis: self.cpu_millis.or(file.cpu_millis),
-            pull: pull.or(file.pull),
-            slots: self.slots.or(file.slots),
-            min: self.min.or(file.min),
-            max: self.max.or(file.max),
-            buffer: self.buffer.or(file.buffer),
-            idle_ms: self.idle.or(file.idle_ms),
-            age_ms_max: self.age_max.or(file.age_ms_max),
-            uses_max: self.uses_max.or(file.uses_max),
-            start_ms_max: self.start_max.or(file.start_ms_max),
-            queue_max: self.queue_max.or(file.queue_max),
-            match_ms_max: self.match_max.or(file.match_ms_max),
-            reservation_ms: self.reservation.or(file.reservation_ms),
-            makers_max: self.makers_max.or(file.makers_max),
-            paused: self.paused.or(file.paused),
+            pull: self.pull.map(Pull::from).or(file.pull),
+            ..serde_json::from_value(all)?
         })
     }
 }
@@ -168,18 +159,11 @@ fn read_file(path: &Path) -> anyhow::Result<SetPoolRequest> {
 }
 
 fn parse(text: &str, path: &Path) -> Result<SetPoolRequest, Usage> {
-    // Values are not repeated: they may be secrets.
-    let wrong = |line: usize, why: &str| {
-        let said = TextError::of("the file", "", why).sentence;
-        Usage(format!("{}, line {line}: {said}", path.display()))
-    };
+    let wrong = |(line, said)| Usage(format!("{}, line {line}: {said}", path.display()));
     if text.trim_start().starts_with('{') {
-        return serde_json::from_str(text).map_err(|error| wrong(error.line(), &error.to_string()));
+        return object::read(text.as_bytes()).map_err(|error| wrong((error.line, error.sentence("the file"))));
     }
-    toml::from_str(text).map_err(|error: toml::de::Error| {
-        let before = error.span().map_or(0, |span| span.start);
-        wrong(text.bytes().take(before).filter(|byte| *byte == b'\n').count() + 1, error.message())
-    })
+    toml_file::parse(text).map_err(wrong)
 }
 
 #[cfg(test)]

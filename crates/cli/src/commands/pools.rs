@@ -4,6 +4,7 @@ use futures::TryStreamExt;
 use wayleave_api::Code;
 use wayleave_api::pools::{GetWorkerLogQuery, ListWorkersResponse, Pool};
 use wayleave_client::Error;
+use wayleave_core::plain::line;
 
 use super::pool_args::SetPoolArgs;
 use super::{ListArgs, or_list};
@@ -112,9 +113,6 @@ struct LogsArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// If the server refuses or does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
     match or_list(args.command, args.list, Command::List)? {
@@ -122,8 +120,9 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Command::Show { pool } => show(remote, &client.pool(&pool).await?),
         Command::Set(args) => {
             let pool = args.pool.clone();
-            let set = client.set_pool(&pool, &args.request()?).await;
-            show(remote, &set.map_err(usage)?)
+            let set = client.set_pool(&pool, &args.request()?).await.map_err(usage)?;
+            set.warning.iter().for_each(|warning| eprintln!("warning: {}", line(warning)));
+            show(remote, &set)
         }
         Command::Pause(which) => pause(remote, which, true).await,
         Command::Resume(which) => pause(remote, which, false).await,
@@ -162,13 +161,16 @@ async fn pause(remote: &Remote, which: Which, paused: bool) -> anyhow::Result<()
         Some(pool) => vec![pool],
         None => remote.client.all_pools().map_ok(|pool| pool.pool).try_collect().await?,
     };
+    let mut warning = None;
     for pool in pools {
         let now = remote.client.pause_pool(&pool, paused).await?;
         match remote.json {
             true => output::json(&now)?,
             false => output::line(format!("{pool}: {}", now.reason))?,
         }
+        warning = warning.or(now.warning);
     }
+    warning.into_iter().for_each(|warning| eprintln!("warning: {}", line(&warning)));
     Ok(())
 }
 
@@ -177,12 +179,12 @@ async fn remove(remote: &Remote, pool: &str) -> anyhow::Result<()> {
     if remote.json {
         return output::json(&left);
     }
-    match left {
-        Some(left) if left.workers > 0 => eprintln!(
+    match left.workers {
+        1.. => eprintln!(
             "pool {pool} takes no more clients, and goes once no client uses its {}; `wayleave pools show {pool}` tells",
             counted(left.workers, "worker")
         ),
-        _ => eprintln!("pool {pool} has no workers, and goes"),
+        0 => eprintln!("pool {pool} has no workers, and goes"),
     }
     Ok(())
 }

@@ -64,10 +64,7 @@ fn metadata(pairs: &[(String, String)]) -> Metadata {
     Metadata(all)
 }
 
-/// Adds the URLs.
-///
-/// # Errors
-/// If the server does not answer, or a URL is rejected or could not be stored.
+/// Adds the URLs. Fails if the server does not answer, or a URL is rejected or could not be stored.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     if args.urls.iter().any(|url| url == "-") {
         return Err(Usage("- is not a URL; `wayleave seed -` reads URLs from stdin, one per line".to_owned()).into());
@@ -82,6 +79,7 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         depth: args.depth,
         metadata: metadata.clone(),
         again: args.again,
+        ..UrlToAdd::default()
     };
     let request = AddUrlsRequest { crawl: args.crawl, urls: args.urls.into_iter().map(url).collect() };
     let answer = remote.client.add_urls(&request).await?;

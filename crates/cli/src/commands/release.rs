@@ -47,15 +47,12 @@ pub struct ReleaseArgs {
     body: Option<PathBuf>,
 }
 
-/// Ends a reservation.
-///
-/// # Errors
-/// If the token is not current, a result is refused, or the server does not answer.
+/// Ends a reservation. Fails if the token is not current, a result is refused, or the server does not answer.
 pub async fn release(remote: &Remote, args: ReleaseArgs) -> anyhow::Result<()> {
     let request = match &args.body {
         Some(path) => {
             let text = crate::input::read_text(path)?;
-            object::read(text.as_bytes()).map_err(|(field, error)| not_a_request(path, &text, &field, &error))?
+            object::read(text.as_bytes()).map_err(|error| not_a_request(path, &error))?
         }
         None => ReleaseReservationRequest { results: args.outcomes.results(), ready_at: args.ready_at },
     };
@@ -89,13 +86,11 @@ fn tell_found(found: &AddUrlsResponse) -> anyhow::Result<()> {
     Ended::after("found URLs", added + known + requeued, rejected, "the reasons are above")
 }
 
-fn not_a_request(path: &Path, text: &str, field: &str, error: &serde_json::Error) -> Usage {
-    let said = TextError::of_json("the request", field, error, text.as_bytes());
-    let (line, column) = (error.line(), error.column());
+fn not_a_request(path: &Path, error: &TextError) -> Usage {
+    let (said, TextError { line, column, .. }) = (error.sentence("the request"), error);
     Usage(format!(
-        "{} is not a release request: line {line}, column {column}: {}\nexample: {BODY_EXAMPLE}",
+        "{} is not a release request: line {line}, column {column}: {said}\nexample: {BODY_EXAMPLE}",
         path.display(),
-        said.sentence
     ))
 }
 
@@ -110,9 +105,6 @@ pub struct RenewArgs {
 }
 
 /// Extends a reservation.
-///
-/// # Errors
-/// If the token is not current or the server does not answer.
 pub async fn renew(remote: &Remote, args: RenewArgs) -> anyhow::Result<()> {
     let renewed = remote.client.renew(&args.token, &RenewReservationRequest { lease_ms: args.lease }).await;
     let renewed = renewed.context("cannot renew")?;

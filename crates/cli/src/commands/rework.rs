@@ -73,10 +73,8 @@ pub enum What {
     },
 }
 
-/// Requeues or deletes, and waits for the job if there is one.
-///
-/// # Errors
-/// If the server refuses or does not answer, or none of the URLs is known.
+/// Requeues or deletes, and waits for the job if there is one. Fails if the server refuses or does not answer, or none
+/// of the URLs is known.
 pub async fn run(remote: &Remote, args: ReworkArgs, what: What) -> anyhow::Result<()> {
     let ReworkArgs { urls, crawl, host, state, contains, older_than, no_wait } = args;
     if urls.is_empty() {

@@ -12,7 +12,7 @@ use crate::elect::NAME;
 use crate::exit::{self, Ended};
 use crate::output::{self, Table, or_dash, relative, span};
 use crate::remote::Remote;
-use crate::values;
+use crate::values::{self, words};
 
 /// Arguments of `roles`.
 #[derive(Clone, Debug, clap::Args)]
@@ -101,12 +101,13 @@ struct SetArgs {
     continue_for: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum ModeArg {
-    /// It stops
-    Strict,
-    /// It continues while every standby promises not to take over
-    Continue,
+words! {
+    ModeArg = Mode {
+        /// It stops
+        Strict,
+        /// It continues while every standby promises not to take over
+        Continue,
+    }
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -122,9 +123,6 @@ struct ReleaseArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// If the server refuses or does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = &remote.client;
     match or_list(args.command, args.list, Command::List)? {
@@ -187,13 +185,9 @@ impl ShowArgs {
 
 impl SetArgs {
     fn request(&self) -> SetRoleRequest {
-        let mode = self.mode.map(|mode| match mode {
-            ModeArg::Strict => Mode::Strict,
-            ModeArg::Continue => Mode::Continue,
-        });
         SetRoleRequest {
             ttl_ms: patch(self.ttl, false),
-            mode: mode.into(),
+            mode: self.mode.map(Mode::from).into(),
             continue_for_ms: patch(self.continue_for, false),
         }
     }

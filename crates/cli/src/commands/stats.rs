@@ -4,9 +4,6 @@ use crate::output::{self, Table};
 use crate::remote::Remote;
 
 /// Prints the totals.
-///
-/// # Errors
-/// If the server does not answer.
 pub async fn run(remote: &Remote) -> anyhow::Result<()> {
     let stats = remote.client.stats().await?;
     if remote.json {

@@ -8,7 +8,7 @@ use super::{ListArgs, or_list, rework};
 use crate::exit::{Ended, NOT_FOUND};
 use crate::output::{self, Table, or_dash, when};
 use crate::remote::Remote;
-use crate::values;
+use crate::values::{self, words};
 
 /// Arguments of `urls`.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,30 +64,19 @@ Examples:
   wayleave urls list --state failed --all --json | jq -r .url
   wayleave urls list --crawl news --contains /2026/";
 
-/// The state of a URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum UrlStateArg {
-    /// Waits for its turn.
-    Queued,
-    /// Handed out.
-    Reserved,
-    /// Fetched for good.
-    Fetched,
-    /// Gone.
-    Gone,
-    /// Set aside.
-    Failed,
-}
-
-impl From<UrlStateArg> for UrlState {
-    fn from(state: UrlStateArg) -> Self {
-        match state {
-            UrlStateArg::Queued => Self::Queued,
-            UrlStateArg::Reserved => Self::Reserved,
-            UrlStateArg::Fetched => Self::Fetched,
-            UrlStateArg::Gone => Self::Gone,
-            UrlStateArg::Failed => Self::Failed,
-        }
+words! {
+    /// The state of a URL.
+    pub UrlStateArg = UrlState {
+        /// Waits for its turn.
+        Queued,
+        /// Handed out.
+        Reserved,
+        /// Fetched for good.
+        Fetched,
+        /// Gone.
+        Gone,
+        /// Set aside.
+        Failed,
     }
 }
 
@@ -111,9 +100,6 @@ pub struct ListUrlsArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-/// If the server refuses or does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     match or_list(args.command, args.list, Command::List)? {
         Command::List(args) => list(remote, args).await,

@@ -35,9 +35,6 @@ pub struct Args {
 }
 
 /// Explains.
-///
-/// # Errors
-/// If it is not known or the server does not answer.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     match (args.name, args.pool) {
         (Some(client), Some(pool)) => {
@@ -59,6 +56,9 @@ async fn host_or_group(remote: &Remote, name: &str) -> anyhow::Result<()> {
             return output::line(explain_host(&host, group.as_ref(), now));
         }
         Err(error) if error.code() == Some(Code::UnknownHost) => error,
+        Err(error) if error.code() == Some(Code::BadHost) && name.contains("://") => {
+            return Err(Usage(format!("{error}; `wayleave urls lookup URL` shows a URL")).into());
+        }
         Err(error) => return Err(error.into()),
     };
     match remote.client.group(name).await {

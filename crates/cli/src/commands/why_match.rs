@@ -11,9 +11,6 @@ use crate::remote::Remote;
 const WORKERS_TOLD: usize = 20;
 
 /// Explains the match of a client.
-///
-/// # Errors
-/// If it is not known or the server does not answer.
 pub async fn client(remote: &Remote, client: &str, pool: &str) -> anyhow::Result<()> {
     let query = GetMatchQuery { pool: pool.to_owned(), wait_ms: None, confirm: Some(false) };
     let found = remote.client.get_match(client, &query).await?;
@@ -25,9 +22,6 @@ pub async fn client(remote: &Remote, client: &str, pool: &str) -> anyhow::Result
 }
 
 /// Explains a pool.
-///
-/// # Errors
-/// If it is not known or the server does not answer.
 pub async fn pool(remote: &Remote, pool: &str) -> anyhow::Result<()> {
     let (found, listed) = (remote.client.pool(pool).await?, remote.client.workers(pool).await?);
     if remote.json {

@@ -12,7 +12,7 @@ pub struct Blocks {
     pub rows: BTreeMap<Key, Vec<u8>>,
     /// First and last key.
     pub bad: Vec<(Key, Key)>,
-    header: SnapshotHeader,
+    pub header: SnapshotHeader,
     /// How often it was read.
     pub reads: usize,
 }

@@ -22,9 +22,6 @@ pub struct Step {
 }
 
 /// Reads about as many rows as `limit` from a key on: up to damage, or all that is certain in a damaged interval.
-///
-/// # Errors
-/// If nothing can be read at all.
 pub fn read(source: &mut dyn Source, from: &[u8], limit: usize) -> anyhow::Result<Step> {
     let mut part = limit.max(1);
     loop {

@@ -18,9 +18,6 @@ use super::source::Source;
 
 /// The reservations and holds of a shard between two keys. A reservation keeps its token; its holder and its end are lost, so it
 /// ends as late as any can.
-///
-/// # Errors
-/// If nothing can be read at all.
 pub fn rebuild(
     source: &mut dyn Source,
     homes: &Homes,
@@ -77,9 +74,6 @@ pub fn rebuild(
 
 /// The rows between two keys of URLs that a shard has handed out. Where in their queues they were, and what was known of
 /// earlier visits, is lost.
-///
-/// # Errors
-/// If nothing can be read at all.
 pub fn rebuild_urls(source: &mut dyn Source, shard: ShardId, from: &[u8], to: &[u8]) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     let at = source.header().at;

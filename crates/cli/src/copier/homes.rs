@@ -3,11 +3,16 @@
 //! A host that joins or leaves an alias may move to another shard. If the change that removed it from the first one is lost,
 //! both have a row of it, and two could visit it at once. A shard without damage is right; of damaged ones, the shard of the
 //! alias is, or else the shard that the host's name hashes to.
+//!
+//! Every shard knows the settings of every crawl, so a damaged one gets those that it has lost from the others. Otherwise the next
+//! change of such a crawl would lose them everywhere: where the shard is the crawl's home, it decides on the change, by what
+//! it knows, and the others follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wayleave_core::ids::{HostId, ShardId};
-use wayleave_core::names::{Alias, HostName};
+use wayleave_core::frontier::row::{CrawlRow, ShardRow};
+use wayleave_core::ids::{CrawlNo, HostId, ShardId};
+use wayleave_core::names::{Alias, CrawlName, HostName};
 use wayleave_engine::rows::hot;
 use wayleave_engine::salvage::LeftOut;
 use wayleave_shard::home;
@@ -22,6 +27,8 @@ pub struct Homes {
     elsewhere: BTreeMap<(ShardId, HostId), ShardId>,
     /// Hosts whose names hash to a damaged shard: with which alias they live elsewhere, if they do.
     aliases: BTreeMap<HostName, Option<Alias>>,
+    /// The newest settings of each crawl.
+    crawls: BTreeMap<CrawlName, CrawlRow>,
 }
 
 /// A row of a host.
@@ -33,9 +40,6 @@ struct Found {
 
 impl Homes {
     /// Compares the hosts of all shards.
-    ///
-    /// # Errors
-    /// If nothing can be read at all.
     pub fn find(source: &mut dyn Source, damaged: &BTreeSet<ShardId>) -> anyhow::Result<Self> {
         let (mut homes, shards) = (Self::default(), source.header().shards);
         if damaged.is_empty() {
@@ -45,6 +49,10 @@ impl Homes {
         let mut members: BTreeMap<HostName, Alias> = BTreeMap::new();
         for shard in (0..shards).map(ShardId) {
             let rows = HotRows::load(source, shard)?;
+            // A damaged shard may still have a crawl that was deleted.
+            if !damaged.contains(&shard) || damaged.len() == usize::from(shards) {
+                homes.note_crawls(rows.crawls.into_values());
+            }
             members.extend(rows.members.into_iter().filter(|(name, _)| home(name, shards) == shard));
             for (id, host) in rows.hosts {
                 let alias = host.group.and_then(|group| rows.aliases.get(&group)).map(|row| row.name.clone());
@@ -73,6 +81,31 @@ impl Homes {
             }
         }
         Ok(homes)
+    }
+
+    fn note_crawls(&mut self, rows: impl Iterator<Item = CrawlRow>) {
+        for row in rows.filter(|row| row.kept) {
+            let newest = self.crawls.entry(row.name.clone()).or_insert_with(|| row.clone());
+            if newest.version < row.version {
+                *newest = row;
+            }
+        }
+    }
+
+    /// Gives a damaged shard the settings of crawls that it has lost.
+    pub fn settle_crawls(&self, crawls: &mut BTreeMap<CrawlNo, CrawlRow>, shard: &mut ShardRow) {
+        let known: BTreeMap<CrawlName, CrawlNo> = crawls.values().map(|row| (row.name.clone(), row.no)).collect();
+        for newest in self.crawls.values() {
+            let no = known.get(&newest.name).copied().unwrap_or_else(|| {
+                let no = CrawlNo(shard.next_crawl);
+                shard.next_crawl += 1;
+                no
+            });
+            let row = crawls.entry(no).or_insert_with(|| newest.clone());
+            if row.version <= newest.version {
+                *row = CrawlRow { no, ..newest.clone() };
+            }
+        }
     }
 
     /// Removes from the rows of a damaged shard what lives elsewhere.

@@ -49,7 +49,7 @@ fn moved(second: HostId, both: bool, member: bool) -> Blocks {
 fn salvaged(mut source: Blocks) -> (Vec<ShardId>, bool, Vec<LeftOut>) {
     let damaged = damaged_shards(&mut source).unwrap();
     let homes = Homes::find(&mut source, &damaged).unwrap();
-    let (mut lives, mut moved, mut left_out) = (Vec::new(), false, Vec::new());
+    let (mut lives, mut moved, mut left_out) = (Vec::new(), false, losses::Losses::default());
     for shard in [FIRST, SECOND] {
         let rows: Vec<Row> = if damaged.contains(&shard) {
             rebuild(&mut source, shard, &homes, &mut left_out).unwrap()
@@ -65,7 +65,7 @@ fn salvaged(mut source: Blocks) -> (Vec<ShardId>, bool, Vec<LeftOut>) {
             }
         }
     }
-    (lives, moved, left_out)
+    (lives, moved, left_out.left_out)
 }
 
 #[test]

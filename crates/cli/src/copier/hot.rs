@@ -13,13 +13,14 @@ use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::{CrawlNo, GroupId, HostId, QueueId, ShardId};
 use wayleave_core::names::{Alias, HostName};
 use wayleave_core::settings::CrawlSettings;
-use wayleave_engine::rows::{Kind, due, hot, job, key as keys, log, url};
-use wayleave_engine::salvage::{LeftOut, check};
+use wayleave_engine::rows::{self, Kind, deleted_queue, due, hot, key as keys, log, url};
+use wayleave_engine::salvage::LeftOut;
+use wayleave_engine::snapshot_file::Loss;
 use wayleave_engine::{Key, Row};
 
 use super::damage::read;
 use super::homes::Homes;
-use super::losses::host_key;
+use super::losses::{HOSTS_MAX, Losses, host_key};
 use super::source::Source;
 
 /// Rows per read.
@@ -46,16 +47,13 @@ pub fn each(source: &mut dyn Source, (mut from, to): (Key, Key), mut take: impl 
 }
 
 /// Shards that have lost hot rows.
-///
-/// # Errors
-/// If nothing can be read at all.
 pub fn damaged_shards(source: &mut dyn Source) -> anyhow::Result<BTreeSet<ShardId>> {
     let mut shards = BTreeSet::new();
     for shard in (0..source.header().shards).map(ShardId) {
         let mut damaged = false;
         for (first, last) in [(Kind::Shard, Kind::Member), (Kind::Log, Kind::Log)] {
             let mut decodes = true;
-            damaged |= each(source, keys::range(shard, first, last), |row| decodes &= check(row).is_ok())?;
+            damaged |= each(source, keys::range(shard, first, last), |row| decodes &= rows::decode(row).is_ok())?;
             damaged |= !decodes;
         }
         if damaged {
@@ -75,7 +73,7 @@ pub fn is_hot(key: &[u8]) -> bool {
 #[derive(Default)]
 pub struct HotRows {
     shard: Option<ShardRow>,
-    crawls: BTreeMap<CrawlNo, CrawlRow>,
+    pub crawls: BTreeMap<CrawlNo, CrawlRow>,
     pub aliases: BTreeMap<GroupId, AliasRow>,
     pub hosts: BTreeMap<HostId, HostRow>,
     pub members: BTreeMap<HostName, Alias>,
@@ -97,9 +95,6 @@ impl HotRows {
     }
 
     /// Reads rows and log of a shard.
-    ///
-    /// # Errors
-    /// If nothing can be read at all.
     pub fn load(source: &mut dyn Source, shard: ShardId) -> anyhow::Result<Self> {
         let mut rows = Self::default();
         each(source, keys::range(shard, Kind::Shard, Kind::Member), |row| {
@@ -133,30 +128,29 @@ impl HotRows {
 }
 
 /// The hot rows of a shard that has lost some, in key order, without a log.
-///
-/// # Errors
-/// If nothing can be read at all.
 pub fn rebuild(
     source: &mut dyn Source,
     shard: ShardId,
     homes: &Homes,
-    left_out: &mut Vec<LeftOut>,
+    losses: &mut Losses,
 ) -> anyhow::Result<Vec<Row>> {
     let mut rows = HotRows::load(source, shard)?;
-    homes.settle(shard, source.header().shards, &mut rows, left_out);
-    rows.shard = Some(rows.shard.map_or(COUNTERS_LOST, |row| ShardRow {
+    homes.settle(shard, source.header().shards, &mut rows, &mut losses.left_out);
+    let mut of_shard = rows.shard.map_or(COUNTERS_LOST, |row| ShardRow {
         next_host: row.next_host.saturating_add(COUNTERS_BEHIND),
         next_group: row.next_group.saturating_add(COUNTERS_BEHIND),
         next_crawl: row.next_crawl.saturating_add(1 << 16),
         ..row
-    }));
+    });
+    homes.settle_crawls(&mut rows.crawls, &mut of_shard);
+    rows.shard = Some(of_shard);
     let deleted = deleted_queues(source, shard)?;
     for host in rows.hosts.values_mut() {
         // What says that they were deleted may be lost, and their URLs are still being removed.
         host.queues.retain(|queue| !deleted.contains(&QueueId { host: host.id, no: queue.no }));
         let above = deleted.iter().filter(|queue| queue.host == host.id).map(|queue| queue.no + 1).max();
         host.next_queue = host.next_queue.max(above.unwrap_or(0));
-        recount(source, host, shard, left_out)?;
+        recount(source, host, shard, &mut losses.left_out)?;
     }
     let wanted: BTreeSet<CrawlNo> =
         rows.hosts.values().flat_map(|host| &host.queues).map(|queue| queue.crawl).collect();
@@ -164,11 +158,12 @@ pub fn rebuild(
         // Its name and settings are lost, its URLs are not.
         rows.crawls.entry(no).or_insert_with(|| {
             let name = format!("salvaged-{}-{}", shard.0, no.0);
-            left_out.push(LeftOut {
-                key: keys::start(shard, Kind::Crawl, 0),
-                why: format!("name and settings of a crawl, which is called {name} now"),
+            let of_crawl = rows.hosts.values().filter(|host| host.queues.iter().any(|queue| queue.crawl == no));
+            losses.named.push(Loss {
+                what: format!("shard {}: name and settings of a crawl, which is called {name} now", shard.0),
+                hosts: of_crawl.take(HOSTS_MAX).map(|host| host.name.to_string()).collect(),
             });
-            CrawlRow { no, name: name.as_str().into(), settings: CrawlSettings::default(), kept: true }
+            CrawlRow { no, name: name.as_str().into(), settings: CrawlSettings::default(), kept: true, version: 0 }
         });
     }
     Ok(rows.into_rows(shard))
@@ -177,7 +172,9 @@ pub fn rebuild(
 /// The queues of a shard whose rows remain to be removed.
 fn deleted_queues(source: &mut dyn Source, shard: ShardId) -> anyhow::Result<BTreeSet<QueueId>> {
     let mut deleted = BTreeSet::new();
-    each(source, keys::range(shard, Kind::Job, Kind::Job), |row| deleted.extend(job::parse_key(&row.key)))?;
+    each(source, keys::range(shard, Kind::DeletedQueue, Kind::DeletedQueue), |row| {
+        deleted.extend(deleted_queue::parse_key(&row.key))
+    })?;
     Ok(deleted)
 }
 
@@ -280,9 +277,6 @@ fn recount(
 }
 
 /// Names the hosts of shards that have URLs but no row any more.
-///
-/// # Errors
-/// If nothing can be read at all.
 pub fn name_orphans(
     source: &mut dyn Source,
     shards: &BTreeSet<ShardId>,

@@ -61,8 +61,8 @@ fn damaged() -> Blocks {
 #[track_caller]
 fn check_rebuilt(mut source: Blocks) {
     assert_eq!(damaged_shards(&mut source).unwrap(), [SHARD].into());
-    let mut left_out = Vec::new();
-    let rows = rebuild(&mut source, SHARD, &Homes::default(), &mut left_out).unwrap();
+    let mut losses = Losses::default();
+    let rows = rebuild(&mut source, SHARD, &Homes::default(), &mut losses).unwrap();
     assert!(rows.is_sorted_by(|a, b| a.key < b.key) && rows.iter().all(|row| is_hot(&row.key)));
     let rows: Vec<HotRow> = rows.iter().map(|row| hot::decode(&row.key, Some(&row.value)).unwrap()).collect();
     let [HotRow::Shard(shard), HotRow::Crawl(crawl), HotRow::Host(host)] = &rows[..] else { panic!("{rows:?}") };
@@ -71,10 +71,12 @@ fn check_rebuilt(mut source: Blocks) {
     let lane = &host.queues[0].lanes[0];
     assert_eq!((lane.count, lane.head, lane.from.0), (3, Time(500), Time(500)), "a stale cursor would hide two");
     assert_eq!((host.queues[0].fetched, host.queues[0].pages), (1, 1));
-    assert_eq!(left_out.len(), 1, "{left_out:?}");
+    let [crawl] = &losses.named[..] else { panic!("{losses:?}") };
+    assert!(crawl.what.contains("is called salvaged-1-3 now") && crawl.hosts == ["h7.example"], "{crawl:?}");
+    let mut left_out = losses.left_out;
     name_orphans(&mut source, &[SHARD].into(), &mut left_out).unwrap();
     let orphan = hot::host_key(SHARD, HostId::new(SHARD, 9));
-    assert!(left_out.len() == 2 && left_out[1].key == orphan, "{left_out:?}");
+    assert!(left_out.len() == 1 && left_out[0].key == orphan, "{left_out:?}");
 }
 
 #[test]
@@ -109,4 +111,30 @@ fn a_shard_that_has_lost_nothing_stays_as_it_is() {
     source.bad.clear();
     source.rows.retain(|key, _| key[2] != Kind::Log as u8);
     assert!(damaged_shards(&mut source).unwrap().is_empty());
+}
+
+/// What went wrong once: the home of a paused crawl had lost its row, and the next change of the crawl began with defaults, which
+/// all other shards followed.
+#[test]
+fn a_shard_that_has_lost_the_settings_of_a_crawl_gets_those_of_the_others() {
+    let mut source = damaged();
+    source.header.shards = 4;
+    let row = |shard: u16, version| {
+        let settings = CrawlSettings { paused: true, weight: version as u32, ..CrawlSettings::default() };
+        let row = CrawlRow { no: CrawlNo(shard.into()), name: "c".into(), settings, kept: true, version };
+        let write = hot::encode(ShardId(shard), &HotRow::Crawl(row));
+        (write.key, write.value.unwrap())
+    };
+    source.rows.extend([row(0, 7), row(2, 8), row(3, 7)]);
+    let (homes, mut losses) = (Homes::find(&mut source, &[SHARD].into()).unwrap(), Losses::default());
+    let rows = rebuild(&mut source, SHARD, &homes, &mut losses).unwrap();
+    let rows = rows.iter().map(|row| hot::decode(&row.key, Some(&row.value)).unwrap());
+    let found: Vec<CrawlRow> = rows
+        .filter_map(|row| match row {
+            HotRow::Crawl(row) if &*row.name == "c" => Some(row),
+            _ => None,
+        })
+        .collect();
+    let [found] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((found.settings.paused, found.settings.weight, found.version), (true, 8, 8), "the newest");
 }

@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 
 use wayleave_core::frontier::row::{Details, DueRow, HotRow, UrlRow, UrlStatus};
 use wayleave_core::ids::{HostId, ShardId};
-use wayleave_engine::rows::{Kind, due, hot, key as keys, log, url};
+use wayleave_engine::rows::{Kind, due, hold, hot, key as keys, lease, log, url};
 use wayleave_engine::salvage::LeftOut;
 use wayleave_engine::snapshot_file::Loss;
-use wayleave_engine::{Key, Row};
+use wayleave_engine::{Key, Row, Write};
 
 use super::damage::read;
 use super::handed_out;
@@ -21,7 +21,7 @@ const PAGE: usize = 1_000;
 /// At most this many rows of one gap are rebuilt, because they are sorted in memory.
 const REBUILT_MAX: usize = 500_000;
 /// At most this many hosts of one gap are named.
-const HOSTS_MAX: usize = 10_000;
+pub const HOSTS_MAX: usize = 10_000;
 
 /// Rows that could not be read.
 #[derive(Debug)]
@@ -38,14 +38,74 @@ pub struct Gap {
 pub struct Losses {
     pub gaps: Vec<Gap>,
     pub left_out: Vec<LeftOut>,
+    /// Those of which the hosts are known.
+    pub named: Vec<Loss>,
+    /// Rows that may be older than what was acknowledged.
+    older: Older,
+}
+
+/// What the lost commits of a damaged journal have changed.
+#[derive(Debug, Default)]
+struct Older {
+    /// Hosts, with their names if the commits tell.
+    hosts: BTreeMap<HostId, Option<String>>,
+    /// Kinds of rows that belong to no host.
+    kinds: BTreeSet<String>,
+}
+
+impl Older {
+    fn note(&mut self, Write { key, value }: &Write) {
+        let Ok(kind) = keys::kind(key) else { return };
+        let changes = || value.as_deref().and_then(|value| log::decode(value).ok()).into_iter().flatten();
+        match kind {
+            Kind::Url | Kind::Due | Kind::Host => {
+                host_of(key).into_iter().for_each(|id| _ = self.hosts.entry(id).or_default());
+            }
+            Kind::Hold => {
+                hold::parse_key(key)
+                    .into_iter()
+                    .for_each(|(_, queue, _)| _ = self.hosts.entry(queue.host).or_default());
+            }
+            Kind::Lease => {
+                let lease = value.as_deref().and_then(|value| lease::decode(value).ok());
+                lease.into_iter().for_each(|lease| _ = self.hosts.entry(lease.host).or_default());
+            }
+            Kind::Log => changes().for_each(|change| match change {
+                log::Change::Row(HotRow::Host(host)) => _ = self.hosts.insert(host.id, Some(host.name.to_string())),
+                log::Change::Part(part) => _ = self.hosts.entry(part.id).or_default(),
+                log::Change::Row(_) => {}
+            }),
+            // The engine's, and what every commit changes.
+            Kind::Fence | Kind::Shard => {}
+            other => _ = self.kinds.insert(format!("{other:?}").to_lowercase()),
+        }
+    }
+
+    fn loss(self, names: &BTreeMap<HostId, String>) -> Option<Loss> {
+        if self.hosts.is_empty() && self.kinds.is_empty() {
+            return None;
+        }
+        let kinds: Vec<String> = self.kinds.into_iter().collect();
+        let others = if kinds.is_empty() { String::new() } else { format!(", and of kind {}", kinds.join(", ")) };
+        let what = format!(
+            "newer versions of rows of these hosts{others}: commits behind the damage of the journal can be read, but others between \
+             them may be missing, so what was stored before is kept"
+        );
+        let name = |(id, name): (HostId, Option<String>)| {
+            name.or_else(|| names.get(&id).cloned()).unwrap_or_else(|| unnamed(id))
+        };
+        let hosts: BTreeSet<String> = self.hosts.into_iter().take(HOSTS_MAX).map(name).collect();
+        Some(Loss { what, hosts: hosts.into_iter().collect() })
+    }
+}
+
+fn unnamed(id: HostId) -> String {
+    format!("host {} (its row is lost)", id.0)
 }
 
 /// Rebuilds rows in a gap. A queued URL has two rows, and each tells the other: the entry in the queue has all that the URL's
 /// row says, and the row has all but the details of earlier visits. A reservation or hold is told by the rows of its URLs, and
 /// tells them.
-///
-/// # Errors
-/// If nothing can be read at all.
 pub fn rebuild(source: &mut dyn Source, homes: &Homes, from: &[u8], to: &[u8]) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (lost, other) in [(Kind::Url, Kind::Due), (Kind::Due, Kind::Url)] {
@@ -107,9 +167,7 @@ fn hosts_between(from: &[u8], to: &[u8], kind: Kind) -> Vec<(ShardId, u64, u64)>
 
 /// The first key of a host's rows.
 pub fn host_key(shard: ShardId, kind: Kind, number: u64) -> Key {
-    let mut key = keys::start(shard, kind, 6);
-    keys::push_host(&mut key, HostId::new(shard, number));
-    key
+    keys::of(shard, kind, &[&keys::host(HostId::new(shard, number))])
 }
 
 impl Losses {
@@ -122,16 +180,14 @@ impl Losses {
     }
 
     /// The losses for people, by host. Names are read from the source again.
-    ///
-    /// # Errors
-    /// If nothing can be read at all.
     pub fn named(self, source: &mut dyn Source) -> anyhow::Result<Vec<Loss>> {
-        if self.gaps.is_empty() && self.left_out.is_empty() {
-            return Ok(Vec::new());
+        let mut losses = self.named.clone();
+        if self.gaps.is_empty() && self.left_out.is_empty() && self.older.hosts.is_empty() {
+            losses.extend(self.older.loss(&BTreeMap::new()));
+            return Ok(losses);
         }
         let names = if source.seeks() { host_names(source, &self)? } else { BTreeMap::new() };
-        let name = |id: HostId| names.get(&id).cloned().unwrap_or_else(|| format!("host {} (its row is lost)", id.0));
-        let mut losses = Vec::new();
+        let name = |id: HostId| names.get(&id).cloned().unwrap_or_else(|| unnamed(id));
         for gap in self.gaps {
             let mut hosts: BTreeSet<String> = BTreeSet::new();
             for (shard, first, last) in gap.hosts() {
@@ -148,14 +204,21 @@ impl Losses {
             let hosts = host_of(&key).map(name).into_iter().collect();
             losses.push(Loss { what: format!("{}: {why}", describe(&key)), hosts });
         }
+        losses.extend(self.older.loss(&names));
         Ok(losses)
+    }
+
+    /// Notes writes of lost commits.
+    pub fn note_lost_writes(&mut self, writes: &[Write]) {
+        writes.iter().for_each(|write| self.older.note(write));
     }
 
     /// The hosts that may have lost rows: ranges of them, and single ones.
     fn concerned(&self) -> (Vec<RangeInclusive<HostId>>, BTreeSet<HostId>) {
         let ranges = self.gaps.iter().flat_map(|gap| gap.hosts());
         let ranges = ranges.map(|(shard, first, last)| HostId::new(shard, first)..=HostId::new(shard, last)).collect();
-        (ranges, self.left_out.iter().filter_map(|left| host_of(&left.key)).collect())
+        let left_out = self.left_out.iter().filter_map(|left| host_of(&left.key));
+        (ranges, left_out.chain(self.older.hosts.keys().copied()).collect())
     }
 }
 

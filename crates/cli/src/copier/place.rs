@@ -47,10 +47,7 @@ impl fmt::Debug for Place {
 }
 
 impl Place {
-    /// Opens the store, which no server may use.
-    ///
-    /// # Errors
-    /// If there is none, a server uses it, or it cannot be opened.
+    /// Opens the store, which no server may use. Fails if there is none, a server uses it, or it cannot be opened.
     pub fn source(&self, runtime: &Handle) -> anyhow::Result<Box<dyn Source>> {
         Ok(match self {
             Self::Folder(path) => Box::new(FolderSource::open(path, runtime.clone())?),
@@ -58,10 +55,8 @@ impl Place {
         })
     }
 
-    /// Begins to make another store of the one that has this header.
-    ///
-    /// # Errors
-    /// If there is one already, or it cannot be written.
+    /// Begins to make another store of the one that has this header. Fails if there is one already, or it cannot be
+    /// written.
     pub fn sink(&self, of: &SnapshotHeader, runtime: &Handle) -> anyhow::Result<Box<dyn Sink>> {
         let fences = of.fences.iter().map(|(shard, fence)| (*shard, fence_in_new_store(*fence))).collect();
         let header = SnapshotHeader { fences, ..of.clone() };

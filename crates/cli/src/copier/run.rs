@@ -47,10 +47,7 @@ pub struct Copied {
 }
 
 /// Makes another store of all rows of a source. `list` gets what is missing before the store is complete: after a kill in
-/// between nobody would know.
-///
-/// # Errors
-/// If rows cannot be read, and damage is refused; or the sink or `list` fails.
+/// between nobody would know. Fails if rows cannot be read, and damage is refused; or the sink or `list` fails.
 pub fn copy(
     source: &mut dyn Source,
     mut sink: Box<dyn Sink>,
@@ -94,9 +91,6 @@ pub fn copy(
 }
 
 /// Writes all rows of a source into a snapshot file. If that fails because of the source, the file says so.
-///
-/// # Errors
-/// If the file cannot be written.
 pub fn write_snapshot(source: &mut dyn Source, out: impl Write, damage: Damage) -> std::io::Result<SnapshotCounts> {
     let mut writer = SnapshotWriter::begin(out, source.header())?;
     let mut broken = None;
@@ -179,7 +173,7 @@ fn salvage(
             // Hot rows come first in their shard.
             let is_next = |shard: &ShardId| keys::range(*shard, Kind::Shard, Kind::Member).1 <= row.key;
             while let Some(shard) = to_rebuild.next_if(is_next) {
-                out.extend(hot::rebuild(source, shard, &homes, &mut losses.left_out)?);
+                out.extend(hot::rebuild(source, shard, &homes, &mut losses)?);
             }
             let shard = keys::Parts(&row.key).prefix().map(|(shard, _)| shard);
             if !(shard.is_ok_and(|shard| damaged.contains(&shard)) && hot::is_hot(&row.key)) {
@@ -191,10 +185,11 @@ fn salvage(
         from = next;
     }
     for shard in to_rebuild {
-        let rows = hot::rebuild(source, shard, &homes, &mut losses.left_out)?;
+        let rows = hot::rebuild(source, shard, &homes, &mut losses)?;
         take(rows, &mut losses.left_out)?;
     }
     hot::name_orphans(source, &damaged, &mut losses.left_out)?;
+    losses.note_lost_writes(source.lost_writes());
     losses.named(source)
 }
 

@@ -13,15 +13,9 @@ pub trait Sink {
     fn after(&self) -> Option<&Key>;
 
     /// Takes rows, each with a greater key than the one before.
-    ///
-    /// # Errors
-    /// If they cannot be stored.
     fn write(&mut self, rows: Vec<Row>) -> anyhow::Result<()>;
 
     /// Completes the store.
-    ///
-    /// # Errors
-    /// If it cannot be completed.
     fn finish(self: Box<Self>) -> anyhow::Result<()>;
 }
 
@@ -29,10 +23,7 @@ pub trait Sink {
 pub struct FolderSink(wayleave_engine_fjall::BulkLoad);
 
 impl FolderSink {
-    /// Begins to fill a folder.
-    ///
-    /// # Errors
-    /// If it is not empty, or cannot be written.
+    /// Begins to fill a folder. Fails if it is not empty, or cannot be written.
     pub fn create(path: &Path, header: &SnapshotHeader) -> Result<Self, LoadError> {
         wayleave_engine_fjall::BulkLoad::create(path, header).map(Self)
     }
@@ -59,10 +50,7 @@ pub struct DatabaseSink {
 }
 
 impl DatabaseSink {
-    /// Begins to fill the store of a database. `what` identifies the rows.
-    ///
-    /// # Errors
-    /// If it has a store, or cannot be used.
+    /// Begins to fill the store of a database. `what` identifies the rows. Fails if it has a store, or cannot be used.
     pub fn create(url: &str, header: &SnapshotHeader, what: &str, runtime: Handle) -> anyhow::Result<Self> {
         let load = runtime.block_on(wayleave_engine_postgres::BulkLoad::create(url, header, what))?;
         Ok(Self { load, runtime })

@@ -8,7 +8,7 @@ use anyhow::Context;
 use tokio::runtime::Handle;
 use wayleave_engine::rows::node;
 use wayleave_engine::snapshot_file::{Loss, SnapshotHeader, SnapshotReader};
-use wayleave_engine::{Engine, Error, Key, Row, Scan};
+use wayleave_engine::{Engine, Error, Key, Row, Scan, Write};
 use wayleave_engine_fjall::{Fjall, Options, Snapshot};
 use wayleave_engine_postgres::Reader;
 
@@ -51,16 +51,10 @@ pub trait Source {
 
     /// At most `limit` rows from a key on, in order, without the engine's own; none after the last. Callers go forward only,
     /// unless [`Source::seeks`].
-    ///
-    /// # Errors
-    /// If they cannot be read.
     fn page(&mut self, from: &[u8], limit: usize) -> Result<Vec<Row>, ReadError>;
 
     /// Where the damage ends that a page from this key meets, and at most about `limit` rows before its end that it does not
     /// concern: all others of the interval may be older than what cannot be read.
-    ///
-    /// # Errors
-    /// If nothing can be read at all.
     fn past_damage(&mut self, _from: &[u8], _limit: usize) -> anyhow::Result<(Key, Vec<Row>)> {
         Ok((END.into(), Vec::new()))
     }
@@ -68,6 +62,11 @@ pub trait Source {
     /// Whether rows can be read again.
     fn seeks(&self) -> bool {
         true
+    }
+
+    /// Writes of commits that are lost in the source itself, as far as they are known: what it has instead may be older.
+    fn lost_writes(&self) -> &[Write] {
+        &[]
     }
 
     /// What is missing in the source itself; known after the last row.
@@ -85,10 +84,7 @@ pub struct FolderSource {
 }
 
 impl FolderSource {
-    /// Opens and locks a data folder.
-    ///
-    /// # Errors
-    /// If it is none, a server uses it, or it cannot be opened.
+    /// Opens and locks a data folder. Fails if it is none, a server uses it, or it cannot be opened.
     pub fn open(path: &Path, runtime: Handle) -> anyhow::Result<Self> {
         // An open would create it.
         refuse_other(path, &["FORMAT"])?;
@@ -98,8 +94,7 @@ impl FolderSource {
     /// Opens what can be read of a damaged folder, in which nothing is changed: what has to be made for that is in the folder
     /// `scratch`.
     ///
-    /// # Errors
-    /// If it is none, a server uses it, or too little can be read.
+    /// Fails if it is none, a server uses it, or too little can be read.
     pub fn salvage(path: &Path, scratch: &Path, runtime: Handle) -> anyhow::Result<Self> {
         refuse_other(path, &["FORMAT", "db"])?;
         let engine = Fjall::salvage(path, scratch, &Options::default())?;
@@ -154,6 +149,10 @@ impl Source for FolderSource {
         Ok(self.runtime.block_on(self.engine.past_damage(&scan))?)
     }
 
+    fn lost_writes(&self) -> &[Write] {
+        self.engine.lost_writes()
+    }
+
     fn losses(&self) -> &[Loss] {
         &self.losses
     }
@@ -187,17 +186,11 @@ pub struct DatabaseSource {
 
 impl DatabaseSource {
     /// Opens the store in a database at one moment, whether nodes use it or not.
-    ///
-    /// # Errors
-    /// If it cannot be opened.
     pub async fn begin(url: &str) -> anyhow::Result<Self> {
         Ok(Self { reader: Reader::open(url).await?, runtime: Handle::current() })
     }
 
-    /// The same, if no node uses it.
-    ///
-    /// # Errors
-    /// If a node does, or it cannot be opened.
+    /// The same, if no node uses it. Fails if a node does, or it cannot be opened.
     pub fn open_unused(url: &str, runtime: &Handle) -> anyhow::Result<Self> {
         let mut source = runtime.block_on(Self::begin(url))?;
         let (mut from, now) = (node::all(1).from, source.header().at);
@@ -244,10 +237,7 @@ pub struct FileSource<R> {
 }
 
 impl<R: Read> FileSource<R> {
-    /// Reads the header.
-    ///
-    /// # Errors
-    /// If it is no snapshot that this program reads.
+    /// Reads the header. Fails if it is no snapshot that this program reads.
     pub fn open(input: R) -> anyhow::Result<Self> {
         Ok(Self { reader: SnapshotReader::begin(input)?, waiting: VecDeque::new() })
     }

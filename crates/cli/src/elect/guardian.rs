@@ -37,9 +37,6 @@ const LOOK_AGAIN: Millis = Millis(10);
 const LOOK_SELDOM: Millis = Millis(200);
 
 /// Supervises one run of the command.
-///
-/// # Errors
-/// If the command cannot be started.
 pub fn run(args: &GuardArgs) -> anyhow::Result<()> {
     // Orphans of the command are reparented to this process, so that it can find them.
     set_child_subreaper(Some(getpid())).context("cannot become the guardian")?;

@@ -43,10 +43,8 @@ const ENDING: Duration = Duration::from_secs(2);
 /// The metadata with which a candidate names itself to people.
 pub const NAME: &str = "name";
 
-/// Stands for the role and runs the command while primary.
-///
-/// # Errors
-/// If the server refuses, T is too short, or with `--once` the command exited with a code other than 0.
+/// Stands for the role and runs the command while primary. Fails if the server refuses, T is too short, or with
+/// `--once` the command exited with a code other than 0.
 pub fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     start_logging(LogForm::Text, &args.log_level)?;
     let [program, ..] = args.command.as_slice() else { return Ok(()) };
@@ -126,7 +124,7 @@ async fn set_ttl(remote: &Remote, args: &Args) -> anyhow::Result<()> {
 /// 1 of a container. Nothing else would reap them.
 fn bury_orphans(pids: &Arc<Pids>) -> anyhow::Result<()> {
     set_child_subreaper(Some(getpid())).context("cannot become the reaper of orphans")?;
-    pids.look();
+    pids.bury();
     let mut deaths = signal(SignalKind::child()).context("cannot listen for signals")?;
     let pids = pids.clone();
     tokio::spawn(async move {
@@ -140,7 +138,7 @@ fn bury_orphans(pids: &Arc<Pids>) -> anyhow::Result<()> {
 
 /// SIGTERM, SIGINT and SIGHUP. One that was ignored when this process started stays ignored: `nohup`, or Ctrl-C for a
 /// background job of a script.
-fn stop_signals() -> impl Iterator<Item = SignalKind> {
+pub fn stop_signals() -> impl Iterator<Item = SignalKind> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
     let is_ignored = move |kind: &SignalKind| ignored.unwrap_or(0) & (1 << (kind.as_raw_value() - 1)) != 0;

@@ -1,6 +1,7 @@
 //! The processes that do the work, for those that must kill them as a last resort.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -75,18 +76,16 @@ impl Pids {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A guardian is about to be started: all children that there are now are strangers.
-    pub fn look(&self) {
-        self.known().look();
-    }
-
-    /// The guardian has been started.
-    pub fn guardian(&self, pid: Option<Pid>) {
-        let handle = |pid| pidfd_open(pid, PidfdFlags::empty()).ok();
+    /// Starts the guardian: all children that there are before are strangers. Nobody looks while it is started, or it and what it
+    /// starts would be taken for strangers too.
+    pub fn start<T>(&self, start: impl FnOnce() -> io::Result<(T, Option<Pid>)>) -> io::Result<T> {
         let mut known = self.known();
-        known.strangers.retain(|stranger, _| Some(*stranger) != pid);
+        known.look();
+        let (started, pid) = start()?;
+        let handle = |pid| pidfd_open(pid, PidfdFlags::empty()).ok();
         known.since = pid.and_then(strays::began);
         (known.guardian, known.group) = (pid.map(|pid| Guardian { pid, handle: handle(pid) }), None);
+        Ok(started)
     }
 
     /// The guardian has started the command.

@@ -164,10 +164,14 @@ impl Guarded {
         command.env("WAYLEAVE_ROLE", &supervisor.role).env("WAYLEAVE_EPOCH", term.epoch().to_string());
         command.env("WAYLEAVE_UUID", term.uuid());
         command.envs(supervisor.slot.as_ref().map(|slot| ("WAYLEAVE_SLOT", slot)));
-        supervisor.pids.look();
-        let child = command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn();
+        command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
+        let pid_of = |child: &Child| child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let child = supervisor.pids.start(|| {
+            let child = command.spawn()?;
+            let pid = pid_of(&child);
+            Ok((child, pid))
+        });
         let child = child.context("cannot start the guardian")?;
-        supervisor.pids.guardian(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
         let (reports, supervisor) = (BufReader::new(reports).lines(), supervisor.clone());
         Ok(Self { child, orders, reports, supervisor, hold: Some(term.hold()) })
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
+use wayleave_api::object;
 use wayleave_api::urlfrontier::{DiscoveredUrlItem, KnownUrlItem, StringList, UrlInfo, UrlItem, url_item};
+use wayleave_api::wording::TextError;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -64,11 +66,8 @@ impl From<Info> for UrlInfo {
 }
 
 /// The item of a line. Its ID and its creation date are dropped: no server accepts them.
-///
-/// # Errors
-/// If the value has another shape.
-pub fn item(value: serde_json::Value) -> Result<UrlItem, serde_json::Error> {
-    let item: Item = serde_json::from_value(value)?;
+pub fn item(line: &str) -> Result<UrlItem, TextError> {
+    let item: Item = object::read(line.as_bytes())?;
     let item = match (item.known, item.discovered) {
         (Some(Known { info, refetchable_from_date }), _) => {
             url_item::Item::Known(KnownUrlItem { info: Some(info.into()), refetchable_from_date })
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> url_item::Item {
-        item(serde_json::from_str(text).unwrap()).unwrap().item.unwrap()
+        item(text).unwrap().item.unwrap()
     }
 
     fn read_known(text: &str) -> KnownUrlItem {

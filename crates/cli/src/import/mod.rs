@@ -19,6 +19,7 @@ use crate::output::{self, counted};
 use crate::patience::Upload;
 use crate::remote::Remote;
 use crate::seed::stream;
+pub use restore::native_key;
 use route::{Routed, route};
 
 const AFTER_HELP: &str = "\
@@ -29,14 +30,13 @@ Examples:
 
 `wayleave copy FROM TO` moves a whole store; for a backup of everything use `wayleave snapshot` and `wayleave restore`.
 
-Restored: URLs with due time, priority, depth, metadata and crawl; completed ones stay completed; settings, limits and
+Restored: URLs with state, due time, priority, depth, attempts, last result, creation date, metadata and crawl; settings, limits and
 pauses of crawls, groups and hosts; roles with T, mode and --continue-for, with epochs that continue above those of the file.
 Not restored: primaries and standbys of roles, the epochs of deleted roles; chunks and machines; current reservations and holds (their
-URLs become queued), attempts and last results, creation dates, the time of each host's last visit, its back-off and the Crawl-delay
-of its robots.txt, due times in the past (they become now), why a URL is completed (gone and failed ones count as fetched), metadata
-of completed ones, and the server's default delay. An export that would leave out any of this refuses with the list, unless
---partial accepts it; the list is in the file and is repeated here. URLs that only URLFrontier's loose rules accept lose
-priority and depth too.
+URLs become queued), the time of each host's last visit, its back-off and the Crawl-delay of its robots.txt, and the server's default
+delay; of a URL with an adaptive revisit interval, that interval. An export that would leave out any of the former refuses with the
+list, unless --partial accepts it; the list is in the file and is repeated here. A URL that only URLFrontier's loose rules accept keeps
+due time, crawl and, while it is queued, metadata; once completed it counts as fetched.
 Pools are restored with --pools: the values of their variables are those of this command's environment, and those that somebody has
 written into the file (`settings.env`), which no export does.
 
@@ -66,10 +66,8 @@ pub struct Args {
     reasons: usize,
 }
 
-/// Reads and restores everything.
-///
-/// # Errors
-/// If the file cannot be read, the server refuses or does not answer, or lines were rejected.
+/// Reads and restores everything. Fails if the file cannot be read, the server refuses or does not answer, or lines
+/// were rejected.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let client = remote.patient().await?;
     let input = Input::new(&args.file);

@@ -4,8 +4,9 @@ use std::io::BufRead;
 
 use anyhow::Context;
 use indicatif::ProgressBar;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
+use wayleave_api::object;
 use wayleave_api::urlfrontier::{DiscoveredUrlItem, UrlInfo, UrlItem, url_item};
 use wayleave_api::wording::TextError;
 use wayleave_engine::snapshot_file::MAGIC;
@@ -26,10 +27,8 @@ pub enum Line {
     Bad(String),
 }
 
-/// Reads an input line by line into `sink`, with line numbers.
-///
-/// # Errors
-/// If it cannot be read, or has no line: an export has at least a first and a last one.
+/// Reads an input line by line into `sink`, with line numbers. Fails if it cannot be read, or has no line: an export
+/// has at least a first and a last one.
 pub fn read(
     input: &Input,
     crawl: Option<&str>,
@@ -78,18 +77,17 @@ fn parse(text: &str, crawl: Option<&str>) -> Line {
         }
         return Line::Item(Box::new(bare(text, crawl)));
     }
-    let value: Value = match serde_json::from_str(text) {
+    let value: Map<String, Value> = match object::read(text.as_bytes()) {
         Ok(value) => value,
         Err(error) => {
-            let said = TextError::of_json("the line", "", &error, text.as_bytes()).sentence;
             // The number of the line in the file is told with it.
-            return Line::Bad(said.replace("(line 1, ", "("));
+            return Line::Bad(wrong(&error).replace("(line 1, ", "("));
         }
     };
-    if value.get("known").is_some() || value.get("discovered").is_some() {
-        return dump::item(value).map_or_else(|error| Line::Bad(wrong(&error)), |item| Line::Item(Box::new(item)));
+    if value.contains_key("known") || value.contains_key("discovered") {
+        return dump::item(text).map_or_else(|error| Line::Bad(wrong(&error)), |item| Line::Item(Box::new(item)));
     }
-    serde_json::from_value(value).map_or_else(
+    object::read(text.as_bytes()).map_or_else(
         |error| Line::Bad(format!("neither a line of an export nor of a URLFrontier dump: {}", wrong(&error))),
         Line::Record,
     )
@@ -104,8 +102,8 @@ fn is_url(text: &str) -> bool {
     text.split_once("://").is_some_and(|(before, _)| scheme(before)) && !text.contains(char::is_whitespace)
 }
 
-fn wrong(error: &serde_json::Error) -> String {
-    TextError::of("the line", "", &error.to_string()).sentence
+fn wrong(error: &TextError) -> String {
+    error.sentence("the line")
 }
 
 fn bare(url: &str, crawl: Option<&str>) -> UrlItem {

@@ -16,10 +16,7 @@ use crate::record::{PoolSettings, RoleSettings};
 const POOLS_NAMED: usize = 5;
 
 /// The settings of a pool, with the values of its variables. An export has none; what a file that somebody wrote has in its
-/// settings is taken as it is.
-///
-/// # Errors
-/// If values are missing: its workers would fail without them.
+/// settings is taken as it is. Fails if values are missing: its workers would fail without them.
 pub fn pool(pool: &PoolSettings, look_up: impl Fn(&str) -> Option<String>) -> Result<SetPoolRequest, String> {
     let (mut env, mut missing) = (pool.settings.env.clone(), Vec::new());
     for name in pool.env.iter().filter(|name| !pool.settings.env.contains_key(*name)) {
@@ -89,28 +86,31 @@ impl Unwanted {
 /// The call that restores a URL.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Way {
-    /// The native call: keeps due time, priority, depth and metadata.
+    /// The native call: keeps all that a listing shows.
     Add(UrlToAdd),
-    /// URLFrontier's call: the only one that stores completed URLs, and texts that the native call would normalise.
+    /// URLFrontier's call: stores texts that the native call would normalise.
     Put(Box<UrlItem>),
+}
+
+/// The queue key with which the native call stores a URL as it is, none if it needs none. Not all texts can be stored so.
+pub fn native_key(url: &Url) -> Option<Option<String>> {
+    let same = |key: Option<&str>| {
+        crawl_url::parse(&url.url, key).is_ok_and(|page| page.url == url.url && page.host.as_ref() == url.host.as_str())
+    };
+    if same(None) { Some(None) } else { same(Some(&url.host)).then(|| Some(url.host.clone())) }
 }
 
 /// How a URL is restored.
 pub fn url(url: Url) -> Way {
-    let waiting = matches!(url.state, UrlState::Queued | UrlState::Reserved);
-    let same = |key: Option<&str>| {
-        crawl_url::parse(&url.url, key).is_ok_and(|page| page.url == url.url && page.host.as_ref() == url.host.as_str())
-    };
-    let key = match (same(None), same(Some(&url.host))) {
-        (true, _) => None,
-        (false, true) => Some(url.host.clone()),
-        (false, false) => return put(url, waiting),
-    };
-    if !waiting {
-        return put(url, waiting);
-    }
+    let Some(key) = native_key(&url) else { return put(url) };
+    // What was handed out is queued again.
+    let is_completed = !matches!(url.state, UrlState::Queued | UrlState::Reserved);
     Way::Add(UrlToAdd {
         key,
+        state: is_completed.then_some(url.state),
+        created_at: Some(url.created_at),
+        attempts: Some(url.attempts).filter(|attempts| *attempts > 0),
+        last: url.last,
         crawl: Some(url.crawl),
         at: url.due_at,
         priority: Some(url.priority),
@@ -121,7 +121,8 @@ pub fn url(url: Url) -> Way {
     })
 }
 
-fn put(url: Url, waiting: bool) -> Way {
+fn put(url: Url) -> Way {
+    let waiting = matches!(url.state, UrlState::Queued | UrlState::Reserved);
     // 0 would mean completed.
     let secs = |at: Timestamp| (at.0.0 / 1_000).max(1);
     let date = if waiting { url.due_at.map_or(1, secs) } else { 0 };
@@ -278,13 +279,15 @@ mod tests {
         assert_eq!((add.key, add.priority, add.depth, add.at.unwrap().0.0), (None, Some(7), Some(3), 5_500));
         let Way::Add(add) = url(stored("http://a.example/x", "b.example", UrlState::Reserved)) else { panic!("put") };
         assert_eq!(add.key.as_deref(), Some("b.example"), "a queue of another name");
+        assert_eq!((add.state, add.created_at, add.attempts), (None, Some(Timestamp(Time(1))), Some(2)));
+        let Way::Add(add) = url(stored("http://a.example/x", "a.example", UrlState::Failed)) else { panic!("put") };
+        assert_eq!((add.state, add.depth), (Some(UrlState::Failed), Some(3)));
     }
 
     #[test]
-    fn a_completed_url_and_one_that_would_be_changed_go_the_other_way() {
+    fn a_url_that_would_be_changed_goes_the_other_way() {
         for (text, host, state, date) in [
-            ("http://a.example/x", "a.example", UrlState::Fetched, 0),
-            ("http://a.example/x", "a.example", UrlState::Failed, 0),
+            ("http://A.example?x", "a.example", UrlState::Failed, 0),
             ("http://A.example?x", "a.example", UrlState::Queued, 5),
             ("mailto:a@b", "mailto", UrlState::Queued, 5),
         ] {

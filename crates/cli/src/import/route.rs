@@ -39,10 +39,7 @@ struct Later {
     active: Option<bool>,
 }
 
-/// Dispatches all lines; the connections end then.
-///
-/// # Errors
-/// If the file has a newer format, or the server does not answer.
+/// Dispatches all lines; the connections end then. Fails if the file has a newer format, or the server does not answer.
 pub async fn route(
     routed: &mut Routed,
     client: &Client,
@@ -146,9 +143,6 @@ impl Routed {
     }
 
     /// Applies what had to wait for the URLs.
-    ///
-    /// # Errors
-    /// If the server does not answer.
     pub async fn set_limits(&mut self, client: &Client) -> anyhow::Result<()> {
         let later = std::mem::take(&mut self.later);
         for (line, crawl, limits) in later.crawls {

@@ -62,10 +62,8 @@ pub struct Args {
     reasons: usize,
 }
 
-/// Reads and sends everything.
-///
-/// # Errors
-/// If an input cannot be read, the server refuses or does not answer, or a URL was rejected.
+/// Reads and sends everything. Fails if an input cannot be read, the server refuses or does not answer, or a URL was
+/// rejected.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let mut inputs: Vec<Input> = args.files.iter().map(|path| Input::new(path)).collect();
     if inputs.is_empty() {

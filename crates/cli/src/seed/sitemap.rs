@@ -21,36 +21,20 @@ pub enum Entry {
 
 /// A sitemap that cannot be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum BadSitemap {
-    /// Its XML is broken.
     #[error("broken XML near byte {position}: {cause}")]
-    Xml {
-        /// Where.
-        position: u64,
-        /// What the parser says.
-        cause: quick_xml::Error,
-    },
-    /// The file cannot be read on.
+    Xml { position: u64, cause: quick_xml::Error },
     #[error("cannot be read beyond byte {position}: {cause}")]
-    Read {
-        /// Where.
-        position: u64,
-        /// Why.
-        cause: std::sync::Arc<std::io::Error>,
-    },
-    /// It is another kind of XML.
+    Read { position: u64, cause: std::sync::Arc<std::io::Error> },
     #[error("its root is <{0}>, not <urlset> or <sitemapindex>")]
     Root(String),
-    /// It is truncated.
     #[error("it ends inside <{0}>")]
     Cut(String),
-    /// A tag, text or comment is too long.
     #[error("a tag, text or comment near byte {0} is longer than {TAG_BYTES_MAX} bytes, which is the limit")]
     Part(u64),
-    /// A location is too long.
     #[error("the location near byte {0} is longer than {LOCATION_BYTES_MAX} bytes, which is the limit")]
     Location(u64),
-    /// Elements are nested too deeply.
     #[error("elements near byte {0} are nested more than {ELEMENT_DEPTH_MAX} deep, which is the limit")]
     Deep(u64),
 }

@@ -55,9 +55,6 @@ impl Source {
     }
 
     /// Reads all inputs. Returns the sitemaps that an index names and that were not found.
-    ///
-    /// # Errors
-    /// If one of them cannot be read.
     pub fn read_all(mut self, inputs: &[Input]) -> anyhow::Result<Vec<String>> {
         for input in inputs {
             if let Flow::Stop = self.read(input, 0)? {

@@ -41,9 +41,6 @@ impl Summary {
     }
 
     /// Prints it.
-    ///
-    /// # Errors
-    /// If stdout is gone.
     pub fn tell(&self, remote: &Remote) -> anyhow::Result<()> {
         let AddCounts { added, known, requeued, rejected, failed } = self.counts;
         if remote.json {
@@ -75,10 +72,7 @@ impl Summary {
         Ok(())
     }
 
-    /// The result of the command.
-    ///
-    /// # Errors
-    /// If some URLs could not be stored, or were rejected, or sitemaps were not read.
+    /// The result of the command. Fails if some URLs could not be stored, or were rejected, or sitemaps were not read.
     pub fn end(&self) -> anyhow::Result<()> {
         let AddCounts { added, known, requeued, rejected, failed } = self.counts;
         if failed > 0 {

@@ -15,13 +15,14 @@ use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::process::geteuid;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::limits::PAGE_MAX;
 use wayleave_core::names::PoolName;
 use wayleave_core::redact;
-use wayleave_makers::process_name::{self, ProcessName};
+use wayleave_makers::process_name::{self, Peer, ProcessName};
 use wayleave_shard::matches::Matches;
 
 /// How many pools have names: each takes a file descriptor.
@@ -31,6 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A server that is killed gives its names back a moment after its lock: how often, and how long, they are waited for.
 const TRIES: u32 = 10;
 const TRY_PAUSE: Duration = Duration::from_millis(100);
+/// How often it is tried to pause the pools of a copy before its server does without them.
+const PAUSE_TRIES: u32 = 30;
 
 /// A pool whose name another process has, and which.
 type Copied = (PoolName, Option<i32>);
@@ -42,6 +45,7 @@ type Names = Arc<Mutex<Vec<(Arc<str>, UnixListener)>>>;
 pub struct Beside {
     names: Names,
     is_copy: bool,
+    may_start: bool,
     looking: AbortHandle,
 }
 
@@ -49,36 +53,43 @@ impl Beside {
     /// Takes the names of all pools; pauses the pools if another server of this machine has one. To be called before anything
     /// carries out what pools order.
     pub async fn start(matches: &Matches) -> Self {
-        let names = Names::default();
-        let copied = take_names(matches, &names).await;
+        let (names, mut told_of_user) = (Names::default(), false);
+        let copied = take_names(matches, &names, &mut told_of_user).await;
+        matches.note_beside(copied.as_ref().map(warning));
         let is_copy = copied.is_some();
-        pause_beside(matches, copied).await;
+        let may_start = match copied {
+            Some(copied) => pause_beside(matches, copied).await,
+            None => true,
+        };
         let (later, matches) = (Arc::clone(&names), matches.clone());
         let look = async move {
             let (mut told, mut told_of_copy) = (is_copy, false);
             loop {
                 sleep(LOOK_EVERY).await;
-                let copied = take_names(&matches, &later).await;
+                let copied = take_names(&matches, &later, &mut told_of_user).await;
+                matches.note_beside(copied.as_ref().map(warning));
                 // A copy that was made before a pool had its name here may have taken it. Once: whoever resumes then knows.
-                if copied.is_some() && !told {
+                if let Some(copied) = copied.filter(|_| !told) {
                     told = true;
                     pause_beside(&matches, copied).await;
                 }
-                if answer(&later) > 0 && !told_of_copy {
+                if let Some(asked) = answer(&later).filter(|_| !told_of_copy) {
                     told_of_copy = true;
-                    tracing::warn!(
-                        "another server of this machine has opened a copy of this store, and has paused its own pools; this one goes \
-                         on: if the other one is to go on instead, stop this one and run `wayleave pools resume --all` there"
-                    );
+                    tell_of_copy(asked);
                 }
             }
         };
-        Self { names, is_copy, looking: tokio::spawn(look).abort_handle() }
+        Self { names, is_copy, may_start, looking: tokio::spawn(look).abort_handle() }
     }
 
     /// Whether another server of this machine has a copy of this store open.
     pub const fn is_copy(&self) -> bool {
         self.is_copy
+    }
+
+    /// Whether commands may be started: all pools of a copy are paused.
+    pub const fn may_start(&self) -> bool {
+        self.may_start
     }
 
     /// Gives the names back; to be called before the store is closed, so that the next server finds them free.
@@ -88,15 +99,34 @@ impl Beside {
     }
 }
 
-/// Answers those who ask who has the names; returns how many did.
-fn answer(names: &Names) -> usize {
+/// Answers those who ask who has the names; returns the first.
+fn answer(names: &Names) -> Option<Peer> {
     let names = names.lock().unwrap_or_else(PoisonError::into_inner);
-    names.iter().map(|(_, name)| process_name::answer(name)).sum()
+    let asked: Vec<Peer> = names.iter().flat_map(|(_, name)| process_name::answer(name)).collect();
+    asked.first().copied()
+}
+
+/// Any local process can ask, so no more is said of it than what the kernel tells.
+fn tell_of_copy(asked: Peer) {
+    let of = asked.process.map(command_of).unwrap_or_default();
+    let text = match asked.user == geteuid().as_raw() {
+        true => {
+            "another process of this machine has asked for a name of this store, as a server does that has opened a copy of this store, and \
+             then pauses its own pools; this one goes on: if the other one is to go on instead, stop this one and run `wayleave \
+             pools resume --all` there"
+        }
+        false => {
+            "a process of another user has asked for a name of this store, as a server does that has opened a copy of this store: such a server \
+             does NOT pause its pools, so commands may run twice; run `wayleave pools pause --all` at one of them"
+        }
+    };
+    tracing::warn!(process.id = asked.process, process.command = of, process.user = asked.user, "{text}");
 }
 
 /// Takes the names that this process does not have yet. Returns the first pool whose name another process of this user has.
-async fn take_names(matches: &Matches, names: &Names) -> Option<Copied> {
-    let (pools, _) = matches.pools(None, NAMES_MAX).await.ok()?;
+async fn take_names(matches: &Matches, names: &Names, told: &mut bool) -> Option<Copied> {
+    // A shard that is closed must not hide the pools of the others.
+    let pools = matches.pools_that_answer(NAMES_MAX).await;
     let mut taken = None;
     for pool in pools {
         let Ok(pool) = matches.pool(pool.name).await else { continue };
@@ -116,7 +146,11 @@ async fn take_names(matches: &Matches, names: &Names) -> Option<Copied> {
                     taken = taken.or_else(|| Some((pool.name.clone(), process)));
                 }
                 Ok(ProcessName::Taken(_)) => sleep(TRY_PAUSE).await,
-                Ok(ProcessName::OtherUser(_)) | Err(_) => break,
+                Ok(ProcessName::OtherUser(peer)) => {
+                    tell_of_other_user(&pool.name, peer, told);
+                    break;
+                }
+                Err(_) => break,
             }
         }
         if taken.is_some() {
@@ -126,38 +160,67 @@ async fn take_names(matches: &Matches, names: &Names) -> Option<Copied> {
     None
 }
 
-/// Pauses all pools if another process has the name of one, and says so.
-async fn pause_beside(matches: &Matches, copied: Option<Copied>) {
-    let Some((pool, process)) = copied else { return };
-    let (paused, _) = pause_all(matches).await;
+/// What whoever resumes pools must know.
+fn warning((_, process): &Copied) -> String {
+    let of = process.map(|process| format!(" (process {process}: {})", command_of(process))).unwrap_or_default();
+    format!(
+        "another server of this machine{of} has the original or a copy of this store open: what its pools run, these run a second \
+         time. Stop one of the servers, or pause the pools of one"
+    )
+}
+
+/// Says once that a process of another user has the name of a pool. Pools are not paused: any local user can take a name.
+fn tell_of_other_user(pool: &PoolName, peer: Peer, told: &mut bool) {
+    if std::mem::replace(told, true) {
+        return;
+    }
+    let of = peer.process.map(command_of).unwrap_or_default();
+    tracing::warn!(
+        %pool, process.id = peer.process, process.command = of, process.user = peer.user,
+        "a process of another user has the name by which copies of this store are noticed, as a server does that has a copy of it \
+         open; no pool is paused for that, so commands may run twice: if it is such a server, stop one of them"
+    );
+}
+
+/// Pauses all pools because another process has the name of one, and says so. Returns whether all are paused.
+async fn pause_beside(matches: &Matches, (pool, process): Copied) -> bool {
+    let (paused, left) = pause_until(matches, Some(PAUSE_TRIES)).await;
     let of = process.map(command_of).unwrap_or_default();
     tracing::warn!(
         pool = %pool, process.id = process, process.command = of, pools.paused = paused,
         "this store is a copy of one that another server of this machine has open, or the other way round: all pools of this one are \
          paused, so that no command runs twice; stop the other server, then run `wayleave pools resume --all`"
     );
+    if let Some(why) = &left {
+        tracing::error!(%why, "not all pools could be paused");
+    }
+    left.is_none()
 }
 
-/// Pauses all pools of a store whose database was copied or moved, and says so. Returns once all are paused, so that nothing
-/// carries out before what they order.
-pub async fn pause_copied(matches: &Matches, database: &str) {
+/// Pauses all pools of a store that was made from another one, and says so. Returns once all are paused, so that nothing carries
+/// out before what they order.
+pub async fn pause_copied(matches: &Matches) {
     let text = "the store of this database was made in another one: the database was copied, or moved. No command is started, and \
                 all pools are paused, so that no command runs twice; once no server uses the original, run `wayleave pools resume --all`";
     tracing::warn!("{text}");
-    let mut paused = 0;
+    let (paused, _) = pause_until(matches, None).await;
+    tracing::warn!(pools.paused = paused, "all pools of this copied or moved store are paused");
+}
+
+/// Pauses every pool, and tries again for those that cannot be paused yet: the shards of nodes that died are taken over when
+/// their leases end. Returns how many were not paused, and why some are still not after so many tries.
+async fn pause_until(matches: &Matches, tries: Option<u32>) -> (usize, Option<Refusal>) {
+    let (mut paused, mut tried) = (0, 0);
     loop {
         let (more, left) = pause_all(matches).await;
-        paused += more;
+        (paused, tried) = (paused + more, tried + 1);
         match left {
-            None => break,
-            // The shards of nodes that died are taken over when their leases end.
-            Some(why) => tracing::debug!(%why, "a pool of a copied store is not paused yet"),
+            Some(why) if tries.is_none_or(|tries| tried < tries) => {
+                tracing::debug!(%why, "a pool of a copied store is not paused yet");
+            }
+            left => return (paused, left),
         }
         sleep(LOOK_EVERY).await;
-    }
-    tracing::warn!(pools.paused = paused, "all pools of this copied or moved store are paused");
-    if let Err(why) = wayleave_engine_postgres::settle(database).await {
-        tracing::warn!(%why, "cannot note that this store was copied or moved: the next start pauses its pools again");
     }
 }
 
@@ -173,7 +236,7 @@ async fn pause_all(matches: &Matches) -> (usize, Option<Refusal>) {
             match matches.pause_pool(pool.name.clone(), true).await {
                 Ok(_) => paused += 1,
                 Err(why) => {
-                    tracing::error!(pool = %pool.name, %why, "a pool of a copied store cannot be paused: pause it");
+                    tracing::warn!(pool = %pool.name, %why, "a pool of a copied store cannot be paused yet");
                     left = Some(why);
                 }
             }

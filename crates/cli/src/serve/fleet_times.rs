@@ -43,9 +43,6 @@ pub struct FleetTimes {
 
 impl FleetTimes {
     /// Those of the flags and variables, else those of the file, else the defaults.
-    ///
-    /// # Errors
-    /// If one is out of bounds.
     pub fn merge(flags: Given, file: Given) -> Result<Self, Usage> {
         let span = |name: &str, given: Option<u64>, usual: Millis, least: u64| {
             let ms = given.unwrap_or(usual.0);

@@ -7,7 +7,9 @@
 //! answer is tried again.
 
 use std::cmp::Reverse;
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -24,7 +26,7 @@ use wayleave_core::matches::{Effect, Input, Labels, Lack, RuntimeKind};
 use wayleave_core::names::{self, PoolName, SiteName};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::entropy;
-use wayleave_engine_fjall::private::keep_and_tell;
+use wayleave_engine_fjall::private::keep_and_log;
 use wayleave_makers::runtime::docker::{DockerRuntime, RemovedContainers};
 use wayleave_makers::runtime::process::{ProcessRuntime, Settings as ProcessSettings};
 use wayleave_makers::runtime::{Removed, WorkerKey};
@@ -34,6 +36,7 @@ use wayleave_shard::matches::Matches;
 
 use super::files;
 use super::settings::{EngineKind, Settings};
+use super::store::Copied;
 use crate::exec;
 
 /// Pause before a runtime that cannot be used is tried again.
@@ -146,7 +149,10 @@ impl Makers {
     /// tokio.
     pub async fn start(settings: &Settings, matches: Matches, sites: Sites, calls: Calls) -> Self {
         let volatile = match settings.engine {
-            EngineKind::Memory => tempfile::Builder::new().prefix("wayleave-").tempdir().ok(),
+            EngineKind::Memory => {
+                let private = Permissions::from_mode(0o700);
+                tempfile::Builder::new().prefix("wayleave-").permissions(private).tempdir().ok()
+            }
             _ => None,
         };
         let folder = match (&volatile, &settings.makers) {
@@ -155,7 +161,7 @@ impl Makers {
             (None, None) => settings.data.join("makers"),
         };
         if folder.exists() {
-            keep_and_tell(&folder);
+            keep_and_log(&folder);
         }
         let lack = Lacking::default();
         let mut makers = Self { matches, sites, running: Arc::default(), searching: Vec::new(), volatile };
@@ -229,8 +235,10 @@ async fn end_workers(matches: &Matches, sites: &Sites) {
 }
 
 /// Sets up the pools of the settings file. Repeating it changes nothing. A pool that cannot be set up is told, and the
-/// others are. With `paused` all of them stay paused, whatever the file says.
-pub async fn set_pools(settings: &Settings, matches: &Matches, paused: bool) {
+/// others are. With `paused`, and at the first start of a store that was made from another one, all of them are paused, whatever
+/// the file says.
+pub async fn set_pools(settings: &Settings, matches: &Matches, paused: bool, copied: Option<Copied>) {
+    let (paused, mut failed) = (paused || copied.is_some(), 0);
     for (name, request) in &settings.pools {
         let Ok(wanted) = request.clone().settings() else { continue };
         let mut tries = 0;
@@ -245,9 +253,23 @@ pub async fn set_pools(settings: &Settings, matches: &Matches, paused: bool) {
                 }
                 Err(refusal) => {
                     tracing::error!(pool = name, why = %refusal, "cannot set up a pool of the settings file; start the server again once the reason is gone");
+                    failed += 1;
                     break;
                 }
             }
+        }
+    }
+    if let Some(copied) = copied {
+        tracing::warn!(
+            "this store was made from another one: no command is started, and all pools are paused, also those of the settings file, \
+             until `wayleave pools resume --all`; the next start does again what the settings file says"
+        );
+        match failed {
+            0 => copied.settle().await,
+            _ => tracing::error!(
+                pools.failed = failed,
+                "not all pools could be paused: the next start pauses them all again"
+            ),
         }
     }
 }
@@ -429,9 +451,9 @@ impl Pools for Orders {
         self.matches.orders_lacking(shard, site.clone(), what, wait).await.map_err(Failure::new)
     }
 
-    async fn tell(&self, pool: &PoolName, news: Vec<Input>) -> Result<(), Failure> {
-        let told = news.into_iter().map(|news| (pool.clone(), news)).collect();
-        self.matches.tell(told).await.map_err(Failure::new)
+    async fn report(&self, pool: &PoolName, news: Vec<Input>) -> Result<(), Failure> {
+        let inputs = news.into_iter().map(|news| (pool.clone(), news)).collect();
+        self.matches.tell(inputs).await.map_err(Failure::new)
     }
 }
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinSet;
 use wayleave_engine::Engine;
 use wayleave_makers::Calls;
 use wayleave_registry::Hints;
@@ -41,11 +42,11 @@ use crate::signals::Signals;
 
 /// How long tasks and blocking work may take to end after the server has stopped.
 const ENDING: Duration = Duration::from_secs(5);
+/// How often a server that is not ready looks whether it is by now.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs a server until it is stopped.
-///
-/// # Errors
-/// If the settings are invalid, the data folder or the port is unavailable, or a shard cannot be opened.
+/// Runs a server until it is stopped. Fails if the settings are invalid, the data folder or the port is unavailable, or
+/// a shard cannot be opened.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let settings = Settings::from_args(args)?;
     logging::start(settings.log, &settings.log_level)?;
@@ -114,7 +115,7 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
     if store.shared {
         return node::serve(settings, port, store, threads, signals).await;
     }
-    let Store { engine, shards, place, outside, .. } = store;
+    let Store { engine, shards, place, outside, copied, .. } = store;
     let policy = settings.policy(true);
     let prober = Prober::new(policy.clone());
     let roles = roles(engine.clone(), threads, Hints::default());
@@ -133,18 +134,29 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
         peers: None,
         store: Some(outside.clone()),
     };
+    let mut announcing = JoinSet::new();
     let served = match Server::on(port, services) {
         Ok(server) => {
             let fleet = Fleet::new(frontier.clone());
             // Nobody else uses this store, so no role decides who probes.
             let probing = Probing::start(|stop| async move { prober.run(&fleet, stop).await });
             let beside = Beside::start(&matches).await;
-            let makers = Makers::start(settings, matches.clone(), sites, Calls::new(policy)).await;
-            if signals.unless_told(makers::set_pools(settings, &matches, beside.is_copy())).await.is_some() {
-                announce(settings, server.local_addr(), &place, shards);
+            let makers = match beside.may_start() {
+                true => Some(Makers::start(settings, matches.clone(), sites, Calls::new(policy)).await),
+                false => None,
+            };
+            let pools = makers::set_pools(settings, &matches, beside.is_copy(), copied);
+            if signals.unless_told(pools).await.is_some() {
+                let (settings, frontier) = (settings.clone(), frontier.clone());
+                let address = server.local_addr();
+                announcing
+                    .spawn(async move { announce_when_ready(&settings, address, &place, shards, &frontier).await });
             }
             let served = run_until_told(server, signals, outside).await;
-            makers.stop().await;
+            announcing.shutdown().await;
+            if let Some(makers) = makers {
+                makers.stop().await;
+            }
             beside.end();
             probing.end().await;
             served
@@ -178,6 +190,20 @@ fn roles(engine: Arc<dyn Engine>, threads: Threads<'_>, hints: Hints) -> Roles {
     let runtime = Some(threads.roles.clone());
     let registry = wayleave_registry::Config { runtime, hints, ..wayleave_registry::Config::default() };
     Roles::with(engine, wayleave_roles::Config { registry })
+}
+
+/// Says that the server is ready; before that why not, if rows of the store cannot be read.
+async fn announce_when_ready(settings: &Settings, address: SocketAddr, place: &str, shards: u16, frontier: &Frontier) {
+    if let Err(reason) = frontier.readiness() {
+        tracing::error!(
+            listen.address = %address, data.place = place, reason,
+            "not ready: what needs a closed shard fails until it can be opened; all else is served"
+        );
+        while frontier.readiness().is_err() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+    announce(settings, address, place, shards);
 }
 
 /// The one line that people and scripts wait for.

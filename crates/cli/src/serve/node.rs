@@ -9,7 +9,7 @@ use anyhow::Context;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
-use wayleave_cluster::{Dial, Membership, Options, agree};
+use wayleave_cluster::{Dial, FORMAT, Membership, Options, agree};
 use wayleave_core::ids::NodeId;
 use wayleave_core::time::Millis;
 use wayleave_engine::entropy;
@@ -25,6 +25,7 @@ use super::beside;
 use super::makers::{self, Makers, Sites};
 use super::probes::{Prober, Probing};
 use super::settings::Settings;
+use super::store::Copied;
 use super::{Served, Store, Threads, announce, roles};
 use crate::exit::Usage;
 use crate::signals::Signals;
@@ -34,7 +35,7 @@ const LEAVING: Duration = Duration::from_secs(5);
 
 /// Runs a node until it is stopped, or another process has taken its address.
 pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'_>, signals: Signals) -> Served {
-    let Store { engine, shards, place, outside, copied_to, .. } = store;
+    let Store { engine, shards, place, outside, copied, .. } = store;
     let registry = Registry::new(engine.clone());
     let agreed = signals.unless_told(agree(&registry, entropy::system())).await;
     let Some(secret) = agreed.transpose()? else { return Ok(None) };
@@ -74,10 +75,10 @@ pub async fn serve(settings: &Settings, port: Port, store: Store, threads: Threa
     let settled = signals.unless_told(member.settled()).await.is_some();
     let me = id.to_string().as_str().into();
     let probing = Probing::start(|stop| async move { prober.run_led(&fleet, &lead, me, stop).await });
-    if settled {
+    let carrying = carry_out(settings, &matches, sites, Calls::new(policy), copied, &signals).await;
+    if settled && carrying.is_some() {
         announce(settings, address, &place, shards);
     }
-    let carrying = carry_out(settings, &matches, sites, Calls::new(policy), copied_to, &signals).await;
     let replaced = tokio::select! {
         biased;
         () = signals.first() => None,
@@ -106,17 +107,21 @@ async fn carry_out(
     matches: &Matches,
     sites: Sites,
     calls: Calls,
-    copied_to: Option<String>,
+    copied: Option<Copied>,
     signals: &Signals,
 ) -> Option<(Makers, AbortHandle)> {
-    if let Some(database) = &copied_to {
-        signals.unless_told(beside::pause_copied(matches, database)).await?;
+    if copied.is_some() {
+        signals.unless_told(beside::pause_copied(matches)).await?;
     }
     let makers = Makers::start(settings, matches.clone(), sites, calls).await;
     // In the background: a shard whose last owner died is taken over only when its lease ends.
-    let (settings, matches) = (settings.clone(), matches.clone());
-    let pools = async move { makers::set_pools(&settings, &matches, copied_to.is_some()).await };
-    Some((makers, tokio::spawn(pools).abort_handle()))
+    let (settings, matches, is_copied) = (settings.clone(), matches.clone(), copied.is_some());
+    let mut pools = tokio::spawn(async move { makers::set_pools(&settings, &matches, false, copied).await });
+    if is_copied {
+        // Whoever resumes the pools once this node is ready must not find them paused again.
+        _ = signals.unless_told(&mut pools).await;
+    }
+    Some((makers, pools.abort_handle()))
 }
 
 fn options(settings: &Settings, id: NodeId, bound: SocketAddr) -> Result<Options, Usage> {
@@ -125,6 +130,7 @@ fn options(settings: &Settings, id: NodeId, bound: SocketAddr) -> Result<Options
         address: format!("http://{}", reachable(settings, bound)?),
         name: settings.node.clone().unwrap_or_else(host_name),
         ttl: Millis(settings.node_ttl_ms),
+        format: FORMAT,
     })
 }
 

@@ -23,9 +23,6 @@ pub struct Owners {
 
 impl Owners {
     /// Starts `count` threads, at least one.
-    ///
-    /// # Errors
-    /// If no thread can be spawned.
     pub fn start(count: usize) -> anyhow::Result<Self> {
         let (first, thread) = start_one()?;
         let (mut handles, mut threads) = (Vec::new(), vec![thread]);

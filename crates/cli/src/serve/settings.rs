@@ -9,13 +9,12 @@ use std::str::FromStr;
 use anyhow::Context;
 use serde::Deserialize;
 use wayleave_api::pools::SetPoolRequest;
-use wayleave_api::wording::TextError;
 use wayleave_core::names;
 use wayleave_outgoing::{Network, Policy};
 
 use super::fleet_times::{FleetTimes, Given};
 use crate::exit::Usage;
-use crate::values;
+use crate::{toml_file, values};
 
 /// The storage engine.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
@@ -316,10 +315,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the settings file and overrides it with the arguments.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or contains an unknown setting.
+    /// Reads the settings file and overrides it with the arguments. Fails if the file cannot be read, or contains an
+    /// unknown setting.
     pub fn from_args(args: Args) -> anyhow::Result<Self> {
         let file = args.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
         Self::merge(args, file)
@@ -466,15 +463,8 @@ fn read_file(path: &Path) -> anyhow::Result<File> {
 }
 
 fn parse_file(text: &str, path: &Path) -> anyhow::Result<File> {
-    // The line itself is not repeated: it may contain a password.
-    let wrong = |error: toml::de::Error| {
-        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let line = before.bytes().filter(|byte| *byte == b'\n').count();
-        let key = text.lines().nth(line).and_then(|line| line.split_once('=')).map_or("", |(key, _)| key.trim());
-        let said = TextError::of("the file", key, error.message()).sentence;
-        Usage(format!("settings file {}, line {}: {said}", path.display(), line + 1))
-    };
-    Ok(toml::from_str(text).map_err(wrong)?)
+    let wrong = |(line, said)| Usage(format!("settings file {}, line {line}: {said}", path.display()));
+    Ok(toml_file::parse(text).map_err(wrong)?)
 }
 
 #[cfg(test)]

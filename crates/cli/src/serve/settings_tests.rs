@@ -94,7 +94,7 @@ fn pools_are_read_from_the_file_and_checked_before_anything_starts() {
     let error = usage(file("[pools.p]\ncommand = ['w']\nslotz = 1"));
     assert!(error.contains("line 3") && error.contains("slotz"), "{error}");
     let error = usage(file("shards = 4\n[pools.p]\ncommand = ['w']\nslots = 'many'"));
-    assert!(error.contains("line 4: slots: expected "), "{error}");
+    assert!(error.contains("line 4: pools.p.slots: expected "), "{error}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The store of a server: opened by its settings, and presented to the server with its health and snapshots.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -28,24 +28,41 @@ pub struct Store {
     pub place: String,
     /// Whether several processes may share it.
     pub shared: bool,
-    /// The database, if its store was first opened in another one.
-    pub copied_to: Option<String>,
+    /// Where it is, if it was made from another store and is not settled there yet.
+    pub copied: Option<Copied>,
     /// The same store as the server sees it.
     pub outside: Arc<dyn wayleave_server::Store>,
 }
 
+/// A store that was made from another one: by a copy, a restore or a salvage, or by the database's own tools.
+#[derive(Clone, Debug)]
+pub enum Copied {
+    Folder(PathBuf),
+    Database(String),
+}
+
+impl Copied {
+    /// The store counts as its own from the next start on.
+    pub async fn settle(&self) {
+        let settled = match self {
+            Self::Folder(path) => wayleave_engine_fjall::settle(path).map_err(anyhow::Error::from),
+            Self::Database(url) => wayleave_engine_postgres::settle(url).await.map_err(anyhow::Error::from),
+        };
+        if let Err(why) = settled {
+            tracing::warn!(%why, "cannot note that this store was made from another one: the next start pauses its pools again");
+        }
+    }
+}
+
 impl Store {
     /// Opens the store; an embedded one keeps at most `files_max` table files open.
-    ///
-    /// # Errors
-    /// If it cannot be opened.
     pub async fn open(settings: &Settings, files_max: usize) -> anyhow::Result<Self> {
         match &settings.engine {
             EngineKind::Memory => {
                 let (engine, place) = (Arc::new(Memory::new(SystemClock::new())), "memory, lost at the end".to_owned());
                 let why = "an engine in memory has no snapshots: use `wayleave export`";
                 let outside = Arc::new(NoSnapshots { kind: "memory, which is lost at its end", why });
-                Ok(Self { engine, shards: settings.shards, place, shared: false, copied_to: None, outside })
+                Ok(Self { engine, shards: settings.shards, place, shared: false, copied: None, outside })
             }
             EngineKind::Fjall => {
                 // It may take long, and the runtime must hear signals meanwhile.
@@ -72,9 +89,9 @@ impl Store {
                 "the number of shards is fixed when a store is created; to change it, export and import into a new database"
             );
         }
-        let copied_to = engine.is_elsewhere().then(|| url.to_owned());
+        let copied = engine.is_elsewhere().then(|| Copied::Database(url.to_owned()));
         let outside = Arc::new(Database(url.to_owned()));
-        Ok(Self { engine: Arc::new(engine), shards, place: "PostgreSQL".to_owned(), shared: true, copied_to, outside })
+        Ok(Self { engine: Arc::new(engine), shards, place: "PostgreSQL".to_owned(), shared: true, copied, outside })
     }
 
     fn open_folder(path: &Path, settings: &Settings, files_max: usize) -> anyhow::Result<Self> {
@@ -95,7 +112,8 @@ impl Store {
         }
         let place = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
         let outside = Arc::new(Embedded(engine.clone()));
-        Ok(Self { engine, shards, place, shared: false, copied_to: None, outside })
+        let copied = wayleave_engine_fjall::is_copied(path)?.then(|| Copied::Folder(path.to_owned()));
+        Ok(Self { engine, shards, place, shared: false, copied, outside })
     }
 }
 

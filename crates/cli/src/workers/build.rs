@@ -58,9 +58,6 @@ pub struct Args {
 }
 
 /// Builds.
-///
-/// # Errors
-/// If the settings are wrong, or the builder cannot go on.
 pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     start_logging(LogForm::Text, &args.worker.log_level)?;
     let stop = stopped("finishing the chunks in hand")?;
@@ -87,7 +84,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     };
     let builder = Builder::new(client, config, store, stop, pause);
     let (counts, shown, begun) = (builder.counts(), builder.counts(), Instant::now());
-    let progress = Progress::start(move || line(&shown()));
+    let progress = Progress::start(move || (line(&shown()), None));
     let ended = builder.run().await;
     drop(progress);
     tell(&remote, &counts(), begun)?;

@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "CRAWL", value_parser = values::name)]
     crawl: Option<String>,
     /// Add this URL first; may be repeated. One on loopback opens loopback for its crawl
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = seed_url)]
     seed: Vec<Url>,
     /// How far to follow links: on the host of their page and of every --seed of this process, in their domains, or any
     #[arg(long, default_value = "host", value_name = "host|domain|any")]
@@ -81,18 +81,8 @@ pub struct Args {
 }
 
 /// Crawls.
-///
-/// # Errors
-/// If the settings are wrong, or the crawler cannot go on.
 pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     start_logging(LogForm::Text, &args.worker.log_level)?;
-    if let Some(seed) = args.seed.iter().find(|seed| !matches!(seed.scheme(), "http" | "https")) {
-        return Err(Usage(format!(
-            "{} cannot be fetched: a seed begins with http:// or https://",
-            output::shown(seed.as_str())
-        ))
-        .into());
-    }
     if let Some(seed) = args.seed.iter().find(|seed| args.contact.is_none() && !is_loopback(seed)) {
         return Err(Usage(format!(
             "{} is off loopback: give a --contact, a URL or a mail address of yours",
@@ -120,8 +110,8 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let (tally, begun) = (crawler.tally(), Instant::now());
     let shown = tally.clone();
     let progress = Progress::start(move || {
-        let waits = shown.waits_for().map(|why| format!("; waiting: {}", plain::line(&why))).unwrap_or_default();
-        line(&shown.counts(), begun) + &waits
+        let waits = shown.waits_for().map(|why| format!("waiting: {}", plain::line(&why)));
+        (line(&shown.counts(), begun), waits)
     });
     let ended = crawler.run().await;
     drop(progress);
@@ -174,6 +164,11 @@ impl Args {
             robots: robots::Config::default(),
         }
     }
+}
+
+fn seed_url(text: &str) -> Result<Url, String> {
+    let url = text.parse().ok().filter(|url: &Url| matches!(url.scheme(), "http" | "https"));
+    url.ok_or_else(|| "a seed begins with http:// or https://".to_owned())
 }
 
 async fn seed(remote: &Remote, args: &Args) -> anyhow::Result<()> {

@@ -59,9 +59,6 @@ pub struct Args {
 }
 
 /// Serves chunks until it is stopped.
-///
-/// # Errors
-/// If the settings are wrong, or the server refuses it.
 pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     start_logging(LogForm::Text, &args.worker.log_level)?;
     let stop = stopped("stopping")?;
@@ -72,9 +69,23 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     lock.note(&id);
     let listening = args.worker.listen(Some(&args.data)).await?;
     let address = listening.address();
-    let folder = args.data.clone();
-    let chunk_files = tokio::task::spawn_blocking(move || ChunkFiles::open(&folder)).await?;
-    let chunk_files = Arc::new(chunk_files.with_context(|| format!("cannot use {}", args.data.display()))?);
+    let cannot_use = || format!("cannot use {}", args.data.display());
+    let chunk_files = Arc::new(ChunkFiles::create(&args.data).with_context(cannot_use)?);
+    let (ending, tried) = (stop.clone(), Arc::clone(&chunk_files));
+    tokio::spawn(async move {
+        ending.cancelled().await;
+        tried.end_trials();
+    });
+    let opened = Arc::clone(&chunk_files);
+    let opening = tokio::task::spawn_blocking(move || opened.open_all());
+    match stop.run_until_cancelled(opening).await {
+        Some(opened) => opened?.with_context(cannot_use)?,
+        // What is not open yet is abandoned with its thread.
+        None => {
+            chunk_files.end_trials();
+            return Ok(());
+        }
+    }
     let setting = args.store.clone().unwrap_or_else(|| args.data.join("store").to_string_lossy().into_owned());
     let store = Store::open(&setting, Some(listening.base())).context("cannot open the store")?;
     listening.serve(index_server::router(&chunk_files));
@@ -92,7 +103,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
     let registration = Registration::start(client.clone(), registered, orders).await?;
     eprintln!("index server {id} of row {} ready on http://{address}/, {}", args.row, line(&chunk_files));
     let shown = Arc::clone(&chunk_files);
-    let progress = Progress::start(move || line(&shown));
+    let progress = Progress::start(move || (line(&shown), None));
     let config = Config {
         id,
         row: args.row,
@@ -101,6 +112,7 @@ pub async fn run(remote: Remote, args: Args) -> anyhow::Result<()> {
         policy: args.worker.allow.policy(&remote),
     };
     let ended = index_server::run(client, config, registration.token(), Arc::clone(&chunk_files), store, stop).await;
+    chunk_files.end_trials();
     drop(progress);
     check_refused(&registration)?;
     Ok(ended?)

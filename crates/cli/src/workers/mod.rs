@@ -24,9 +24,6 @@ use crate::signals::Signals;
 const ENDING: Duration = Duration::from_secs(2);
 
 /// Runs a worker on all cores.
-///
-/// # Errors
-/// If it cannot start, or cannot go on.
 pub fn run<F>(remote: &RemoteArgs, worker: impl FnOnce(Remote) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
@@ -38,9 +35,6 @@ where
 }
 
 /// Notes on stderr that a crawl does not exist. A worker may be started before its crawl, but the name may be mistyped.
-///
-/// # Errors
-/// If the server does not answer.
 async fn note_unknown(remote: &Remote, crawl: Option<&str>) -> anyhow::Result<()> {
     match remote.check_crawl(crawl).await {
         Err(error) if error.code() == Some(Code::UnknownCrawl) => {

@@ -40,10 +40,7 @@ pub struct Args {
     allow: AllowArgs,
 }
 
-/// Searches and prints.
-///
-/// # Errors
-/// If the words are none, the map cannot be read, or nothing was found.
+/// Searches and prints. Fails if the words are none, the map cannot be read, or nothing was found.
 pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
     let words = args.words.join(" ");
     // Searches of many people spread over the rows.
@@ -81,9 +78,6 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
 }
 
 /// Hits on stdout.
-///
-/// # Errors
-/// If stdout is gone.
 pub fn print(json: bool, found: &SearchResults) -> anyhow::Result<()> {
     let bold = std::io::stdout().is_terminal();
     for (number, hit) in (1..).zip(&found.hits) {

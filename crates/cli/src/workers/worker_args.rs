@@ -77,9 +77,6 @@ impl WorkerArgs {
     }
 
     /// The name of a worker that keeps it, with other things, in a folder.
-    ///
-    /// # Errors
-    /// If the folder cannot be used.
     pub fn id_of(&self, folder: &Path) -> anyhow::Result<String> {
         let file = folder.join(".id");
         let noted = std::fs::read_to_string(&file).ok().map(|id| id.trim().to_owned()).filter(|id| !id.is_empty());
@@ -93,9 +90,6 @@ impl WorkerArgs {
     }
 
     /// Registers a crawler or builder, which ends when it is drained. Returns what keeps it from new work.
-    ///
-    /// # Errors
-    /// If the server refuses it.
     pub async fn register(
         &self,
         client: &Client,
@@ -113,18 +107,13 @@ impl WorkerArgs {
     }
 
     /// Listens, with the port noted in `folder`.
-    ///
-    /// # Errors
-    /// If the address cannot be used.
     pub async fn listen(&self, folder: Option<&Path>) -> anyhow::Result<Listening> {
         let listening = Listening::start(self.listen, self.advertise.as_deref(), folder).await?;
         Ok(listening.allowing(&self.allow_host))
     }
 
-    /// Opens the store of a worker, and serves it if it is a folder.
-    ///
-    /// # Errors
-    /// If the store or the address cannot be used, or a worker of this name uses the folder.
+    /// Opens the store of a worker, and serves it if it is a folder. Fails if the store or the address cannot be used,
+    /// or a worker of this name uses the folder.
     pub async fn open(&self, setting: &str) -> anyhow::Result<Opened> {
         let folder = (!setting.contains("://")).then(|| Path::new(setting));
         // First of all: one that is refused must not take or change the port that is noted in the folder.
@@ -147,9 +136,6 @@ impl WorkerArgs {
     }
 
     /// Listens for health checks alone.
-    ///
-    /// # Errors
-    /// If the address cannot be used.
     pub async fn open_without_store(&self) -> anyhow::Result<String> {
         let listening = self.listen(None).await?;
         let address = listening.address();
@@ -165,9 +151,6 @@ pub fn token_file(folder: &Path, id: &str) -> PathBuf {
 }
 
 /// The end of a worker that the server has refused.
-///
-/// # Errors
-/// If it has.
 pub fn check_refused(registration: &Registration) -> anyhow::Result<()> {
     match registration.refused() {
         Some(why) => {

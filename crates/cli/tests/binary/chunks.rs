@@ -1,8 +1,6 @@
 //! Chunks through the real binary: what operators see and do, what scripts do, and a server that dies in between.
 
-use serde_json::Value;
-
-use crate::support::{Server, folder};
+use crate::prelude::*;
 
 const SUM: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 

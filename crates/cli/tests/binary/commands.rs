@@ -2,12 +2,11 @@
 
 use std::io::Write as _;
 
-use crate::support::{Server, folder, run, wayleave};
+use crate::prelude::*;
 
 #[test]
 fn a_url_goes_all_the_way_from_put_to_released() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let put =
         server.run(&["put", "--crawl", "news", "--priority", "9", "http://a.example/x", "http://a.example/y"]).ok();
     assert!(put.contains("added   http://a.example/x"), "{put}");
@@ -34,8 +33,7 @@ fn a_url_goes_all_the_way_from_put_to_released() {
 
 #[test]
 fn exit_codes_tell_what_kind_of_no_it_is() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     for (args, code) in [
         (vec!["hosts", "show", "nobody.example"], 3),
         (vec!["why", "nobody.example"], 3),
@@ -65,8 +63,7 @@ fn exit_codes_tell_what_kind_of_no_it_is() {
 
 #[test]
 fn a_dead_server_among_several_is_passed_by_with_one_note() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let both = format!("{dead},{}", server.url);
     let seeded = run(wayleave(&["seed", "--server", &both]), "http://a.example/\n");
@@ -79,8 +76,7 @@ fn a_dead_server_among_several_is_passed_by_with_one_note() {
 
 #[test]
 fn hosts_groups_and_crawls_can_be_set_and_shown() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     server.run(&["put", "http://a.example/", "http://b.example/", "http://c.example/"]).ok();
     let host = server.run(&["hosts", "set", "a.example", "--delay", "5s", "--pause", "--json"]).json().remove(0);
     assert_eq!((&host["delay_ms"], &host["state"]), (&5_000.into(), &"paused".into()));
@@ -159,8 +155,7 @@ fn a_name_that_is_misspelt_is_told_and_not_taken_for_something_empty() {
 
 #[test]
 fn a_url_that_is_refused_for_its_length_does_not_hide_the_reason() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let told = server.run(&["put", &format!("http://a.example/{}", "x".repeat(40_000))]);
     let row = told.out.lines().last().unwrap();
     assert!(told.code != 0 && row.starts_with("rejected") && row.contains("…  "), "{row}");
@@ -169,8 +164,7 @@ fn a_url_that_is_refused_for_its_length_does_not_hide_the_reason() {
 
 #[test]
 fn values_that_mean_nothing_are_refused_in_words() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     server.run(&["put", "http://a.example/"]).ok();
     server.run(&["hosts", "set", "a.example", "--delay-factor", "2"]).ok();
     for (command, words) in [
@@ -197,8 +191,7 @@ fn values_that_mean_nothing_are_refused_in_words() {
 
 #[test]
 fn seeds_are_counted_and_the_reasons_of_rejected_ones_are_shown_with_their_lines() {
-    let (keep, data) = folder();
-    let server = Server::start(&data);
+    let (keep, server) = Server::fresh();
     let file = keep.path().join("urls.txt");
     std::fs::write(&file, "# seeds\nhttp://a.example/\n\nnonsense\nhttp://a.example/\n").unwrap();
     let sitemap = keep.path().join("map.xml");
@@ -225,8 +218,7 @@ fn seeds_are_counted_and_the_reasons_of_rejected_ones_are_shown_with_their_lines
 
 #[test]
 fn a_file_that_breaks_off_is_named_and_what_stood_before_is_counted() {
-    let (keep, data) = folder();
-    let server = Server::start(&data);
+    let (keep, server) = Server::fresh();
     let mut whole = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
     (0..9000).for_each(|no| writeln!(whole, "https://a.example/{no}").unwrap());
     let whole = whole.finish().unwrap();
@@ -265,8 +257,7 @@ fn a_seed_goes_on_after_the_server_was_killed_and_came_back() {
 
 #[test]
 fn a_url_that_was_set_aside_is_shown_with_the_reason() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     server.run(&["crawls", "set", "DEFAULT", "--max-attempts", "1"]).ok();
     server.run(&["put", "http://a.example/"]).ok();
     let held = server.run(&["get", "--holder", "w", "--json"]).json().remove(0);

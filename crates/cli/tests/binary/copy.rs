@@ -6,19 +6,14 @@
 //!
 //! `cargo xtask prove copy` copies a store of a million URLs (`WAYLEAVE_COPY_URLS`).
 
-use std::path::{Path, PathBuf};
-use std::time::Instant;
-
-use serde_json::Value;
 use wayleave_engine::rows::{Kind, key};
 use wayleave_engine::snapshot_file::SnapshotHeader;
 use wayleave_engine::transplant::{Transplant, fence_in_new_store};
 use wayleave_engine::{Engine, Row, Scan};
 use wayleave_engine_fjall::Fjall;
 use wayleave_engine_postgres::Reader;
-use wayleave_testbed::Cluster;
 
-use crate::support::{Ended, Server, folder, run, wayleave};
+use crate::prelude::*;
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -247,16 +242,27 @@ fn a_restored_pool_starts_nothing_until_it_is_resumed() {
     assert_eq!(server.stop(), 0);
     std::fs::remove_file(&ran).unwrap();
     command(&["restore", text(&file), "--data", text(&other)]).ok();
-    let restored = Server::start(&other);
-    let pool = show(&restored, "pools", "p");
-    assert!(pool["paused"] == true, "{pool}");
+    // Nor does it start what the settings file sets up, at its first start.
+    let config = keep.path().join("settings.toml");
+    let pool = |name: &str| {
+        format!(
+            "[pools.{name}]\ncommand = [\"sh\", \"-c\", \"{script}\"]\nmin = 1\nstart_ms_max = 2000\npaused = false\n"
+        )
+    };
+    std::fs::write(&config, ["p", "new"].map(pool).concat()).unwrap();
+    let restored = Server::start_with(&other, &["--config", text(&config)]);
+    for name in ["p", "new"] {
+        let pool = show(&restored, "pools", name);
+        assert!(pool["paused"] == true, "{pool}");
+    }
+    assert!(restored.log().contains("this store was made from another one"), "{}", restored.log());
     assert_eq!(restored.run(&["match", "c", "--pool", "p", "--wait", "1s"]).code, 3);
     assert!(!ran.exists(), "its command was run");
     restored.run(&["pools", "resume", "--all"]).ok();
     while !ran.exists() {
         std::thread::yield_now();
     }
-    restored.run(&["pools", "remove", "p"]).ok();
+    ["p", "new"].iter().for_each(|name| _ = restored.run(&["pools", "remove", name]).ok());
 }
 
 /// The largest file of tables.

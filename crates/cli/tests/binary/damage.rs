@@ -1,9 +1,8 @@
 //! A damaged journal, with the real binary: refused with its offset, left unchanged, and repaired on demand.
 
 use std::fs;
-use std::path::Path;
 
-use crate::support::{Server, folder, run, wayleave};
+use crate::prelude::*;
 
 /// Flips a byte in the middle of the newest journal's content; returns the file's bytes after that.
 fn damage(data: &Path) -> (std::path::PathBuf, Vec<u8>) {
@@ -101,6 +100,92 @@ fn a_missing_small_file_is_named_and_no_table_is_removed() {
     let server = Server::start_with(&data, &["--memtable-mb", "1"]);
     assert_eq!(server.stats()["urls"]["queued"], 30_000);
     assert_eq!(server.stop(), 0);
+}
+
+type Spoil = fn(&mut Vec<u8>) -> bool;
+
+/// Each in one line; what is quoted here is in the documentation too.
+#[test]
+fn a_start_names_each_file_that_is_missing_or_damaged_once_and_the_remedy() {
+    let (_keep, data) = folder();
+    with_tables(&data);
+    let largest = |of: &str| files(&data.join(of)).into_iter().max_by_key(|(_, len)| *len).unwrap().0;
+    let version = fs::read_dir(data.join("db")).unwrap().flatten().map(|entry| entry.path());
+    let version = version.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with('v')).max().unwrap();
+    let (table, journal) = (largest("db/tables"), largest("journal"));
+    let (format, current) = (data.join("FORMAT"), data.join("db/current"));
+    let gone: Spoil = |_| false;
+    let cut: Spoil = |bytes| {
+        bytes.truncate(bytes.len() / 2);
+        true
+    };
+    let first: Spoil = |bytes| {
+        bytes[9] ^= 1;
+        true
+    };
+    let description: Spoil = |bytes| {
+        let at = bytes.len() - 300;
+        bytes[at] ^= 1;
+        true
+    };
+    let documented = include_str!("../../../../docs/operating.md");
+    for (file, spoil, said) in [
+        (&format, gone, "the file FORMAT is missing"),
+        (&format, first, "FORMAT does not match its checksum"),
+        (&current, gone, "db/current: it is missing"),
+        (&current, cut, "db/current: it is too short"),
+        (&version, gone, "it is missing"),
+        (&version, cut, "its list of tables cannot be read"),
+        (&version, first, "its checksum is not the one that the file current names"),
+        (&table, gone, "it is missing"),
+        (&table, cut, "its layout cannot be read: it may be cut off"),
+        (&table, description, "the checksum of a block does not match"),
+        (&journal, gone, "the file is missing"),
+        (&journal, first, "its beginning cannot be read"),
+    ] {
+        let sound = fs::read(file).unwrap();
+        let mut bytes = sound.clone();
+        if spoil(&mut bytes) {
+            fs::write(file, bytes).unwrap()
+        } else {
+            fs::remove_file(file).unwrap()
+        }
+        let refused = run(wayleave(&["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]), "");
+        let name = file.strip_prefix(&data).unwrap().to_str().unwrap();
+        assert!(refused.code != 0 && refused.err.lines().count() == 1, "{name}: {}", refused.err);
+        for part in [name, said, "nothing was changed", "backup", "`wayleave salvage`"] {
+            assert!(refused.err.contains(part), "{name}, {part}: {}", refused.err);
+        }
+        assert!(documented.contains(said), "{said}");
+        fs::write(file, sound).unwrap();
+    }
+    let mut bytes = fs::read(&table).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&table, bytes).unwrap();
+    let server = Server::start(&data);
+    let log = server.log();
+    assert!(log.contains("not ready: ") && log.contains("shard closed: rows that it needs cannot be read"), "{log}");
+    assert!(log.contains(table.strip_prefix(&data).unwrap().to_str().unwrap()) && !log.contains("Block"), "{log}");
+    assert_eq!(server.stop(), 0);
+}
+
+/// A regression: what is stored was called the last that was acknowledged, also where the journal has newer rows.
+#[test]
+fn a_salvage_names_the_hosts_whose_rows_the_journal_has_newer() {
+    let (keep, data) = folder();
+    let server = Server::start(&data);
+    for n in 0..40 {
+        server.run(&["put", &format!("http://h{n}.example/")]).ok();
+    }
+    server.run(&["put", "http://h0.example/later"]).ok();
+    server.kill();
+    damage(&data);
+    let saved = keep.path().join("saved");
+    let said = run(wayleave(&["salvage", data.to_str().unwrap(), saved.to_str().unwrap()]), "");
+    assert_eq!(said.code, 6, "{}{}", said.out, said.err);
+    let list = fs::read_to_string(keep.path().join("saved.lost")).unwrap();
+    let older = |host: &str| list.contains(&format!("{host}.example\tnewer versions of rows of these hosts"));
+    assert!(older("h39") && older("h0") && !older("h1"), "{list}");
 }
 
 /// A regression: one unreadable block took a core, made readiness flap and ended the process in a loop of restarts.

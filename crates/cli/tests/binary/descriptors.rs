@@ -1,11 +1,8 @@
 //! File descriptors: connections must not exhaust those that the store needs.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
-
-use crate::support::{Server, folder};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::prelude::*;
 
 const LIMIT: u32 = 1_024;
 const IDLE: usize = 1_100;

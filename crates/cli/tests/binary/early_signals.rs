@@ -1,17 +1,11 @@
 //! A server that is stopped before it is ready, while it opens its store or joins the others; and one that gets the signal twice.
 
 use std::fs::OpenOptions;
-use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use rustix::process::{Pid, Signal, kill_process};
-use wayleave_testbed::Cluster;
 
-use crate::support::{Server, folder, wayleave};
+use crate::prelude::*;
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -98,8 +92,7 @@ fn current(folder: &Path) -> Option<PathBuf> {
 /// `timeout 60 wayleave serve` signals the process, and then its group.
 #[test]
 fn two_signals_in_one_moment_are_one() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     for _ in 0..2 {
         server.signal(Signal::TERM);
         std::thread::sleep(Duration::from_millis(1));

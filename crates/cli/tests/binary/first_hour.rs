@@ -1,9 +1,6 @@
 //! What a new user tries first, and what the commands answer to mistakes.
 
-use std::io::{BufRead, BufReader};
-use std::time::Duration;
-
-use crate::support::{Server, folder, wayleave};
+use crate::prelude::*;
 
 #[test]
 fn a_snapshot_is_not_imported_and_the_message_says_what_to_type() {
@@ -20,8 +17,7 @@ fn a_snapshot_is_not_imported_and_the_message_says_what_to_type() {
 
 #[test]
 fn an_export_that_would_leave_something_out_says_what_to_type() {
-    let (keep, data) = folder();
-    let server = Server::start(&data);
+    let (keep, server) = Server::fresh();
     server.run_with(&["seed", "-"], "http://a.example/").ok();
     server.run(&["get", "--release", "fetched", "--wait", "5s"]).ok();
     let file = keep.path().join("all.jsonl");
@@ -40,8 +36,7 @@ fn an_export_that_would_leave_something_out_says_what_to_type() {
 
 #[test]
 fn a_url_is_found_in_every_crawl_that_has_it() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let url = "http://a.example/x";
     let unknown = server.run(&["urls", "lookup", url]);
     assert_eq!(unknown.code, 3, "{}", unknown.err);
@@ -62,12 +57,20 @@ fn a_url_is_found_in_every_crawl_that_has_it() {
     assert!(shown.contains("news") && shown.contains("shops"), "{shown}");
     assert_eq!(server.run(&["urls", "lookup", url, "--crawl", "others"]).code, 3);
     assert_eq!(server.run(&["urls", "lookup", "mailto:a@b"]).code, 3);
+    let why = server.run(&["why", url]);
+    assert!(why.code == 2 && why.err.contains("; `wayleave urls lookup URL` shows a URL"), "{}", why.err);
+    for (args, said) in [
+        (&["put", "a.example"][..], "no scheme, such as https://"),
+        (&["crawl", "--seed", "a.example"], "begins with http://"),
+    ] {
+        let refused = server.run(args);
+        assert!(refused.code != 0 && (refused.out + &refused.err).contains(said), "{args:?}: {}", refused.err);
+    }
 }
 
 #[test]
 fn roles_show_who_the_primary_is() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let elect = ["elect", "r", "--ttl", "2s", "--grace", "200ms", "--address", "here:1", "--", "sleep", "60"];
     let mut child = wayleave(&elect).env("WAYLEAVE_SERVER", &server.url).spawn().unwrap();
     let name = format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), child.id());
@@ -82,8 +85,7 @@ fn roles_show_who_the_primary_is() {
 
 #[test]
 fn an_import_whose_server_goes_away_says_so_soon_and_how_far_it_came() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let mut command = wayleave(&["import", "-"]);
     command.env("WAYLEAVE_SERVER", &server.url).stdin(std::process::Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -135,8 +137,7 @@ fn broken_host() -> String {
 /// It said nothing at all for as long as the page was not to be tried again.
 #[test]
 fn a_crawler_that_waits_says_for_which_host_and_until_when() {
-    let (keep, data) = folder();
-    let server = Server::start(&data);
+    let (keep, server) = Server::fresh();
     let host = broken_host();
     let pages = keep.path().join("pages");
     let mut command =
@@ -144,14 +145,13 @@ fn a_crawler_that_waits_says_for_which_host_and_until_when() {
     let mut child = command.env("WAYLEAVE_SERVER", &server.url).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let begun = std::time::Instant::now();
     let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let said = lines
-        .inspect(|line| println!("{line}"))
-        .find(|line| line.contains("; waiting: ") && line.contains(" is due in "));
+    let said =
+        lines.inspect(|line| println!("{line}")).find(|line| line.contains("; waiting: ") && line.contains(" due in "));
     let took = begun.elapsed();
     child.kill().unwrap();
     child.wait().unwrap();
     let said = said.expect("it says what it waits for");
-    assert!(said.contains("at host '127.0.0.1', where the first one is due in "), "{said}");
+    assert!(said.contains("1 URL is queued at host '127.0.0.1', due in "), "{said}");
     assert!(took < Duration::from_secs(15), "{took:?}");
 }
 
@@ -203,4 +203,30 @@ fn what_a_worker_prints_names_no_password() {
     index.kill().unwrap();
     index.wait().unwrap();
     assert!(said.contains("***@127.0.0.1:1/x?token=***") && !said.contains("hunter2"), "{said}");
+}
+
+/// Claims were repeated for a minute, and then the machine was deregistered for another one.
+#[test]
+fn workers_whose_server_is_gone_end_when_they_are_told_to() {
+    let (keep, data) = folder();
+    let server = Server::start(&data);
+    let kinds = [("crawl", "--store"), ("build", "--store"), ("index", "--data")];
+    let mut workers = kinds.map(|(kind, option)| {
+        let mut command = wayleave(&[kind, "--id", kind, option, keep.path().join(kind).to_str().unwrap()]);
+        command.env("WAYLEAVE_SERVER", &server.url).stderr(std::process::Stdio::null()).spawn().unwrap()
+    });
+    for (kind, _) in kinds {
+        crate::pools::until("it has reported", || server.run(&["fleet", "show", kind]).code == 0);
+    }
+    server.kill();
+    let told = std::time::Instant::now();
+    for worker in &workers {
+        let pid = rustix::process::Pid::from_child(worker);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+    for (worker, (kind, _)) in workers.iter_mut().zip(kinds) {
+        let status = worker.wait().unwrap();
+        println!("seen: {kind}: {status} after {:?}", told.elapsed());
+    }
+    assert!(told.elapsed() < Duration::from_secs(30), "{:?}", told.elapsed());
 }

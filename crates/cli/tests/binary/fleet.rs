@@ -1,11 +1,6 @@
 //! Machines, placements and the map through the real binary: what operators see and do, and a server that dies in between.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-
-use serde_json::{Value, json};
-
-use crate::support::{Server, folder, wayleave};
+use crate::prelude::*;
 
 const SUM: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
@@ -114,8 +109,7 @@ fn operators_see_drain_and_remove_machines_and_follow_the_map_although_the_serve
 
 #[test]
 fn a_watcher_of_the_map_sees_every_change_and_a_wait_in_vain_has_a_code() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let mut command = wayleave(&["map", "--watch", "--json", "--server", &server.url]);
     let mut watcher = command.spawn().unwrap();
     let mut lines = BufReader::new(watcher.stdout.take().unwrap()).lines();
@@ -155,8 +149,7 @@ fn the_reason_says_why_a_machine_is_not_probed() {
 
 #[test]
 fn who_errs_is_helped() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     register(&server, "index-1", "127.0.0.1:9", 0);
     for (args, code, hint) in [
         (&["fleet", "show", "index-9"][..], 3, "machine 'index-9' is not known"),

@@ -1,13 +1,9 @@
 //! A full disk, with the real binary: a small tmpfs in its own mount namespace. It needs root.
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use wayleave_api::urls::AddStatus;
+use wayleave_client::Retry;
 
-use crate::support::{Server, folder};
-use wayleave_api::urls::{AddStatus, AddUrlsRequest, UrlToAdd};
-use wayleave_client::{Client, Retry};
+use crate::prelude::*;
 
 /// A process that holds the mount namespace.
 struct Disk {

@@ -1,9 +1,7 @@
 //! The configuration of the container image (`deploy/Dockerfile`), run with the built binary and without a container
 //! engine: its settings, its command and its health check, as in the file. This does not show that the image builds.
 
-use std::path::Path;
-
-use crate::support::{Server, folder, run, wayleave};
+use crate::prelude::*;
 
 fn file(name: &str) -> String {
     std::fs::read_to_string(format!("{}/../../{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()

@@ -3,11 +3,9 @@
 //! What could break a promise: a half-written file or folder is taken for a whole one; what is left of the first run keeps the
 //! second one from its work, or is never removed; the folder that is salvaged is changed.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use crate::support::{Ended, Server, folder, run, wayleave};
+use crate::prelude::*;
 
 const URLS: usize = 20_000;
 
@@ -105,6 +103,11 @@ fn a_snapshot_and_an_export_that_were_killed_are_made_anew() {
 fn refused(data: &Path) {
     let refused = run(wayleave(&["serve", "--data", text(data), "--listen", "127.0.0.1:0"]), "");
     assert!(refused.code != 0 && refused.err.contains(text(data)), "{}", refused.err);
+    assert!(
+        refused.err.contains("was interrupted") && refused.err.contains("run the same command again"),
+        "{}",
+        refused.err
+    );
 }
 
 #[test]

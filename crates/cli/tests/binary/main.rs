@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-mod bombs;
 mod browser;
 mod chunks;
 mod commands;
+mod concurrent_matches;
 mod containers;
 mod copy;
 mod damage;
@@ -20,19 +20,19 @@ mod fleet;
 mod full_disk;
 mod generators;
 mod great_crawl;
+mod helpful_output;
+mod hostile_files;
 mod image;
-mod kill_loop;
 mod killed_commands;
-mod manners;
 mod match_run;
 mod match_wait;
 mod pipeline;
 mod pool_nodes;
 mod pool_reasons;
 mod pools;
+mod prelude;
 mod replaced;
 mod roles;
-mod rush;
 mod schema;
 mod serving;
 mod sixteen_workers;

@@ -3,22 +3,18 @@
 //! Interleavings: the command outlives the reservation time; somebody ends the match under it; the server dies under it; it is
 //! told to end.
 
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-use rustix::process::{Pid, Signal, kill_process};
-
 use crate::elect::stage::lives;
 use crate::pools::{Stage, until};
-use crate::support::wayleave;
+use crate::prelude::*;
 
 /// A stage with a pool of one worker with one slot, and a short reservation time.
 fn stage() -> Stage {
+    stage_with("2s")
+}
+
+fn stage_with(reservation: &str) -> Stage {
     let stage = Stage::new();
-    stage.pool("render", 1, &["--max", "1", "--reservation", "2s"]).ok();
+    stage.pool("render", 1, &["--max", "1", "--reservation", reservation]).ok();
     stage
 }
 
@@ -85,16 +81,18 @@ fn a_command_whose_match_somebody_ends_is_stopped() {
 
 #[test]
 fn a_command_whose_match_nobody_confirms_is_stopped_before_the_reservation_time_is_over() {
-    let mut stage = stage();
-    let child = start(&stage, &["sleep", "60"]);
+    let mut stage = stage_with("30s");
+    let child = start(&stage, &["sleep", "600"]);
     until("it has a worker", || has_match(&stage));
     stage.server.take().unwrap().kill();
+    // No confirmation is later than this.
     let begun = Instant::now();
     let ended = child.wait_with_output().unwrap();
     let err = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(4), "{err}");
     assert!(err.contains("no server has confirmed the match in time"), "{err}");
-    println!("seen: stopped {:?} after the server died", begun.elapsed());
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(30), "stopped {took:?} after the server died");
 }
 
 #[test]
@@ -107,6 +105,46 @@ fn a_signal_ends_the_command_and_gives_the_worker_back() {
     let ended = child.wait_with_output().unwrap();
     assert_eq!((ended.status.code(), &ended.stdout[..]), (Some(7), &b"told\n"[..]));
     assert!(!has_match(&stage), "it was given back");
+}
+
+/// A regression: the command went on, with a worker that is another client's once the reservation time is over.
+#[test]
+fn a_command_ends_with_the_process_that_confirms_its_match() {
+    let stage = stage();
+    let mut child = start(&stage, &["sh", "-c", "echo $$; exec sleep 600"]);
+    let mut pid = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+    let pid: i32 = pid.trim().parse().unwrap();
+    assert!(lives(pid));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("the command has ended", || !lives(pid));
+}
+
+/// A regression: `nohup` did not work, because the handlers took the place of what it had set.
+#[test]
+fn a_signal_that_was_ignored_from_the_start_stays_ignored() {
+    let stage = stage();
+    let shell = format!(
+        "trap '' HUP INT; exec {} match one --pool render --wait 30s -- sh -c 'echo begun; read go; echo still here'",
+        crate::support::binary().display()
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &shell]).env("WAYLEAVE_SERVER", &stage.server().url);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "begun\n");
+    for signal in [Signal::HUP, Signal::INT, Signal::INT] {
+        kill_process(Pid::from_child(&child), signal).unwrap();
+    }
+    // Nothing shows that a signal was ignored: one that is not ends the command after its grace at the latest.
+    std::thread::sleep(Duration::from_millis(500));
+    _ = child.stdin.take().unwrap().write_all(b"go\n");
+    line.clear();
+    out.read_line(&mut line).unwrap();
+    assert_eq!((line.as_str(), child.wait().unwrap().code()), ("still here\n", Some(0)));
 }
 
 #[test]

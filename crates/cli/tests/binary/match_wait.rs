@@ -3,12 +3,8 @@
 //! Interleavings: the server dies before the request, and comes back; the queue is full when the client asks, and has room
 //! later; it is full all the time.
 
-use std::io::{BufRead, BufReader};
-use std::process::Child;
-use std::time::{Duration, Instant};
-
 use crate::pools::{Stage, until};
-use crate::support::{Server, wayleave};
+use crate::prelude::*;
 
 /// Starts a request, and waits until it says what it waits for.
 fn ask(stage: &str, args: &[&str], says: &str) -> (Child, BufReader<std::process::ChildStderr>) {

@@ -4,19 +4,11 @@
 //! workers that two others start; a node is killed while clients wait and while its workers serve; another node takes over
 //! the pool and does not know what the first had ordered last; the node comes back and finds workers of the pool.
 
-use std::collections::BTreeSet;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
-
-use serde_json::Value;
-use wayleave_testbed::Cluster;
+use std::sync::atomic::AtomicBool;
 
 use crate::pools::{kill, marked, until, worker};
+use crate::prelude::*;
 use crate::strangers;
-use crate::support::{Ended, Server, run, wayleave};
 
 const MAX: usize = 4;
 
@@ -109,7 +101,9 @@ async fn a_pool_of_several_nodes_counts_its_workers_once_and_loses_no_client_whe
     }
     for node in 0..3 {
         let workers = nodes.workers(node);
-        assert_eq!((workers.len(), names(&workers, "site").len()), (MAX, 2), "{workers:?}");
+        // A node whose Maker has not asked yet is no site, so on a busy machine one node may have all of them.
+        let sites = names(&workers, "site").len();
+        assert!(workers.len() == MAX && (1..=2).contains(&sites), "{workers:?}");
     }
     // More clients than slots ask the other nodes while a node is killed that has workers, and perhaps the pool.
     let waiting = std::thread::scope(|scope| {

@@ -1,9 +1,7 @@
 //! What operators and scripts are told when something goes wrong with a pool: reasons, logs of the dead, JSON and exit codes.
 
-use serde_json::Value;
-
 use crate::pools::{Stage, until};
-use crate::support::{Server, run, wayleave};
+use crate::prelude::*;
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text.trim()).unwrap_or_else(|_| panic!("no JSON: {text}"))

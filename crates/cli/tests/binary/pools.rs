@@ -5,16 +5,9 @@
 //! while clients wait; a worker dies under its client; many clients ask at the same time for fewer slots; a pool is
 //! removed while it has clients; workers that never become one.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
-use crate::support::{Ended, Server, folder};
+use crate::prelude::*;
 
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -358,6 +351,7 @@ fn a_store_in_memory_takes_its_workers_along() {
     stage.matched("c", "render");
     assert_eq!(stage.workers().len(), 1);
     assert!(!stage.data.exists(), "it does not use a data folder");
+    assert!(!stage.server().log().contains("other users"), "it has made the folder itself: {}", stage.server().log());
     assert_eq!(stage.server.take().unwrap().stop(), 0);
     assert!(stage.workers().is_empty());
 }

@@ -1,10 +1,6 @@
 //! A node whose address leads to another process exits, and says why.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use crate::support::{Server, wayleave};
-use wayleave_testbed::{Cluster, free_port};
+use crate::prelude::*;
 
 /// Many lease times: a node finds out with its next renewal.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,10 +1,9 @@
 //! Roles through the real binary: heartbeats of a client, and what operators see and do.
 
-use std::time::Duration;
-
-use crate::support::{Server, folder};
 use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest, Released};
-use wayleave_client::{Client, Error};
+use wayleave_client::Error;
+
+use crate::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -14,8 +13,7 @@ fn candidate(uuid: &str) -> HeartbeatRequest {
 
 #[tokio::test]
 async fn a_primary_is_elected_shown_asked_to_step_down_and_followed() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let client = Client::new(&server.url).unwrap();
     assert_eq!(server.run(&["roles"]).ok().lines().count(), 1, "only the head");
     let shown = server.run(&["roles", "set", "indexer", "--ttl", "1h"]).ok();
@@ -69,8 +67,7 @@ async fn a_term_survives_the_death_of_the_server() {
 
 #[tokio::test]
 async fn a_wait_in_vain_has_an_exit_code_and_a_long_one_is_allowed() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     server.run(&["roles", "set", "indexer", "--ttl", "1h"]).ok();
     let show = |more: &[&str]| server.run(&[&["roles", "show", "indexer"], more].concat());
     assert!(show(&[]).ok().contains("nobody has held"));

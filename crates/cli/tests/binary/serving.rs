@@ -1,6 +1,6 @@
 //! `serve` as a process: how it starts, what it refuses, how it ends, what survives.
 
-use crate::support::{Server, folder, run, wayleave};
+use crate::prelude::*;
 
 #[test]
 fn what_was_acknowledged_survives_a_kill_and_a_clean_stop() {
@@ -48,8 +48,7 @@ fn a_port_that_is_in_use_is_refused_with_the_remedy() {
 
 #[test]
 fn a_misspelt_variable_is_told_with_the_one_that_was_meant() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let mut second = wayleave(&["serve", "--listen", server.url.trim_start_matches("http://")]);
     second
         .env("WAYLEAVE_DATTA", "/secret")

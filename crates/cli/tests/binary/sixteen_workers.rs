@@ -3,15 +3,10 @@
 //! strict side. On a busy machine a worker may be slower than its lease: it is then refused like a dead one that comes
 //! back, and its visit counts until the end of its lease.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-use crate::support::{Server, folder};
-use serde_json::json;
 use wayleave_api::reservations::{ReleaseReservationRequest, ReserveGroupsRequest};
-use wayleave_client::{Client, Error};
+use wayleave_client::Error;
+
+use crate::prelude::*;
 
 const WORKERS: usize = 16;
 const HOSTS: usize = 40;
@@ -39,8 +34,7 @@ struct Diary {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_visits_to_a_group_at_once_and_none_before_the_delay() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let urls: Vec<String> = (0..HOSTS * URLS_PER_HOST).map(|n| format!("http://h{}.example/{n}", n % HOSTS)).collect();
     server.run_with(&["seed", "-"], &urls.join("\n")).ok();
     server.run(&["crawls", "set", "DEFAULT", "--delay", &format!("{}ms", DELAY.as_millis())]).ok();

@@ -1,13 +1,10 @@
 //! `snapshot` and `restore` through the real binary: a copy of a busy server, and a server on the copy.
 
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
-use crate::support::{Ended, Server, folder, run, wayleave};
-use serde_json::Value;
 use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest};
-use wayleave_client::Client;
+
+use crate::prelude::*;
 
 fn restore(file: &Path, data: &Path) -> Ended {
     run(wayleave(&["restore", file.to_str().unwrap(), "--data", data.to_str().unwrap()]), "")

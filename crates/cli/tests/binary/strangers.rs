@@ -1,15 +1,11 @@
 //! Other users of the machine read nothing, and text of others steers no terminal: with real processes, under an umask that
 //! keeps nothing private.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-use serde_json::json;
+use std::os::unix::fs::MetadataExt;
 
 use crate::copy::largest;
 use crate::pools::{kill, marked, until, worker};
-use crate::support::{Server, folder, run};
+use crate::prelude::*;
 
 /// Everything in a folder on which others have a right.
 fn open_to_others(folder: &Path) -> Vec<PathBuf> {
@@ -140,7 +136,8 @@ fn a_plain_copy_beside_the_living_original_runs_no_command_and_says_whose_copy_i
     assert_eq!((runs(&log), copy.run(&["pools", "show", "p"]).ok().contains("pause")), (1, true));
     // Told to, it may.
     assert_eq!(original.stop(), 0);
-    copy.run(&["pools", "resume", "p"]).ok();
+    let resumed = copy.run(&["pools", "resume", "p"]);
+    assert!(resumed.code == 0 && !resumed.err.contains("warning"), "{}", resumed.err);
     // A restart of a store that has no copy is nothing unusual.
     assert_eq!(copy.stop(), 0);
     let again = Server::start_with(&copied, &["--docker", "off", "--makers", makers.to_str().unwrap()]);
@@ -163,6 +160,14 @@ fn the_recipe_for_a_restored_store_runs_no_command_and_a_living_original_is_name
     assert!(copy.log().contains(data.to_str().unwrap()), "by name: {}", copy.log());
     std::thread::sleep(std::time::Duration::from_secs(3));
     assert_eq!(runs(&log), 1);
+    let resumed = copy.run(&["pools", "resume", "--all"]);
+    assert!(
+        resumed.code == 0
+            && resumed.err.contains("warning: another server of this machine (process ")
+            && resumed.err.contains(data.to_str().unwrap()),
+        "{}",
+        resumed.err
+    );
 }
 
 fn run_shell(command: &str) -> bool {
@@ -181,10 +186,11 @@ fn assert_harmless(what: &str, text: &str) {
     assert!(!text.lines().any(|line| line.starts_with("FORGED")), "{what}: {text:?}");
 }
 
-#[test]
-fn text_of_others_steers_no_terminal_and_no_log_and_shows_no_credentials() {
-    let (keep, data) = folder();
-    let server = Server::start(&data);
+/// Names take no control characters; marks that turn the direction of writing are text.
+const TURNED: &str = "\u{202e}\u{2066}FORGED";
+
+/// Tells a server such text in every field that takes it; returns the id of a chunk.
+fn tell_bad_text(server: &Server, keep: &Path) -> String {
     let send = |method: &str, path: &str, body: serde_json::Value| {
         let (url, body) = (format!("{}{path}", server.url), body.to_string());
         let mut curl = Command::new("curl");
@@ -192,42 +198,82 @@ fn text_of_others_steers_no_terminal_and_no_log_and_shows_no_credentials() {
         let answer = curl.output().unwrap();
         serde_json::from_slice::<serde_json::Value>(&answer.stdout).unwrap_or_default()
     };
-    let url = "http://a.example/";
-    let metadata = json!({"note": BAD});
-    send("POST", "/v1/urls", json!({"crawl": "c", "urls": [{"url": url, "metadata": metadata}]}));
+    let urls = json!([{"url": "http://a.example/", "metadata": {"note": BAD}}]);
+    send("POST", "/v1/urls", json!({"crawl": "c", "urls": urls}));
     send("PUT", "/v1/crawls/c", json!({"retry": {"max_attempts": 1}}));
     let claimed = send("POST", "/v1/chunks/claim", json!({"stage": "crawl", "worker": "w", "wait_ms": 5000}));
-    let (id, token) = (claimed["chunks"][0]["id"].clone(), claimed["chunks"][0]["token"].clone());
+    let (id, token) = (claimed["chunks"][0]["id"].as_str().unwrap(), &claimed["chunks"][0]["token"]);
     let reason = format!("{BAD} cannot read s3://key:hunter2@bucket/x");
-    let failed =
-        send("POST", &format!("/v1/chunks/{}/fail", id.as_str().unwrap()), json!({"token": token, "reason": reason}));
+    let failed = send("POST", &format!("/v1/chunks/{id}/fail"), json!({"token": token, "reason": reason}));
     assert!(failed["state"].is_string(), "{failed}");
+    send("POST", "/v1/urls", json!({"crawl": TURNED, "urls": [{"url": "http://b.example/", "key": TURNED}]}));
+    let machine = json!({"type": "server", "address": "127.0.0.1:1", "row": 1, "state": "online", "version": TURNED});
+    send("PUT", "/v1/fleet/index-1", machine);
+    send("POST", "/v1/reservations", json!({"holder": TURNED, "crawl": TURNED}));
     send("POST", "/v1/roles/r/heartbeat", json!({"uuid": "u", "address": "here", "metadata": {"name": BAD}}));
-    let script = keep.path().join("w.sh");
+    let script = keep.join("w.sh");
     std::fs::write(&script, format!("#!/bin/sh\nprintf '%s\\n' '{BAD}'\nsleep 1\nexit 3\n")).unwrap();
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
     server.run(&["pools", "set", "p", "--min", "1", "--", script.to_str().unwrap()]).ok();
     until("it has failed", || server.run(&["pools", "logs", "p"]).out.contains("owned"));
-    let id = id.as_str().unwrap();
+    id.to_owned()
+}
+
+/// What shows it. `ID` stands for the chunk, `FOLDER` for one that is not there.
+const SHOWING: &[&[&str]] = &[
+    &["chunks"],
+    &["chunks", "show", "ID"],
+    &["urls"],
+    &["urls", "lookup", "http://a.example/"],
+    &["why", "a.example"],
+    &["roles"],
+    &["roles", "show", "r"],
+    &["pools"],
+    &["pools", "show", "p"],
+    &["pools", "workers", "p"],
+    &["pools", "logs", "p"],
+    &["crawls"],
+    &["crawls", "show", TURNED],
+    &["hosts"],
+    &["hosts", "show", TURNED],
+    &["why", TURNED],
+    &["groups"],
+    &["reservations"],
+    &["fleet"],
+    &["fleet", "show", "index-1"],
+    &["placements"],
+    &["map"],
+    &["jobs"],
+    &["matches"],
+    &["match", TURNED, "--pool", "p"],
+    &["why", TURNED, "--pool", "p"],
+    &["nodes"],
+    &["stats"],
+    &["export", "--partial", "-"],
+    &["put", BAD],
+    &["get", "--crawl", BAD],
+    &["crawl", "--once", "--store", "FOLDER", "--crawl", BAD],
+    &["urls", "lookup", BAD],
+    &["why", BAD],
+    &["match", "c", "--pool", BAD],
+];
+
+#[test]
+fn text_of_others_steers_no_terminal_and_no_log_and_shows_no_credentials() {
+    let (keep, server) = Server::fresh();
+    let id = tell_bad_text(&server, keep.path());
+    let folder = keep.path().join("pages");
     let mut seen = String::new();
-    for args in [
-        &["chunks"][..],
-        &["chunks", "show", id],
-        &["urls"],
-        &["urls", "lookup", url],
-        &["why", "a.example"],
-        &["roles"],
-        &["roles", "show", "r"],
-        &["pools"],
-        &["pools", "show", "p"],
-        &["pools", "workers", "p"],
-        &["pools", "logs", "p"],
-        &["urls", "lookup", BAD],
-        &["why", BAD],
-        &["match", "c", "--pool", BAD],
-    ] {
+    for args in SHOWING {
+        let meant = |arg: &&'static str| match *arg {
+            "ID" => id.clone(),
+            "FOLDER" => folder.to_str().unwrap().to_owned(),
+            other => other.to_owned(),
+        };
+        let args: Vec<String> = args.iter().map(meant).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
         for json in [false, true] {
-            let all = if json { [args, &["--json"]].concat() } else { args.to_vec() };
+            let all = if json { [&args[..], &["--json"]].concat() } else { args.clone() };
             let ended = server.run(&all);
             println!("seen: {args:?}: {}{}", ended.out, ended.err);
             for text in [&ended.out, &ended.err] {
@@ -244,7 +290,9 @@ fn text_of_others_steers_no_terminal_and_no_log_and_shows_no_credentials() {
         }
     }
     assert!(seen.contains("***@bucket") && seen.contains("owned"), "it was there: {seen}");
-    let chunk = server.run(&["chunks", "show", id, "--json"]).json().remove(0);
+    assert!(seen.matches("\\u{202e}\\u{2066}FORGED").count() > 8, "in tables: {seen}");
+    assert!(seen.matches("\\u202e\\u2066FORGED").count() > 6, "in JSON: {seen}");
+    let chunk = server.run(&["chunks", "show", &id, "--json"]).json().remove(0);
     let error = chunk["last_error"].as_str().unwrap();
     assert!(error.contains("s3://***@bucket/x") && !error.contains(char::is_control), "{error:?}");
     assert_harmless("the log", &server.log());

@@ -1,7 +1,6 @@
 //! The systemd unit in `deploy/`, and the drop-in for servers that start workers of pools.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use crate::prelude::*;
 
 /// What the unit forbids and workers of pools can live with: they write to the state folder and to /tmp.
 const KEPT: &[&str] = &["ProtectSystem", "ProtectHome", "PrivateTmp", "ProtectKernelTunables", "ProtectControlGroups"];

@@ -7,15 +7,10 @@
 //! does not know yet; a worker asks for work while the last URLs are with the other, so that nothing is ready and
 //! nothing is finished.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use crate::support::{Server, folder};
+use crate::prelude::*;
 
 const CRAWL: &str = "guide";
 const DELAY: Duration = Duration::from_millis(100);
@@ -170,8 +165,7 @@ impl Drop for Worker {
 
 #[test]
 fn two_workers_of_the_guide_finish_a_crawl_though_one_is_killed() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let sites = Sites::start();
     server.run(&["crawls", "set", CRAWL, "--delay", "100ms", "--max-depth", "2", "--max-attempts", "3"]).ok();
     server.run(&["crawls", "set", CRAWL, "--retry-first", "100ms", "--retry-max", "1s"]).ok();

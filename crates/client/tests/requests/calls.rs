@@ -376,3 +376,27 @@ async fn a_server_that_stops_sending_is_given_up() {
     println!("seen: given up {:?} after the last answer", begun.elapsed());
     server.abort();
 }
+
+/// A regression: a partial copy was given up after a minute, while the server counted what a large damaged store has left.
+#[tokio::test]
+async fn a_partial_copy_is_waited_for_while_the_server_counts() {
+    use futures::StreamExt;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+    let (count, counted) = tokio::sync::oneshot::channel();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+        counted.await.unwrap();
+        stream.write_all(b"3\r\nabc\r\n0\r\n\r\n").await.unwrap();
+    });
+    let mut pieces = std::pin::pin!(client.snapshot(true).await.unwrap());
+    tokio::time::pause();
+    let early = tokio::time::timeout(Duration::from_secs(3_600), pieces.next()).await;
+    assert!(early.is_err(), "{early:?}");
+    tokio::time::resume();
+    count.send(()).unwrap();
+    assert_eq!(pieces.next().await.unwrap().unwrap(), "abc");
+    server.await.unwrap();
+}

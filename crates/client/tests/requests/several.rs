@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use wayleave_api::matches::PutMatchQuery;
+use wayleave_api::pools::ReportWorkerRequest;
 use wayleave_api::roles::HeartbeatRequest;
 use wayleave_api::urls::UrlToAdd;
 use wayleave_client::{Client, Error, Retry, Waiting};
@@ -157,4 +158,23 @@ async fn a_server_that_accepts_and_hangs_is_left_for_the_next_one() {
     assert_eq!((count(&asked), count(&answered)), (1, 0), "once");
     let found = client.put_match_once("c", &query, Duration::from_secs(20)).await.unwrap();
     assert_eq!((found.reason.as_str(), count(&asked), count(&answered)), ("none is free", 1, 1));
+}
+
+/// A regression: a pool that was set up anew meanwhile was deleted, a report told what had been free before, and a match that had
+/// failed was queued anew, with its reason lost.
+#[tokio::test]
+async fn what_a_second_time_changes_more_is_not_sent_twice_once_its_answer_is_lost() {
+    const UNKNOWN: &str = r#"{"type":"x","title":"x","status":503,"code":"outcome_unknown","detail":"x"}"#;
+    const FAILED: &str = r#"{"type":"x","title":"x","status":503,"code":"match_failed","detail":"it broke"}"#;
+    let (unsure, lost) = saying(503, UNKNOWN).await;
+    let (well, answered) = saying(503, FAILED).await;
+    let both = || Client::new(&format!("{unsure},{well}")).unwrap().with_retry(SHORT);
+    assert!(both().delete_pool("p").await.unwrap_err().is_outcome_unknown());
+    let report = ReportWorkerRequest { address: "h:1".into(), free: 1, run: 1, secret: "s".into() };
+    assert!(both().report_worker("p", "w", &report).await.is_err());
+    assert_eq!((count(&lost), count(&answered)), (2, 0));
+    let query = PutMatchQuery { pool: "p".into(), wait_ms: None };
+    let error = both().put_match("c", &query).await.unwrap_err();
+    assert_eq!(error.code(), Some(wayleave_api::Code::MatchFailed), "{error}");
+    assert_eq!((count(&lost), count(&answered)), (3, 1), "looked, not asked for again");
 }

@@ -1,22 +1,20 @@
-//! Fleet and placement over several nodes: any node takes any call, and when the node that keeps them is killed the next
-//! owner of the control shard goes on where it was.
+//! Fleet and placement over several nodes: any node takes any call, and when the node that keeps them is killed, the
+//! next owner of the control shard continues from its rows.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use wayleave_core::fleet::{Filter, Judged, Kind, Report, ReportReply, Reported};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Outcome, UrlResult};
-use wayleave_core::ids::{ChunkId, ShardId, Token};
+use wayleave_core::ids::{ChunkId, Token};
 use wayleave_core::pipeline::request::{Claim, EndChunk, ReportLinks, Stage};
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::placement::{self, CopyReport, Map, PlacementState};
-use wayleave_core::time::Millis;
 use wayleave_shard::fleet::Fleet;
 use wayleave_shard::pipeline::Pipeline;
 
-use crate::support::{Node, World, pass, refs, urls};
+use crate::prelude::*;
+use crate::support::{refs, urls};
 
 const CONTROL: ShardId = ShardId(0);
 const SERVERS: [(&str, u64); 3] = [("a0", 0), ("a1", 0), ("b0", 1)];
@@ -92,7 +90,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Rounds every second until the map is complete with so many chunks.
+    /// Rounds every second until the map is complete with this many chunks.
     async fn fill(&mut self, fleet: &Fleet, chunks: usize) -> Arc<Map> {
         for _ in 0..120 {
             pass(Duration::from_secs(1)).await;
@@ -114,10 +112,9 @@ fn served(map: &Map) -> BTreeSet<ChunkId> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_fleet_goes_on_where_it_was_when_the_node_that_keeps_it_is_killed() {
-    let world = World::new();
-    let mut nodes = vec![world.start().await, world.start().await, world.start().await];
-    world.settle(&nodes.iter().collect::<Vec<_>>()).await;
+async fn the_fleet_survives_the_death_of_its_owner_node() {
+    let (world, nodes) = World::with::<3>().await;
+    let mut nodes = Vec::from(nodes);
     pass(Duration::from_millis(500)).await;
     let keeper = nodes.iter().position(|node| node.frontier.owns(CONTROL)).expect("an owner");
     let mut keeper = nodes.remove(keeper);
@@ -129,7 +126,7 @@ async fn the_fleet_goes_on_where_it_was_when_the_node_that_keeps_it_is_killed() 
     assert!(homes.iter().any(|shard| keeper.frontier.owns(*shard)) && homes.len() > 6, "chunks of all nodes");
     build(&nodes[0], 12).await;
     let before = servers.fill(&b, 12).await;
-    // A reader waits at a node that does not keep the map, and is told of a change soon.
+    // A reader waits at a node that does not keep the map, and sees a change soon.
     let waits = tokio::spawn({
         let (b, since) = (b.clone(), before.version);
         async move { b.map(Some(since), Millis(60_000)).await.unwrap().unwrap().version }
@@ -148,7 +145,7 @@ async fn the_fleet_goes_on_where_it_was_when_the_node_that_keeps_it_is_killed() 
     assert!(after.rows.iter().all(|row| row.served == 24), "once in every row");
     assert!(served(&before).is_subset(&ids));
     let failed = a.machines(Filter { judged: Some(Judged::Failed), kind: None }, None, 10).await.unwrap();
-    assert!(failed.machines.is_empty(), "nobody died but the node: {failed:?}");
+    assert!(failed.machines.is_empty(), "only the node died: {failed:?}");
     for id in ids {
         let view = Pipeline::new(nodes[1].frontier.clone()).chunk(id).await.unwrap();
         assert_eq!((view.state, view.reason.as_str()), (ChunkState::Built, "its index is built"));

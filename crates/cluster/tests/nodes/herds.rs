@@ -1,20 +1,18 @@
 //! Callers that wait on one node for what another one gets: each group wakes one of them, those for another crawl do not
-//! ask, and waiting costs next to no messages. A node that is stopped keeps nobody from an answer.
+//! ask, and waiting costs next to no messages. A stopped node delays no answer.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
 
 use tokio::task::JoinHandle;
-use wayleave_core::frontier::request::{Put, RequestId, Reservation, Reserve};
-use wayleave_core::ids::NodeId;
+use wayleave_core::fleet::{Kind, Report, Reported};
+use wayleave_core::frontier::request::RequestId;
 use wayleave_core::pipeline::request::{Claim, Claimed, Stage};
-use wayleave_core::time::Millis;
-use wayleave_shard::home;
+use wayleave_shard::fleet::Fleet;
 use wayleave_shard::pipeline::Pipeline;
 use wayleave_sim::Fate;
 
-use crate::support::{Node, SHARDS, World, ask, pass, put};
+use crate::prelude::*;
 
 const WAIT: u64 = 600_000;
 
@@ -137,7 +135,7 @@ async fn a_claim_with_a_request_id_asks_another_node_once() {
 
 /// A call that finds no room is not sent. What the other node has granted is not known then.
 #[tokio::test(start_paused = true)]
-async fn a_repeated_claim_is_refused_while_a_node_that_may_have_granted_it_has_no_room() {
+async fn a_repeated_claim_is_refused_while_its_first_node_has_no_room() {
     let world = World::new();
     let (a, b) = pair(&world).await;
     b.frontier.put(at(&b, "a", 2)).await;
@@ -172,6 +170,81 @@ async fn a_node_that_is_stopped_makes_no_empty_answer_unclear() {
     world.board.stand_still(b.id, false);
 }
 
+/// A call that is in line, and that its caller may give up without polling it again.
+async fn in_line<T>(call: impl Future<Output = T>) -> Pin<Box<impl Future<Output = T>>> {
+    let mut call = Box::pin(call);
+    assert!(tokio::time::timeout(Duration::from_millis(100), &mut call).await.is_err(), "there is nothing yet");
+    call
+}
+
+/// The other node's beat wakes the first in line, whose caller disconnects before it looks. The checks are shorter than the
+/// interval at which the first in line looks by itself.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_leaves_after_its_wake_up_passes_the_work_on() {
+    let world = World::new();
+    let (a, b) = pair(&world).await;
+    let mut urls = at(&b, "a", 4).into_iter();
+    for of in [None, Some("a")] {
+        let gone = in_line(a.frontier.reserve(waiting(of))).await;
+        let next = poll(&a, of);
+        pass(Duration::from_millis(10)).await;
+        let looks = a.frontier.looks();
+        b.frontier.put(urls.next().into_iter().collect()).await;
+        pass(Duration::from_millis(100)).await;
+        assert!(a.frontier.looks() == looks && !next.is_finished(), "the first one was woken");
+        drop(gone);
+        pass(Duration::from_millis(100)).await;
+        assert!(next.is_finished(), "reservations for {of:?}");
+
+        let pipeline = Pipeline::new(a.frontier.clone());
+        let gone = in_line(pipeline.claim(claim(Stage::Crawl, of, None), Millis(WAIT), Millis(0))).await;
+        let next = claim_waiting(&a, claim(Stage::Crawl, of, None));
+        pass(Duration::from_millis(10)).await;
+        b.frontier.put(urls.next().into_iter().collect()).await;
+        pass(Duration::from_millis(100)).await;
+        assert!(!next.is_finished(), "the first one was woken");
+        drop(gone);
+        pass(Duration::from_millis(100)).await;
+        assert!(next.is_finished(), "claims for {of:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_of_the_map_make_no_calls_before_another_node_has_changed_it() {
+    let world = World::new();
+    let (a, b) = pair(&world).await;
+    let (owner, other) = if a.frontier.owns(ShardId(0)) { (&a, &b) } else { (&b, &a) };
+    let here = Fleet::new(other.frontier.clone());
+    let version = here.map(None, Millis(0)).await.unwrap().expect("a first look has a map").version;
+    let readers: Vec<_> = (0..100)
+        .map(|_| {
+            let here = here.clone();
+            tokio::spawn(async move { here.map(Some(version), Millis(WAIT)).await.unwrap().map(|map| map.version) })
+        })
+        .collect();
+    pass(Duration::from_secs(1)).await;
+    let calls = count_calls(&world, other.id, owner.id);
+    pass(Duration::from_secs(20)).await;
+    assert_eq!(calls.load(Ordering::Relaxed), 0, "nothing has changed");
+    let server = Report {
+        kind: Kind::Server,
+        address: "a:1".into(),
+        from: None,
+        capacity: 1,
+        row: None,
+        state: Reported::Online,
+        version: None,
+        token: None,
+    };
+    Fleet::new(owner.frontier.clone()).report("s".into(), server).await.unwrap();
+    pass(Duration::from_millis(500)).await;
+    for reader in readers {
+        assert!(reader.is_finished() && reader.await.unwrap().is_some_and(|now| now != version));
+    }
+    let calls = calls.load(Ordering::Relaxed);
+    assert!(calls <= 2, "{calls} calls for one change and a hundred readers");
+}
+
 /// Draws numbers; the same for the same seed.
 struct Dice(u64);
 
@@ -185,12 +258,10 @@ impl Dice {
 /// Two nodes, whose links break and whose shards move. The checks are shorter than the interval at which the first in line
 /// looks by itself.
 #[tokio::test(start_paused = true)]
-async fn nobody_sleeps_beside_a_group_of_another_node() {
+async fn no_waiter_sleeps_beside_a_ready_group_of_another_node() {
     const CRAWLS: [Option<&str>; 3] = [None, Some("a"), Some("b")];
     for seed in 0..4 {
-        let world = World::new();
-        let nodes = [world.start().await, world.start().await];
-        world.settle(&[&nodes[0], &nodes[1]]).await;
+        let (world, nodes) = World::with::<2>().await;
         let (mut dice, mut urls) = (Dice(seed), 0);
         let mut waiters: Vec<(Option<&str>, JoinHandle<Vec<Reservation>>)> = Vec::new();
         for step in 0..150 {

@@ -1,17 +1,8 @@
 //! A node whose commits are in flight for a while: what leaves a shard must wait for them.
 
-use std::sync::Arc;
-use std::time::Duration;
+use tokio::sync::Mutex;
 
-use futures::FutureExt;
-use tokio::sync::{Mutex, watch};
-use wayleave_core::frontier::request::PutOutcome;
-use wayleave_core::ids::NodeId;
-use wayleave_core::settings::PaceChanges;
-use wayleave_engine::{Batch, Commit, Engine, Memory};
-use wayleave_shard::home;
-
-use crate::support::{Node, SHARDS, World, pass, put};
+use crate::prelude::*;
 
 /// A node's own connection to the store. While it is shut, commits of shard owners queue up; everything else passes.
 struct Gate {
@@ -84,14 +75,14 @@ async fn a_shard_is_handed_over_only_when_nothing_of_it_is_under_way() {
     assert!(a.owned() > usize::from(SHARDS) / 2, "what has nothing under way goes at once");
     assert!(!a.frontier.owns(shard), "a commit is still under way, and the next owner would fence it out");
     gate.shut(false);
-    assert_eq!(putting.await.unwrap(), [PutOutcome::Added], "nobody was fenced out");
+    assert_eq!(putting.await.unwrap(), [PutOutcome::Added], "no owner was fenced out");
     leaving.await.unwrap();
     world.settle(&[&a]).await;
     assert_eq!(a.put(&[&url]).await, [PutOutcome::Known]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_moves_to_another_node_only_when_nothing_of_its_shard_is_under_way() {
+async fn a_host_moves_only_when_nothing_of_its_shard_is_in_flight() {
     let world = World::new();
     let [(a, a_gate), (b, b_gate)] = pair(&world).await;
     let host = home_at(&b, |n| format!("h{n}.example"));

@@ -1,15 +1,11 @@
 //! Rows of seats and nodes that another session has locked in the store: only what needs them waits.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use futures::FutureExt;
-use wayleave_core::ids::{NodeId, ShardId};
-use wayleave_engine::rows::{node, seat};
-use wayleave_engine::{Batch, Commit, Engine, Error, Key, Memory};
+use wayleave_engine::rows::seat;
+use wayleave_engine::{Error, Key};
 
-use crate::support::{Node, SHARDS, TTL, World, pass};
+use crate::prelude::*;
 
 /// The lock timeout of the store.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -38,7 +34,7 @@ impl Engine for Locked {
     }
 }
 
-/// A node that sees such a store, and so many others.
+/// A node that sees such a store, and this many others.
 async fn world_of(others: usize) -> (World, Arc<Locked>, Node, Vec<Node>) {
     let world = World::new();
     let engine = Arc::new(Locked { store: world.engine.clone(), keys: Mutex::default() });
@@ -55,7 +51,7 @@ fn seat_of(node: &Node) -> Key {
     seat::key((0..SHARDS).map(ShardId).find(|shard| node.frontier.owns(*shard)).unwrap())
 }
 
-/// Waits until a node owns so many shards.
+/// Waits until a node owns this many shards.
 async fn owns(node: &Node, count: usize) {
     for _ in 0..1_000 {
         if node.owned() == count {
@@ -67,7 +63,7 @@ async fn owns(node: &Node, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_locked_seat_of_a_dead_node_does_not_keep_its_other_shards_without_an_owner() {
+async fn one_locked_seat_of_a_dead_node_does_not_block_its_other_shards() {
     let (world, engine, a, mut others) = world_of(1).await;
     let locked = seat_of(&others[0]);
     engine.keys.lock().unwrap().insert(locked);

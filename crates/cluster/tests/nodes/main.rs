@@ -8,14 +8,18 @@
     reason = "helpers of tests may fail loudly"
 )]
 
+mod crawl_settings;
 mod fleet;
+mod formats;
 mod herds;
 mod hints;
 mod in_flight;
 mod lapse;
-mod late_sign;
+mod late_renewal;
 mod locked;
 mod page_limits;
+mod prelude;
 mod same_address;
 mod stories;
 mod support;
+mod unopened;

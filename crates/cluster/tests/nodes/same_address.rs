@@ -1,34 +1,29 @@
-//! Two nodes with one address: whatever the order of their reads and writes, one of them is in. The interleavings have
+//! Two nodes with one address: exactly one joins, in every order of their reads and writes. The interleavings have
 //! their numbers from `address.rs`.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
-use futures::FutureExt;
 use tokio::sync::{Barrier, Notify};
-use wayleave_cluster::JoinError;
-use wayleave_core::ids::NodeId;
-use wayleave_engine::rows::node;
-use wayleave_engine::{Batch, Commit, Engine, Memory, Write};
 
-use crate::support::{Node, TTL, World, pass};
+use crate::hints::Listening;
+use crate::prelude::*;
 
 const ADDRESS: &str = "http://same";
 const A: NodeId = NodeId(8);
 const B: NodeId = NodeId(7);
 
-/// A node's own connection to the store. The write that creates its row waits at the gate, once, if it is closed.
-struct Gated {
+/// A node's own connection to the store. The first write of some kind waits at the gate, if it is closed. It continues also if the node is
+/// killed meanwhile.
+pub struct Gated {
     store: Arc<Memory>,
-    me: NodeId,
+    waits: Box<dyn Fn(&Batch) -> bool + Send + Sync>,
     closed: AtomicBool,
     gate: Gate,
 }
 
 #[derive(Clone)]
-enum Gate {
-    /// Tells that the write is there, and waits to be let through.
+pub enum Gate {
+    /// Announces the write, and waits until it may pass.
     Told { reached: Arc<Notify>, open: Arc<Notify> },
     /// Waits for the write of the other node.
     Together(Arc<Barrier>),
@@ -38,12 +33,11 @@ impl Engine for Gated {
     wayleave_engine::pass_on! { store: now own get_many scan_many look }
 
     fn commit(&self, batch: Batch) -> Commit {
-        let creates = batch.expects.contains(&(node::key(self.me), None));
-        if !creates || !self.closed.swap(false, Ordering::Relaxed) {
+        if !(self.waits)(&batch) || !self.closed.swap(false, Ordering::Relaxed) {
             return self.store.commit(batch);
         }
         let (store, gate) = (self.store.clone(), self.gate.clone());
-        async move {
+        let writing = tokio::spawn(async move {
             match gate {
                 Gate::Told { reached, open } => {
                     reached.notify_one();
@@ -52,13 +46,26 @@ impl Engine for Gated {
                 Gate::Together(both) => _ = both.wait().await,
             }
             store.commit(batch).await
-        }
-        .boxed()
+        });
+        async move { writing.await.unwrap() }.boxed()
     }
 }
 
-fn gated(world: &World, me: NodeId, gate: Gate, closed: bool) -> Arc<Gated> {
-    Arc::new(Gated { store: world.engine.clone(), me, closed: AtomicBool::new(closed), gate })
+impl Gated {
+    /// Writes for which `waits` holds wait.
+    pub fn new(world: &World, gate: Gate, waits: impl Fn(&Batch) -> bool + Send + Sync + 'static) -> Arc<Self> {
+        let (store, waits) = (world.engine.clone(), Box::new(waits));
+        Arc::new(Self { store, waits, closed: AtomicBool::new(true), gate })
+    }
+}
+
+/// Whether a write creates the row of a node.
+pub fn creates(me: NodeId) -> impl Fn(&Batch) -> bool + Send + Sync + 'static {
+    move |batch| batch.expects.contains(&(node::key(me), None))
+}
+
+fn gated(world: &World, me: NodeId, gate: Gate) -> Arc<Gated> {
+    Gated::new(world, gate, creates(me))
 }
 
 /// The node stays, and the store knows no other one.
@@ -76,7 +83,7 @@ async fn of_two_that_join_at_the_same_moment_one_is_refused() {
     for a_first in [true, false] {
         let world = World::new();
         let together = Gate::Together(Arc::new(Barrier::new(2)));
-        let start = |id| world.try_start_on(gated(&world, id, together.clone(), true), id, ADDRESS);
+        let start = |id| world.try_start_on(gated(&world, id, together.clone()), id, ADDRESS);
         let (one, other) = if a_first { (A, B) } else { (B, A) };
         let (one, other) = tokio::join!(start(one), start(other));
         let (node, refused) = match (one, other) {
@@ -90,10 +97,10 @@ async fn of_two_that_join_at_the_same_moment_one_is_refused() {
 
 /// 2: the one that started first writes its row when the other one has joined already.
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_first_row_is_written_late_finds_the_one_that_joined_meanwhile() {
+async fn a_node_with_a_late_first_row_finds_the_node_that_joined_meanwhile() {
     let world = World::new();
     let (reached, open) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let early = gated(&world, A, Gate::Told { reached: reached.clone(), open: open.clone() }, true);
+    let early = gated(&world, A, Gate::Told { reached: reached.clone(), open: open.clone() });
     let meanwhile = async {
         reached.notified().await;
         pass(Duration::from_millis(10)).await;
@@ -112,7 +119,8 @@ async fn a_node_whose_first_row_is_written_late_finds_the_one_that_joined_meanwh
 async fn a_node_that_comes_back_late_finds_the_one_that_joined_meanwhile() {
     let world = World::new();
     let (reached, open) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let engine = gated(&world, A, Gate::Told { reached: reached.clone(), open: open.clone() }, false);
+    let engine = gated(&world, A, Gate::Told { reached: reached.clone(), open: open.clone() });
+    engine.closed.store(false, Ordering::Relaxed);
     let old = world.start_on(engine.clone(), A, ADDRESS).await;
     world.settle(&[&old]).await;
     engine.closed.store(true, Ordering::Relaxed);
@@ -125,6 +133,21 @@ async fn a_node_that_comes_back_late_finds_the_one_that_joined_meanwhile() {
     let replaced = replaced.expect("two nodes have one address");
     assert!(matches!(replaced, JoinError::Replaced { id: B, .. }), "{replaced}");
     is_alone(&world, &new).await;
+}
+
+/// Over the real network, where the node at the address refuses the calls of another version.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_living_node_of_another_version_is_not_replaced_but_a_dead_one_is() {
+    let engine = Arc::new(Memory::new(wayleave_engine::clock::SystemClock::default()));
+    let older = Listening::start(engine.clone(), A, Some("frontier/0")).await;
+    let _joined = older.join(&older.address).await.unwrap();
+    let newer = Listening::start(engine.clone(), B, None).await;
+    let refused = newer.join(&older.address).await.err().expect("two nodes have one address");
+    assert!(matches!(refused, JoinError::AddressTaken { id: A, .. }), "{refused}");
+    // Here the newer one is at its own address, and an older one has claimed it that cannot be reached there.
+    let elsewhere = Listening::start(engine, NodeId(9), None).await;
+    let _claimed = elsewhere.join(&newer.address).await.unwrap();
+    let _joined = newer.join(&newer.address).await.unwrap();
 }
 
 /// 4: a node that does not answer at its address renews its row while it is asked, and yet it has to go.

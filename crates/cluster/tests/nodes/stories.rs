@@ -1,21 +1,14 @@
 //! What users of a cluster rely on.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use wayleave_core::frontier::request::{HandOut, PutOutcome};
+use wayleave_core::frontier::request::HandOut;
 use wayleave_core::frontier::view::{HostFilter, UrlFilter};
-use wayleave_core::ids::NodeId;
-use wayleave_core::settings::PaceChanges;
-use wayleave_core::time::Millis;
 
-use crate::support::{TTL, World, ask, pass, refs, urls};
+use crate::prelude::*;
+use crate::support::{refs, urls};
 
 #[tokio::test(start_paused = true)]
 async fn any_node_takes_any_call_and_answers_for_all() {
-    let world = World::new();
-    let (a, b, c) = (world.start().await, world.start().await, world.start().await);
-    world.settle(&[&a, &b, &c]).await;
+    let (_world, [a, b, c]) = World::with().await;
     let all = urls(200);
     assert!(a.put(&refs(&all)).await.iter().all(|outcome| *outcome == PutOutcome::Added));
     assert!(b.put(&refs(&all)).await.iter().all(|outcome| *outcome == PutOutcome::Known));
@@ -47,9 +40,7 @@ async fn any_node_takes_any_call_and_answers_for_all() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reservation_comes_from_all_nodes_and_may_be_released_at_any() {
-    let world = World::new();
-    let (a, b) = (world.start().await, world.start().await);
-    world.settle(&[&a, &b]).await;
+    let (_world, [a, b]) = World::with().await;
     a.put(&refs(&urls(40))).await;
     pass(Duration::from_millis(100)).await;
     let granted = a.reserve(40).await;
@@ -65,9 +56,7 @@ async fn a_reservation_comes_from_all_nodes_and_may_be_released_at_any() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_poll_is_woken_by_a_group_of_another_node() {
-    let world = World::new();
-    let (a, b) = (world.start().await, world.start().await);
-    world.settle(&[&a, &b]).await;
+    let (_world, [a, b]) = World::with().await;
     pass(Duration::from_millis(100)).await;
     let foreign = (0..).map(|n| format!("http://h{n}.example/")).find(|url| {
         let host = url.split('/').nth(2).unwrap();
@@ -88,9 +77,7 @@ async fn a_long_poll_is_woken_by_a_group_of_another_node() {
 
 #[tokio::test(start_paused = true)]
 async fn the_paced_form_serves_all_nodes_and_obeys_one_switch() {
-    let world = World::new();
-    let (a, b) = (world.start().await, world.start().await);
-    world.settle(&[&a, &b]).await;
+    let (_world, [a, b]) = World::with().await;
     a.put(&refs(&urls(30))).await;
     pass(Duration::from_millis(100)).await;
     let ask = HandOut { host: None, crawl: None, queues: 100, urls: 1, held_below: None, hold: Millis(30_000) };
@@ -103,9 +90,7 @@ async fn the_paced_form_serves_all_nodes_and_obeys_one_switch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_killed_node_is_replaced_at_its_deadline_and_its_leases_live_on() {
-    let world = World::new();
-    let (a, mut b) = (world.start().await, world.start().await);
-    world.settle(&[&a, &b]).await;
+    let (world, [a, mut b]) = World::with().await;
     a.put(&refs(&urls(60))).await;
     pass(Duration::from_millis(100)).await;
     let granted = a.reserve(30).await;
@@ -123,9 +108,7 @@ async fn a_killed_node_is_replaced_at_its_deadline_and_its_leases_live_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leaving_node_hands_over_at_once_and_nothing_fails_meanwhile() {
-    let world = World::new();
-    let (a, b) = (world.start().await, world.start().await);
-    world.settle(&[&a, &b]).await;
+    let (world, [a, b]) = World::with().await;
     let writer = tokio::spawn({
         let frontier = a.frontier.clone();
         async move {
@@ -149,7 +132,7 @@ async fn a_leaving_node_hands_over_at_once_and_nothing_fails_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_joining_node_gets_its_share_while_work_goes_on() {
+async fn a_joining_node_gets_its_share_under_load() {
     let world = World::new();
     let a = world.start().await;
     a.put(&refs(&urls(100))).await;
@@ -167,9 +150,7 @@ async fn a_joining_node_gets_its_share_while_work_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_lost_its_lease_decides_nothing_that_counts() {
-    let world = World::new();
-    let (a, b) = (world.start().await, world.start().await);
-    world.settle(&[&a, &b]).await;
+    let (world, [a, b]) = World::with().await;
     let stale = b.frontier.clone();
     // Everything of b is paused but its owners: they would still decide.
     b.tasks.kill();
@@ -180,14 +161,12 @@ async fn a_node_that_lost_its_lease_decides_nothing_that_counts() {
         (&outcomes[0], &known[0]),
         (PutOutcome::Added, PutOutcome::Known) | (PutOutcome::Failed(_), PutOutcome::Added)
     );
-    assert!(truth, "what the stale node said is what the store has: {outcomes:?} {known:?}");
+    assert!(truth, "the stale node answered what the store has: {outcomes:?} {known:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_lost_its_seat_cannot_take_the_shard_back() {
-    let world = World::new();
-    let (a, b) = (world.start().await, world.start().await);
-    world.settle(&[&a, &b]).await;
+    let (world, [a, b]) = World::with().await;
     let all = urls(40);
     // Its owners continue and retry, but it does not see that its seats are gone.
     b.tasks.stand_still(true);
@@ -199,7 +178,7 @@ async fn a_node_that_lost_its_seat_cannot_take_the_shard_back() {
         let outcomes = b.put(&lost).await;
         assert!(outcomes.iter().all(|o| matches!(o, PutOutcome::Failed(_))), "try {try_}: {outcomes:?}");
     }
-    assert!(a.put(&lost).await.iter().all(|o| *o == PutOutcome::Added), "nobody has fenced the new owner out");
+    assert!(a.put(&lost).await.iter().all(|o| *o == PutOutcome::Added), "the new owner was not fenced out");
     b.tasks.stand_still(false);
     world.settle(&[&a, &b]).await;
     assert!(b.put(&lost).await.iter().all(|o| *o == PutOutcome::Known));
@@ -207,9 +186,7 @@ async fn a_node_that_lost_its_seat_cannot_take_the_shard_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_lost_its_lease_refuses_nothing_by_what_it_used_to_know() {
-    let world = World::new();
-    let (a, b) = (world.start().await, world.start().await);
-    world.settle(&[&a, &b]).await;
+    let (world, [a, b]) = World::with().await;
     b.tasks.stand_still(true);
     world.settle(&[&a]).await;
     a.put(&refs(&urls(20))).await;
@@ -223,10 +200,8 @@ async fn a_node_that_lost_its_lease_refuses_nothing_by_what_it_used_to_know() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_cannot_renew_its_lease_gives_its_shards_up_by_itself() {
-    let world = World::new();
-    let a = world.start().await;
-    world.settle(&[&a]).await;
+async fn a_node_that_cannot_renew_its_lease_gives_up_its_shards() {
+    let (world, [a]) = World::with().await;
     world.engine.begin_outage("the store is away");
     pass(Duration::from_millis(TTL.0 - 500)).await;
     assert!(a.member.as_ref().unwrap().is_alive());
@@ -238,9 +213,7 @@ async fn a_node_that_cannot_renew_its_lease_gives_its_shards_up_by_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn trouble_with_a_shard_is_forgotten_when_the_shard_goes_to_another_node() {
-    let world = World::new();
-    let (a, b) = (world.start().await, world.start().await);
-    world.settle(&[&a, &b]).await;
+    let (world, [_a, b]) = World::with().await;
     let lost = (0..b.frontier.shards()).map(wayleave_core::ids::ShardId).find(|shard| b.frontier.owns(*shard)).unwrap();
     b.tasks.stand_still(true);
     world.engine.begin_outage("the store is away");
@@ -256,9 +229,7 @@ async fn trouble_with_a_shard_is_forgotten_when_the_shard_goes_to_another_node()
 
 #[tokio::test(start_paused = true)]
 async fn hosts_move_into_an_alias_across_nodes_with_their_reservations() {
-    let world = World::new();
-    let (a, b, c) = (world.start().await, world.start().await, world.start().await);
-    world.settle(&[&a, &b, &c]).await;
+    let (_world, [a, b, c]) = World::with().await;
     a.put(&refs(&urls(12))).await;
     pass(Duration::from_millis(100)).await;
     let granted = c.reserve(3).await;
@@ -283,9 +254,7 @@ async fn hosts_move_into_an_alias_across_nodes_with_their_reservations() {
 
 #[tokio::test(start_paused = true)]
 async fn a_put_finds_a_moved_host_from_every_node_at_the_second_try() {
-    let world = World::new();
-    let (a, b, c) = (world.start().await, world.start().await, world.start().await);
-    world.settle(&[&a, &b, &c]).await;
+    let (_world, [a, b, c]) = World::with().await;
     let nodes = [&a, &b, &c];
     for node in nodes {
         node.put(&refs(&urls(12))).await;
@@ -304,9 +273,7 @@ async fn a_put_finds_a_moved_host_from_every_node_at_the_second_try() {
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_cannot_hear_each_other_serve_what_they_own() {
-    let world = World::new();
-    let (a, b) = (world.start().await, world.start().await);
-    world.settle(&[&a, &b]).await;
+    let (world, [a, b]) = World::with().await;
     a.put(&refs(&urls(40))).await;
     pass(Duration::from_millis(100)).await;
     world.board.cut(a.id, b.id, true);
@@ -321,7 +288,7 @@ async fn nodes_that_cannot_hear_each_other_serve_what_they_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_process_has_its_shards_back_without_waiting_for_its_own_deadline() {
+async fn a_restarted_process_regains_its_shards_before_its_lease_expires() {
     let world = World::new();
     let mut a = world.start().await;
     a.put(&["http://a.example/"]).await;
@@ -334,10 +301,8 @@ async fn a_restarted_process_has_its_shards_back_without_waiting_for_its_own_dea
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_node_with_the_address_of_a_living_one_is_refused_and_changes_nothing() {
-    let world = World::new();
-    let a = world.start().await;
-    world.settle(&[&a]).await;
+async fn a_second_node_at_a_living_nodes_address_is_refused() {
+    let (world, [a]) = World::with().await;
     let refused = world.try_start_on(world.engine.clone(), NodeId(77), "http://node-1").await.err().unwrap();
     let text = refused.to_string();
     assert!(text.contains("http://node-1") && text.contains("'n1'") && text.contains("--advertise"), "{text}");
@@ -351,9 +316,7 @@ async fn a_second_node_with_the_address_of_a_living_one_is_refused_and_changes_n
 /// stop, and it is the one that others cannot reach.
 #[tokio::test(start_paused = true)]
 async fn a_living_node_whose_address_leads_to_another_one_gives_up() {
-    let world = World::new();
-    let a = world.start().await;
-    world.settle(&[&a]).await;
+    let (world, [a]) = World::with().await;
     world.board.cut(NodeId(77), a.id, true);
     let b = world.start_at(NodeId(77), "http://node-1").await;
     pass(Duration::from_millis(2 * TTL.0)).await;

@@ -1,19 +1,18 @@
 //! A few nodes, and helpers for calls to them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use wayleave_cluster::{Hints, Membership, Options};
-use wayleave_core::frontier::request::{Put, PutKind, PutOutcome, Release, Reservation, Reserve};
-use wayleave_core::ids::{NodeId, Token};
+use wayleave_core::frontier::request::{PutKind, Release};
+use wayleave_core::ids::Token;
 use wayleave_core::metadata::Metadata;
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::time::Time;
 use wayleave_engine::clock::Clock;
-use wayleave_engine::{Engine, Memory};
 use wayleave_registry::Registry;
-use wayleave_shard::{Config, Frontier};
+use wayleave_shard::Config;
 use wayleave_sim::{Process, Switchboard};
+
+use crate::prelude::*;
 
 pub const SHARDS: u16 = 16;
 pub const TTL: Millis = Millis(5_000);
@@ -32,6 +31,8 @@ pub struct World {
     pub engine: Arc<Memory>,
     pub board: Switchboard,
     ids: AtomicU64,
+    /// The format that nodes know which start from now on.
+    pub format: AtomicU32,
 }
 
 pub struct Node {
@@ -47,7 +48,24 @@ pub struct Node {
 impl World {
     pub fn new() -> Self {
         let clock = TokioClock(tokio::time::Instant::now());
-        Self { engine: Arc::new(Memory::new(clock)), board: Switchboard::default(), ids: AtomicU64::new(1) }
+        Self {
+            engine: Arc::new(Memory::new(clock)),
+            board: Switchboard::default(),
+            ids: AtomicU64::new(1),
+            format: AtomicU32::new(1),
+        }
+    }
+
+    /// A store with this many nodes, over which its shards are spread.
+    pub async fn with<const N: usize>() -> (Self, [Node; N]) {
+        let world = Self::new();
+        let mut nodes = Vec::new();
+        for _ in 0..N {
+            nodes.push(world.start().await);
+        }
+        world.settle(&nodes.iter().collect::<Vec<_>>()).await;
+        let nodes = nodes.try_into().unwrap_or_else(|_| unreachable!("there are as many"));
+        (world, nodes)
     }
 
     pub async fn start(&self) -> Node {
@@ -73,7 +91,13 @@ impl World {
         let line = self.board.line(id);
         let (tasks, owners) = (Process::default(), Process::default());
         let frontier = Frontier::join(engine.clone(), Config::new(SHARDS), &owners, line.clone());
-        let options = Options { id, address: address.into(), name: format!("n{}", id.0), ttl: TTL };
+        let options = Options {
+            id,
+            address: address.into(),
+            name: format!("n{}", id.0),
+            ttl: TTL,
+            format: self.format.load(Ordering::Relaxed),
+        };
         let registry = Registry::new(engine);
         let hints = registry.hints().clone();
         self.board.answer(id, frontier.clone(), hints.clone());
@@ -86,7 +110,7 @@ impl World {
         self.settle(&[node]).await;
     }
 
-    /// Waits until the shards are spread over so many nodes.
+    /// Waits until the shards are spread over this many nodes.
     pub async fn settle(&self, nodes: &[&Node]) {
         for _ in 0..2_000 {
             let counts: Vec<usize> = nodes.iter().map(|node| node.owned()).collect();
@@ -112,6 +136,19 @@ impl Node {
         self.member.take().expect("it is alive");
         self.tasks.kill();
         self.owners.kill();
+    }
+
+    /// Pauses or resumes the process.
+    pub fn stand_still(&self, world: &World, still: bool) {
+        world.board.stand_still(self.id, still);
+        self.tasks.stand_still(still);
+        self.owners.stand_still(still);
+    }
+
+    /// Resumes its shard owners alone.
+    pub fn wake_owners(&self, world: &World) {
+        world.board.stand_still(self.id, false);
+        self.owners.stand_still(false);
     }
 
     pub async fn leave(mut self, world: &World) {
@@ -150,7 +187,7 @@ pub fn put(url: &str) -> Put {
     }
 }
 
-/// URLs of so many hosts, one each.
+/// URLs of this many hosts, one each.
 pub fn urls(hosts: usize) -> Vec<String> {
     (0..hosts).map(|n| format!("http://h{n}.example/")).collect()
 }

@@ -1,5 +1,5 @@
-//! Settings of the judge. What is not set follows from what is: three missed reports make a machine suspect, six a failed
-//! one, so a longer interval between reports is never mistaken for silence.
+//! Settings of the judge. Unset ones are derived from the set ones: three missed reports make a machine suspect, six
+//! a failed one, so a longer interval between reports is never mistaken for silence.
 
 use super::row::MachineRow;
 use crate::limits;
@@ -8,7 +8,7 @@ use crate::time::{Millis, Time};
 /// Settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Interval at which machines report. They are told it with every answer.
+    /// Interval at which machines report. Every answer to a report names it.
     pub report_interval: Millis,
     /// Interval between two probes of one machine.
     pub probe_interval: Millis,
@@ -45,7 +45,7 @@ impl Config {
 
     /// An owner that was not called for this long may have missed reports.
     #[must_use]
-    pub const fn deaf_after(&self) -> Millis {
+    pub const fn stalled_after(&self) -> Millis {
         times(self.report_interval, limits::REPORTS_MISSED_DEAF)
     }
 
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn the_defaults_are_those_that_the_limits_name() {
         let config = Config::default();
-        let spans = [config.suspect_after(), config.failed_after(), config.deaf_after()];
+        let spans = [config.suspect_after(), config.failed_after(), config.stalled_after()];
         assert_eq!(spans, [limits::SUSPECT_AFTER, limits::FAILED_AFTER, limits::DEAF_AFTER]);
         assert_eq!([0, 1, 3].map(|failures| config.hold_down(failures).0), [30_000, 30_000, 90_000]);
         assert_eq!(config.hold_down(u32::MAX), limits::PROBATION_MAX);

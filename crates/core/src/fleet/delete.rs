@@ -15,10 +15,8 @@ pub struct Holdings {
 }
 
 impl State {
-    /// Deletes a machine that has no placements, or that is drained: then it may still have copies that nobody needs.
-    ///
-    /// # Errors
-    /// If the machine is not known, or its row needs its copies.
+    /// Deletes a machine that has no placements, or that is drained: then it may still have copies that are no longer
+    /// needed. Fails if the machine is not known, or its row needs its copies.
     pub fn delete(&mut self, id: &MachineId, holds: Holdings, out: &mut Vec<Write>) -> Result<(), Refusal> {
         let machine = self.machines.get(id).ok_or_else(|| Refusal::UnknownMachine(id.to_string()))?;
         let drained = machine.row.desired == Desired::Drain;

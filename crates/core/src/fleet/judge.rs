@@ -1,4 +1,4 @@
-//! The judge: what silence, self-reported errors and probes say about a machine.
+//! The judge: derives a machine's health from its silence, self-reported errors and probes.
 
 use super::config::Config;
 use super::row::{Cause, Judged, Kind, MachineRow, Reported, Write};
@@ -92,7 +92,8 @@ impl State {
     fn verdict(&self, machine: &Machine, now: Time) -> Option<(Judged, Cause)> {
         let (row, config) = (&machine.row, self.config_of(machine));
         let silent = now.since(self.silent_since(machine));
-        // A report that this state has heard itself: nobody is promoted because the owner was deaf or is new.
+        // A report that this state has received itself: no machine is promoted because the owner was stalled or is
+        // new.
         let reports = machine.heard.is_some_and(|at| now.since(at) < config.suspect_after());
         let verdict = match row.judged {
             // Only a report brings it back.
@@ -112,10 +113,10 @@ impl State {
         (verdict != (row.judged, row.cause)).then_some(verdict)
     }
 
-    /// The settings that a machine is judged by. One that was told a longer interval, by this owner before a restart or by
-    /// another one, keeps to that until it has heard of the present one.
+    /// The settings that a machine is judged by. A machine that got a longer interval, from this owner before a
+    /// restart or from another one, is judged by that until a report has brought it the present one.
     pub(super) fn config_of(&self, machine: &Machine) -> Config {
-        Config { report_interval: self.config.report_interval.max(machine.row.told), ..self.config }
+        Config { report_interval: self.config.report_interval.max(machine.row.report_interval), ..self.config }
     }
 
     /// From when its silence counts: its last report, unless this state could not hear it since.

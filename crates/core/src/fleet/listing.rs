@@ -25,7 +25,7 @@ pub struct Filter {
 pub struct Page {
     /// The machines that match.
     pub machines: Vec<MachineView>,
-    /// The last machine examined, to go on after; none at the end.
+    /// The last machine examined, to continue after; none at the end.
     pub next: Option<MachineId>,
 }
 

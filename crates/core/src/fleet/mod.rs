@@ -1,4 +1,4 @@
-//! The fleet: which machines there are, and which of them are well.
+//! The fleet: the registry of machines, and a judgement of each one's health.
 //!
 //! This module decides. It must not know the time, where rows are stored, who asked, how a probe is sent, or what a
 //! machine's work is. In: a command and *now*. Out: an answer, and row writes in the caller's list. A refusal comes
@@ -19,18 +19,18 @@
 //! **What is durable.** A row holds the three columns, the reason and the time of the verdict, the failures and what
 //! the machine registered. When it last reported is kept in memory: a report that changes nothing else writes no row,
 //! and is answered like a read. That is sound: the answer repeats only columns that are durable (law 7), and after a
-//! restart or takeover silence counts from the later of the last report and the load. So a new owner fails nobody
-//! before that machine had 6 intervals to report to it, and promotes nobody that has not. The same holds after the owner
-//! was stalled: if it is called later than [`Config::deaf_after`] after the last call, it may have
+//! restart or takeover silence counts from the later of the last report and the load. So a new owner fails no machine
+//! that had less than 6 intervals to report to it, and promotes none that has not reported to it. The same holds
+//! after the owner was stalled: if it is called later than [`Config::stalled_after`] after the last call, it may have
 //! missed reports, and all silences count anew. Hence the owner ticks at least once per report interval (see
 //! [`State::next_tick`]), and handles the reports of a batch before its tick.
 //!
 //! **Mass failure.** If more than half of the machines of a type look dead at once, the watcher is more likely at fault
 //! than they are: [`State::frozen`] says so, and no chunk moves. Counted are machines whose desired state is `online`;
-//! below three of them a type is never frozen, so one dead of one or two is replaced as usual. The verdicts stand; the
-//! freeze ends when enough machines report, or the operator drains or deletes those that are gone. A server that failed
-//! and whose chunks were placed again is *written off* ([`State::write_off`]) and not counted: it did not die at once
-//! with those that fail later. In a partition nothing is placed again, so its servers keep counting.
+//! below three of them a type is never frozen, so one dead of one or two is replaced as usual. The verdicts remain;
+//! the freeze ends when enough machines report, or the operator drains or deletes those that are gone. A server that
+//! failed and whose chunks were placed again is *written off* ([`State::write_off`]) and not counted: it did not die
+//! at once with those that fail later. In a partition nothing is placed again, so its servers keep counting.
 //!
 //! **Forgetting.** A machine that has failed for a day is forgotten: crawlers and builders, and servers that were written
 //! off; not those that the operator paused. If the fleet is full, the one that failed first makes room for a new one.
@@ -42,9 +42,9 @@
 
 mod config;
 mod delete;
-mod guard;
 mod judge;
 mod listing;
+mod mass_failure;
 mod probe;
 pub mod refusal;
 mod report;
@@ -55,12 +55,12 @@ pub mod view;
 
 pub use config::Config;
 pub use delete::Holdings;
-pub use guard::Frozen;
 pub use judge::Ticked;
 pub use listing::{Filter, Page};
+pub use mass_failure::Frozen;
 pub use probe::{Probe, ProbeOutcome};
 pub use refusal::Refusal;
 pub use report::{Report, ReportReply};
 pub use row::{Cause, Desired, Judged, Kind, MachineRow, Reported, RowNo, Write};
 pub use state::State;
-pub use view::{MachineView, ServerView};
+pub use view::MachineView;

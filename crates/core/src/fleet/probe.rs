@@ -20,7 +20,7 @@ pub struct Probe {
     pub address: Arc<str>,
     /// Where the machine's reports come from: a probe may go there without being allowed by a setting.
     pub from: Option<IpAddr>,
-    /// The same, if they come from two addresses in turn.
+    /// The same, if they alternate between two addresses.
     pub also_from: Option<IpAddr>,
 }
 
@@ -105,8 +105,8 @@ impl State {
         self.probes.first().map(|(at, _)| *at)
     }
 
-    /// Takes the result of a probe. One of a machine that is gone, or of an address that it has left, says nothing. One
-    /// that was not sent says nothing of the machine's health, but is told with it.
+    /// Takes the result of a probe. A result for a machine that is gone, or for an address that it has left, is
+    /// ignored. A probe that was not sent is no evidence of the machine's health, but its reason is shown.
     pub fn probed(&mut self, probe: &Probe, outcome: &ProbeOutcome, now: Time, out: &mut Vec<Write>) {
         // Before it judges: after a stall the reports that were missed may be read only after this.
         self.called(now);

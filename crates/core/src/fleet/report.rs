@@ -1,4 +1,4 @@
-//! A machine reports: the first time it registers, later it says that it lives and how it is.
+//! Reports of machines: the first one registers the machine, later ones are its heartbeats with its state.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -58,10 +58,8 @@ pub(super) struct Facts {
 }
 
 impl State {
-    /// Takes a report. `shard` and `entropy` make the token of a new machine.
-    ///
-    /// # Errors
-    /// If the report is malformed, or is not that of the machine registered under this name.
+    /// Takes a report. `shard` and `entropy` make the token of a new machine. Fails if the report is malformed, or is
+    /// not that of the machine registered under this name.
     pub fn report(
         &mut self,
         id: &MachineId,
@@ -108,10 +106,7 @@ impl State {
     }
 
     /// Checks the token of a call that is a machine's own. It must be given once the machine has presented it. A machine
-    /// that is not known is not refused here.
-    ///
-    /// # Errors
-    /// If the token is missing, or is another one.
+    /// that is not known is not refused here. Fails if the token is missing, or is another one.
     pub fn check_token(&self, id: &MachineId, token: Option<Token>) -> Result<(), Refusal> {
         let Some(Machine { row, .. }) = self.machines.get(id) else { return Ok(()) };
         match token {
@@ -162,7 +157,7 @@ impl State {
             failures: 0,
             seen_at: now,
             registered_at: now,
-            told: self.config.report_interval,
+            report_interval: self.config.report_interval,
         };
         out.push(Write::Machine(id.clone(), Some(row.clone())));
         self.insert(id.clone(), row, Some(now), now);
@@ -174,7 +169,7 @@ impl State {
         machine.heard = Some(now.max(machine.heard.unwrap_or_default()));
         let mut row = machine.row.clone();
         // A shorter interval counts from the second report: the answer to the first one may be lost.
-        row.told = if again { interval } else { interval.max(row.told) };
+        row.report_interval = if again { interval } else { interval.max(row.report_interval) };
         let known = report.from.is_none() || [row.from, row.also_from].contains(&report.from);
         let moved = row.address != report.address;
         if moved {
@@ -196,8 +191,8 @@ impl State {
     }
 }
 
-/// Whether a registration replaces one that nobody has used: its token was never presented, and the machine has failed.
-/// Its answer was lost, and the machine would be locked out. The token before ends, so nothing is stolen with it.
+/// Whether a registration replaces an unused one: its token was never presented, and the machine has failed. Its
+/// answer was lost, and the machine would be locked out. The token before ends, so nothing is stolen with it.
 fn is_abandoned(row: &MachineRow, report: &Report, facts: &Facts) -> bool {
     let same = (row.kind, row.row) == (report.kind, facts.row);
     report.token.is_none() && same && !row.confirmed && row.judged == Judged::Failed
@@ -211,7 +206,7 @@ fn check_known(
     (now, soon): (Time, Millis),
 ) -> Result<(), Refusal> {
     // The answer with the token may have been lost; the same machine soon sends the same registration again. From
-    // elsewhere or later it may be anybody who has read what the machine registered.
+    // elsewhere or later it may be any process that has read what the machine registered.
     let same = (row.kind, &row.address, row.row, row.from) == (report.kind, &report.address, facts.row, report.from);
     let repeated = !row.confirmed && same && now.since(row.registered_at) < soon;
     match report.token {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::Token;
 use crate::names::MachineId;
 use crate::time::{Millis, Time};
+use crate::words::words;
 
 /// What a machine does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -23,17 +24,9 @@ pub enum Kind {
 impl Kind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Crawler, Self::Builder, Self::Server];
-
-    /// Its name in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Crawler => "crawler",
-            Self::Builder => "builder",
-            Self::Server => "server",
-        }
-    }
 }
+
+words!(Kind, name: Crawler "crawler", Builder "builder", Server "server");
 
 /// The operator's column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,17 +40,7 @@ pub enum Desired {
     Drain,
 }
 
-impl Desired {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Online => "online",
-            Self::Paused => "paused",
-            Self::Drain => "drain",
-        }
-    }
-}
+words!(Desired, name: Online "online", Paused "paused", Drain "drain");
 
 /// The machine's column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,18 +55,7 @@ pub enum Reported {
     Error,
 }
 
-impl Reported {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Online => "online",
-            Self::Waiting => "waiting",
-            Self::Paused => "paused",
-            Self::Error => "error",
-        }
-    }
-}
+words!(Reported, name: Online "online", Waiting "waiting", Paused "paused", Error "error");
 
 /// Wayleave's column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,18 +70,7 @@ pub enum Judged {
     Probation,
 }
 
-impl Judged {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Healthy => "healthy",
-            Self::Suspect => "suspect",
-            Self::Failed => "failed",
-            Self::Probation => "probation",
-        }
-    }
-}
+words!(Judged, name: Healthy "healthy", Suspect "suspect", Failed "failed", Probation "probation");
 
 /// Why a machine is judged as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,8 +130,8 @@ pub struct MachineRow {
     pub seen_at: Time,
     /// When it registered.
     pub registered_at: Time,
-    /// The interval of reports that it keeps to: the one that it was told, by this owner or one before.
-    pub told: Millis,
+    /// The interval at which it reports, as this owner or an earlier one has set it.
+    pub report_interval: Millis,
 }
 
 /// A change of rows. Within a list, a later write to the same row wins.

@@ -1,4 +1,4 @@
-//! The operator says what a machine should do.
+//! Sets a machine's desired state, at the operator's request.
 
 use super::refusal::Refusal;
 use super::row::{Desired, Write};
@@ -9,9 +9,6 @@ use crate::time::Time;
 
 impl State {
     /// Sets the operator's column.
-    ///
-    /// # Errors
-    /// If the machine is not known.
     pub fn set_desired(
         &mut self,
         id: &MachineId,

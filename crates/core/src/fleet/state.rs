@@ -1,12 +1,12 @@
-//! The machines in memory: their rows, what was heard of them, and timers.
+//! The machines in memory: their rows, their reports and probes, and timers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::config::Config;
-use super::guard::Tallies;
+use super::mass_failure::Tallies;
 use super::probe::Probes;
 use super::row::{Desired, Judged, Kind, MachineRow, Write};
-use super::view::server_view;
+use super::view::server_facts;
 use crate::names::MachineId;
 use crate::time::Time;
 
@@ -109,7 +109,7 @@ impl State {
 
     /// Notes that the owner is awake. After a gap it may have missed reports.
     pub(super) fn called(&mut self, now: Time) {
-        if now.since(self.last_call) > self.config.deaf_after() {
+        if now.since(self.last_call) > self.config.stalled_after() {
             self.listening_since = now;
         }
         self.last_call = self.last_call.max(now);
@@ -144,7 +144,7 @@ impl State {
         row.seen_at = row.seen_at.max(machine.heard.unwrap_or_default());
         // The freeze of servers changes with these too.
         self.servers_changed |= row.kind == Kind::Server
-            && (server_view(id, &row) != server_view(id, &machine.row) || row.written_off != machine.row.written_off);
+            && (server_facts(&row) != server_facts(&machine.row) || row.written_off != machine.row.written_off);
         self.update(id, |machine| machine.row.clone_from(&row));
         out.push(Write::Machine(id.clone(), Some(row)));
     }

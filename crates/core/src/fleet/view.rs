@@ -9,6 +9,7 @@ use super::row::{Cause, Desired, Judged, Kind, MachineRow, Reported, RowNo};
 use super::state::{Machine, State};
 use crate::limits::{PROBES_KEPT, REPORTS_MISSED_FAILED, REPORTS_MISSED_SUSPECT};
 use crate::names::MachineId;
+use crate::placement::ServerRow;
 use crate::time::{Millis, Time};
 
 /// A machine, without its token.
@@ -50,33 +51,9 @@ pub struct MachineView {
     pub frozen: Option<String>,
 }
 
-/// An index server, as placement needs to know it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerView {
-    /// Its name.
-    pub id: MachineId,
-    /// Its row.
-    pub row: RowNo,
-    /// Its share of the row's bytes.
-    pub capacity: u32,
-    /// Where it is reached.
-    pub address: Arc<str>,
-    /// Wayleave's column.
-    pub judged: Judged,
-    /// Since when.
-    pub since: Time,
-    /// The operator's column.
-    pub desired: Desired,
-    /// Whether it reports that it takes work.
-    pub accepts: bool,
-    /// Whether it is suspect only because it does not answer probes: it reports.
-    pub unanswered: bool,
-}
-
-/// An index server, from its row.
-pub(super) fn server_view(id: &MachineId, row: &MachineRow) -> ServerView {
-    ServerView {
-        id: id.clone(),
+/// What placement needs to know of an index server.
+pub(super) fn server_facts(row: &MachineRow) -> ServerRow {
+    ServerRow {
         row: row.row.unwrap_or_default(),
         capacity: row.capacity,
         address: row.address.clone(),
@@ -85,6 +62,7 @@ pub(super) fn server_view(id: &MachineId, row: &MachineRow) -> ServerView {
         desired: row.desired,
         accepts: matches!(row.reported, Reported::Online | Reported::Waiting),
         unanswered: row.judged == Judged::Suspect && row.cause == Cause::Probes,
+        removed: false,
     }
 }
 
@@ -97,9 +75,9 @@ impl State {
 
     /// All index servers.
     #[must_use]
-    pub fn servers(&self) -> Vec<ServerView> {
+    pub fn servers(&self) -> Vec<(MachineId, ServerRow)> {
         let servers = self.machines.iter().filter(|(_, machine)| machine.row.kind == Kind::Server);
-        servers.map(|(id, machine)| server_view(id, &machine.row)).collect()
+        servers.map(|(id, machine)| (id.clone(), server_facts(&machine.row))).collect()
     }
 
     pub(super) fn view_of(&self, id: &MachineId, machine: &Machine, now: Time) -> MachineView {
@@ -127,12 +105,12 @@ impl State {
 
     /// Why a machine is judged as it is, and what changes that.
     pub(super) fn explain(&self, machine: &Machine, now: Time) -> String {
-        let told = self.explain_verdict(machine, now);
+        let verdict = self.explain_verdict(machine, now);
         let kind = machine.row.kind;
         match (machine.probes.barred(), self.distrust(kind).filter(|_| machine.probes.look_bad(kind))) {
-            (Some(why), _) => format!("{told}; it is not probed: {why}"),
-            (None, Some(why)) => format!("{told}; {why}"),
-            (None, None) => told,
+            (Some(why), _) => format!("{verdict}; it is not probed: {why}"),
+            (None, Some(why)) => format!("{verdict}; {why}"),
+            (None, None) => verdict,
         }
     }
 
@@ -142,10 +120,10 @@ impl State {
         let silent = now.since(silent_since);
         // A new owner has not heard a machine yet; then the silence is not the machine's.
         let heard = match machine.heard {
-            Some(at) if at == silent_since => format!("last reported {} ago", silent.told()),
-            _ => format!("has not reported in the {} since this owner listens", silent.told()),
+            Some(at) if at == silent_since => format!("last reported {} ago", silent.in_words()),
+            _ => format!("has not reported in the {} since this owner listens", silent.in_words()),
         };
-        let left = |span: Millis| silent_since.after(span).since(now).told();
+        let left = |span: Millis| silent_since.after(span).since(now).in_words();
         match (row.judged, row.cause) {
             (Judged::Healthy, _) if row.failures > 0 => {
                 format!(
@@ -158,7 +136,7 @@ impl State {
                 format!("{heard}; suspect if silent for {} more", left(config.suspect_after()))
             }
             (Judged::Suspect, Cause::Probes) => format!(
-                "{heard}, but missed {} of the last {PROBES_KEPT} probes to {}: check its address and what lies between",
+                "{heard}, but missed {} of the last {PROBES_KEPT} probes to {}: check its address and the network between",
                 machine.probes.misses(),
                 row.address
             ),
@@ -175,14 +153,14 @@ impl State {
             (Judged::Failed, _) => format!(
                 "missed {} reports and was judged failed {} ago; its next report begins its probation",
                 REPORTS_MISSED_FAILED,
-                now.since(row.judged_at).told()
+                now.since(row.judged_at).in_words()
             ),
             (Judged::Probation, _) if now < self.config.probation_ends(row) => format!(
-                "back after failure {}, {} for {} of which {} are left; {heard}",
+                "back after failure {}, {} for {}, {} left; {heard}",
                 row.failures,
                 if row.kind == Kind::Server { "it gets no new chunks" } else { "it is on probation" },
-                self.config.hold_down(row.failures).told(),
-                self.config.probation_ends(row).since(now).told()
+                self.config.hold_down(row.failures).in_words(),
+                self.config.probation_ends(row).since(now).in_words()
             ),
             (Judged::Probation, _) => {
                 format!(

@@ -3,7 +3,7 @@
 //! Every shard has its own row of a job and processes its own queues in order of id. The row's progress is written in
 //! the commit of the slice it follows, so no slice is applied partially or twice. A host that moves may leave a shard
 //! that has not reached it yet for one that has already passed its position: what the first shard still owed the host
-//! is carried along ([`JobRow::owes`]), and the second processes it once more. This works only if both know the job, so
+//! is carried along ([`JobRow::owes`]), and the second processes it again. This works only if both know the job, so
 //! no shard starts before all have registered it ([`JobPhase`]).
 //!
 //! A job covers what existed when it started. URLs stored or visited since are left alone, so a requeue terminates even
@@ -35,7 +35,7 @@ pub enum JobState {
 pub enum JobPhase {
     /// Some may not have registered it.
     Announced,
-    /// All have registered it; some may not have been told to start.
+    /// All have registered it; some may not have got the start message.
     Known,
     /// All have started.
     Begun,
@@ -67,7 +67,7 @@ pub struct JobRow {
     /// Hosts that arrived later and are processed after all others.
     pub again: Vec<HostId>,
     /// Result so far.
-    pub told: BulkOutcome,
+    pub outcome: BulkOutcome,
     /// URLs examined so far.
     pub looked_at: u64,
     /// How often it was reopened here after it had ended, because a host arrived.
@@ -100,7 +100,7 @@ impl JobRow {
             stage: JobPhase::Announced,
             cursor: JobCursor::default(),
             again: Vec::new(),
-            told: BulkOutcome::default(),
+            outcome: BulkOutcome::default(),
             looked_at: 0,
             openings: 0,
         }
@@ -208,7 +208,7 @@ mod tests {
         let (delete, requeue) = (job(BulkAction::Delete, Some(Time(50))), job(BulkAction::Requeue, Some(Time(50))));
         assert!(delete.wants(&fetched(49, Some(90))) && !delete.wants(&fetched(50, Some(90))));
         assert!(requeue.wants(&fetched(10, Some(49))) && !requeue.wants(&fetched(10, Some(50))));
-        assert!(requeue.wants(&fetched(10, None)) && !requeue.wants(&fetched(60, None)), "no visit was told of");
+        assert!(requeue.wants(&fetched(10, None)) && !requeue.wants(&fetched(60, None)), "no visit was reported");
     }
 
     #[test]

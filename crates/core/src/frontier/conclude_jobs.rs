@@ -4,11 +4,11 @@
 //! settled as ended ([`JobPhase::Ended`]). A caller that finds no room for another job reads the rows of all shards and
 //! settles.
 //!
-//! A shard cannot tell on its own that a job is over: one that has ended there is reopened when a host arrives from a
+//! A shard alone cannot know that a job is over: one that has ended there is reopened when a host arrives from a
 //! shard that still owed it ([`JobRow::visit_again`]). Nor can all shards be read at one instant. So they are read
-//! twice, and a job has ended if no row of it is open and none differs between the two reads: each row was in state
-//! ended from its first read to its second, so between the two passes all of them were. From then on no shard owes a
-//! host anything, and nothing reopens the job. Interleavings that could deceive the reads:
+//! twice. A job has ended if no row of it is open and none differs between the two reads: each row was ended from its
+//! first read to its second, so between the two passes all of them were. From then on no shard owes a host anything,
+//! and nothing reopens the job. Interleavings that could deceive the reads:
 //!
 //! 1. Shard 1 is read; a host moves there from shard 0, which then ends its part and is read: both report "ended", but
 //!    shard 1 has the host to do. Its second read finds the row open, or ended once more ([`JobRow::openings`]).
@@ -158,11 +158,11 @@ mod tests {
         other.end(JobState::Done, Time(5));
         let second = vec![vec![ended(1, 5)], vec![other]];
         assert_eq!(settled(&first, &second), (vec![], vec![]));
-        assert_eq!(settled(&second, &second), (vec![job(1).id], vec![]), "whoever settles next finds it ended");
+        assert_eq!(settled(&second, &second), (vec![job(1).id], vec![]), "the next one to settle finds it ended");
     }
 
     #[test]
-    fn those_that_ended_longest_ago_are_forgotten_and_so_is_what_the_home_does_not_know() {
+    fn the_oldest_ended_jobs_and_those_unknown_to_the_home_are_forgotten() {
         let home: Vec<JobRow> = (0..JOBS_KEPT as u128 + 2).map(|no| ended(no, 1_000 - no as u64)).collect();
         let mut other = home.clone();
         other.push(ended(500, 1_001));

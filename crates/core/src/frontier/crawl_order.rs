@@ -111,10 +111,6 @@ impl CrawlOrder {
         Some(line.ready)
     }
 
-    pub fn has_ready(&self, crawl: CrawlNo) -> bool {
-        self.lines.get(&crawl).is_some_and(|line| line.ready > 0)
-    }
-
     /// How many entries of a crawl are ready; none while it is closed.
     pub fn open_entries(&self, crawl: CrawlNo) -> usize {
         self.lines.get(&crawl).filter(|line| !line.closed).map_or(0, |line| line.ready)

@@ -1,13 +1,14 @@
 //! Damage: rows of the store that cannot be read. It costs what they hold and nothing else.
 //!
-//! - Where rows of a lane cannot be read, its visits go on behind this *gap*. The lane's cursor stays in front of it, so that
-//!   the URLs in it are found once they can be read: they are looked for again after a pause, and after a restart.
+//! - If rows of a lane cannot be read, its visits continue behind this *gap*. The lane's cursor stays in front of it,
+//!   so that the URLs in it are found once they can be read: they are looked for again after a pause, and after a
+//!   restart.
 //! - A reservation or hold that ends while the rows of some of its URLs cannot be read ends for the others. The rest is
-//!   *stranded*: its row stays in the store, and it is tried again ever more rarely. To call these URLs gone would lose
+//!   *stranded*: its row stays in the store, and it is retried with back-off. To call these URLs gone would lose
 //!   them, to keep the visit open would block their group.
 //!
-//! All of it is kept in memory only. After a restart the same rows are met again: a stranded reservation is loaded as one that has
-//! expired, a stranded hold is found by the first sweep.
+//! All of it is kept in memory only. After a restart the same rows are met again: a stranded reservation is loaded as one
+//! that has expired, a stranded hold is found by the first sweep. For operators: docs/operating.md.
 
 use std::collections::BTreeMap;
 
@@ -34,9 +35,10 @@ pub(super) struct Damage {
     gaps: BTreeMap<(QueueId, u8), Gap>,
     /// Reservations that ended with URLs whose rows cannot be read, by the time of the next try.
     leases: BTreeMap<(Time, Token), (LeaseRow, Millis)>,
-    /// Expired holds of such URLs.
+    /// Expired holds of such URLs, by the time of the next try.
     holds: BTreeMap<Time, Vec<(Hold, Millis)>>,
-    hold_count: usize,
+    /// The same holds: a sweep may meet one again.
+    stranded_holds: HashSet<Hold>,
     /// The URLs whose rows could not be read for the present decision.
     unreadable: HashSet<(QueueId, UrlKey)>,
 }
@@ -53,7 +55,8 @@ struct Gap {
 type Position = (Time, Box<[u8]>);
 
 /// The pause after one more failure.
-fn longer(pause: Millis) -> Millis {
+#[must_use]
+pub fn longer(pause: Millis) -> Millis {
     Millis((pause.0 * 2).clamp(DAMAGED_RETRY_MIN.0, DAMAGED_RETRY_MAX.0))
 }
 
@@ -112,8 +115,7 @@ impl Damage {
 
     fn stranded_urls(&self, host: HostId) -> usize {
         let leases = self.leases.values().filter(|(lease, _)| lease.host == host).map(|(lease, _)| lease.urls.len());
-        let holds = self.holds.values().flatten().filter(|((_, queue, _), _)| queue.host == host).count();
-        leases.sum::<usize>() + holds
+        leases.sum::<usize>() + self.stranded_holds.iter().filter(|(_, queue, _)| queue.host == host).count()
     }
 }
 
@@ -124,7 +126,8 @@ impl State {
         self.damage.unreadable.extend(urls);
     }
 
-    /// A scan of a lane is over that goes on at `resume`, if there are more rows. Keeps what it could not read.
+    /// A scan of a lane is over; if there are more rows, the next one continues at `resume`. Keeps what it could not
+    /// read.
     pub(super) fn keep_gap(&mut self, (host, at): (Ix, usize), scan: &LaneScan, resume: Option<Position>, now: Time) {
         let lane = (scan.queue, scan.lane);
         let gap = scan.gap.as_ref().filter(|gap| resume.as_ref().is_none_or(|resume| *resume >= gap.from));
@@ -153,13 +156,13 @@ impl State {
     }
 
     /// A sentence about the queued URLs of a host that cannot be read, if there are any.
-    pub(super) fn told_gap(&self, host: HostId) -> Option<String> {
+    pub(super) fn explain_gap(&self, host: HostId) -> Option<String> {
         let gap = self.damage.gaps_of(host).min_by_key(|gap| gap.until)?;
         Some(format!("some of its queued URLs cannot be read, the store is damaged there: {}", gap.cause))
     }
 
     /// A sentence about the URLs of a host that cannot be returned, if there are any.
-    pub(super) fn told_stranded(&self, host: HostId) -> Option<String> {
+    pub(super) fn explain_stranded(&self, host: HostId) -> Option<String> {
         let urls = self.damage.stranded_urls(host);
         (urls > 0).then(|| {
             let urls = crate::counted::counted(urls as u64, "handed-out URL");
@@ -167,17 +170,17 @@ impl State {
         })
     }
 
-    /// The hosts of which something cannot be read, as far as that is known, and the number of their stranded URLs.
+    /// The hosts that are known to have unreadable rows, and the number of their stranded URLs.
     #[must_use]
     pub fn damaged_hosts(&self) -> (Vec<HostName>, u64) {
-        let Damage { gaps, leases, holds, .. } = &self.damage;
+        let Damage { gaps, leases, stranded_holds, .. } = &self.damage;
         let of_leases = leases.values().map(|(lease, _)| lease.host);
-        let of_holds = holds.values().flatten().map(|((_, queue, _), _)| queue.host);
+        let of_holds = stranded_holds.iter().map(|(_, queue, _)| queue.host);
         let mut ids: Vec<HostId> = gaps.keys().map(|(queue, _)| queue.host).chain(of_leases).chain(of_holds).collect();
         ids.sort_unstable();
         ids.dedup();
         let names = ids.into_iter().filter_map(|id| self.hosts.by_id(id)).map(|ix| self.hosts[ix].name.clone());
-        let stranded = leases.values().map(|(lease, _)| lease.urls.len()).sum::<usize>() + self.damage.hold_count;
+        let stranded = leases.values().map(|(lease, _)| lease.urls.len()).sum::<usize>() + stranded_holds.len();
         (names.collect(), stranded as u64)
     }
 
@@ -187,10 +190,23 @@ impl State {
         !(self.damage.gaps.is_empty() && self.damage.leases.is_empty() && self.damage.holds.is_empty())
     }
 
+    /// How many holds of a host a full read must find that the sweep has not ended yet.
+    #[must_use]
+    pub fn holds_of(&self, host: HostId) -> u64 {
+        let Some(ix) = self.hosts.by_id(host) else { return 0 };
+        let of_queue = |queue: &QueueRow| {
+            u64::from(queue.reserved).saturating_sub(self.reserved_of(QueueId { host, no: queue.no }))
+        };
+        let held: u64 = self.hosts[ix].queues.iter().map(of_queue).sum();
+        let stranded = self.damage.stranded_holds.iter();
+        let stranded = stranded.filter(|(_, queue, _)| queue.host == host && self.find_queue(*queue).is_some());
+        held.saturating_sub(stranded.count() as u64)
+    }
+
     /// A host with stranded URLs stays where it is: the reservations and holds that keep them would not move along.
     pub(super) fn refuse_stranded(&self, host: &str) -> Result<(), Refusal> {
-        let told = self.host_id(host).filter(|_| self.is_damaged()).and_then(|id| self.told_stranded(id));
-        told.map_or(Ok(()), |cause| Err(Refusal::Damaged { host: host.to_owned(), cause }))
+        let cause = self.host_id(host).filter(|_| self.is_damaged()).and_then(|id| self.explain_stranded(id));
+        cause.map_or(Ok(()), |cause| Err(Refusal::Damaged { host: host.to_owned(), cause }))
     }
 
     /// Ends the row of a reservation that was removed from memory: deletes it, unless some of its URLs cannot be read.
@@ -258,8 +274,7 @@ impl State {
         if !self.damage.is_unreadable(*queue, key) || self.find_queue(*queue).is_none() {
             return false;
         }
-        if self.damage.hold_count < STRANDED_HOLDS_MAX {
-            self.damage.hold_count += 1;
+        if self.damage.stranded_holds.len() < STRANDED_HOLDS_MAX && self.damage.stranded_holds.insert(hold.clone()) {
             self.damage.holds.entry(now.after(pause)).or_default().push((hold.clone(), pause));
         }
         true
@@ -271,7 +286,7 @@ impl State {
         while let Some(first) = self.damage.holds.first_entry().filter(|first| *first.key() <= now) {
             due.extend(first.remove().into_iter().map(|(hold, pause)| (hold, longer(pause))));
         }
-        self.damage.hold_count -= due.len();
+        due.iter().for_each(|(hold, _)| _ = self.damage.stranded_holds.remove(hold));
         due
     }
 }

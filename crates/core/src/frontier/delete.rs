@@ -32,10 +32,11 @@ impl State {
         self.deleted.begin(now);
     }
 
-    /// Deletes a crawl with all its queues and settings, for a call made at `asked_at`; returns its number of URLs.
-    pub fn delete_crawl(&mut self, crawl: &CrawlName, asked_at: Time, now: Time, writes: &mut Vec<Write>) -> u64 {
-        // Even if the crawl never had a URL here: links may be on their way.
-        self.deleted.note(crawl, asked_at);
+    /// Deletes a crawl with all its queues, and with its settings unless they have a higher number than the deletion; returns
+    /// its number of URLs.
+    pub fn delete_crawl(&mut self, crawl: &CrawlName, number: Time, now: Time, writes: &mut Vec<Write>) -> u64 {
+        // Even if the crawl never had a URL here: links and settings may be on their way.
+        self.deleted.note(crawl, number);
         let Some(no) = self.crawl_by_name.get(crawl).copied() else { return 0 };
         let mut count = 0;
         for ix in self.hosts.numbers() {
@@ -43,7 +44,9 @@ impl State {
                 count += self.drop_queue(ix, at, now, writes);
             }
         }
-        self.forget_crawl(no);
+        if self.crawl_version(crawl) <= number.0 {
+            self.forget_crawl(no);
+        }
         count
     }
 
@@ -53,12 +56,15 @@ impl State {
             self.crawl_names.remove(&crawl.name);
             self.settled.push(crawl.name.clone());
             self.changed.others.push(HotRow::CrawlGone(no));
-            self.page_limited.remove(&no);
+            self.crawls_changed.push((crawl.name, false));
+            if self.limited.remove(&no) {
+                self.limits_changed.insert(no);
+            }
             self.schedule.forget(no);
         }
     }
 
-    /// Removes a crawl that nobody has configured and that has no queue left.
+    /// Removes a crawl without settings and without queues.
     fn drop_idle_crawl(&mut self, no: CrawlNo) {
         if self.crawls.get(&no).is_some_and(|c| c.queues == 0 && !c.kept) {
             self.forget_crawl(no);
@@ -72,7 +78,7 @@ impl State {
         let id = QueueId { host: self.hosts[ix].id, no: queue.no };
         self.damage.forget(id);
         self.holds = self.holds.saturating_sub(counts.reserved.saturating_sub(self.reserved_of(id)));
-        writes.push(Write::Job(id, true));
+        writes.push(Write::DeletedQueue(id, true));
         self.discount(&queue);
         if let Some(crawl) = self.crawls.get(&queue.crawl).filter(|crawl| self.settled.last() != Some(&crawl.name)) {
             self.settled.push(crawl.name.clone());
@@ -85,7 +91,7 @@ impl State {
             self.drop_host(ix);
         } else {
             if forgotten {
-                // Its visits go on: it is forgotten when they have ended and the delay after them has passed.
+                // Its visits continue: it is forgotten when they have ended and the delay after them has passed.
                 self.vacant.insert((Time::NEVER, self.hosts[ix].id));
             }
             self.reschedule(group, now);
@@ -121,7 +127,7 @@ impl State {
         self.schedule.entries.shrink();
     }
 
-    /// Removes entries of crawls of which no host of the group has a queue.
+    /// Removes entries of crawls that have no queue at any host of the group.
     pub(super) fn drop_idle_entries(&mut self, group: Ix) {
         let (keep, drop): (Vec<Ix>, Vec<Ix>) = self.groups[group].entries.iter().partition(|entry| {
             let crawl = self.schedule.entries[**entry].crawl;
@@ -180,7 +186,8 @@ impl State {
 }
 
 impl super::view::Counts {
-    pub(super) const fn subtract(&mut self, other: &Self) {
+    /// Subtracts counts that were added before.
+    pub const fn subtract(&mut self, other: &Self) {
         self.queued = self.queued.saturating_sub(other.queued);
         self.reserved = self.reserved.saturating_sub(other.reserved);
         self.fetched = self.fetched.saturating_sub(other.fetched);

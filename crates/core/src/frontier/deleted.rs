@@ -2,8 +2,9 @@
 //!
 //! A release asks its page's shard which crawl the links inherit, and then stores them, in other shards. The crawl may
 //! be deleted in between. Each of the shards may hear of the deletion before or after the links arrive, and a shard
-//! that never had the crawl cannot tell a new crawl from a deleted one by its own rows. So the page's shard returns,
-//! with the crawl, when it was last deleted as far as it knows, and a link is refused where a later deletion is known:
+//! that never had the crawl cannot distinguish a new crawl from a deleted one by its own rows. So the page's shard
+//! returns, with the crawl, when it was last deleted as far as it knows, and a link is refused where a later deletion
+//! is known:
 //!
 //! - the link's shard has heard of the deletion, the page's shard had not: refused;
 //! - neither has: the link is stored, and removed with the rest when the deletion arrives;
@@ -12,6 +13,9 @@
 //! Tombstones are kept in memory. A shard that was opened after the page's shard answered cannot know, so it fails the
 //! link, and the whole release is retried. A deletion is sent to all shards twice: a shard that was reopened between
 //! hearing of it and the answer of the page's shard hears of it again.
+//!
+//! A deletion is numbered like settings, and settings with a lower number must not recreate the crawl either: see
+//! `owner::frontier::set_crawl`.
 
 use std::collections::BTreeSet;
 
@@ -56,19 +60,29 @@ impl Deleted {
         }
     }
 
+    /// Whether this number is of a time before the crawl was deleted, as far as this shard knows.
+    pub fn covers(&self, crawl: &CrawlName, version: u64) -> bool {
+        self.at.get(crawl).is_some_and(|at| at.0 >= version)
+    }
+
+    /// No deletion of the crawl has a higher number than this.
+    pub fn last(&self, crawl: &CrawlName) -> u64 {
+        self.at.get(crawl).map_or(self.forgotten.max(self.since).0, |at| at.0)
+    }
+
     /// What a page's shard returns about its crawl.
-    pub fn tell(&self, crawl: &CrawlName, now: Time) -> CrawlSince {
+    pub fn crawl_since(&self, crawl: &CrawlName, now: Time) -> CrawlSince {
         // Deletions from before this shard was opened do not matter: the page belongs to the crawl that exists now.
         let earlier = self.forgotten.max(Time(self.since.0.saturating_sub(1)));
-        CrawlSince { deleted_at: self.at.get(crawl).copied().unwrap_or(earlier), told_at: now }
+        CrawlSince { deleted_at: self.at.get(crawl).copied().unwrap_or(earlier), as_of: now }
     }
 
     /// Judges a link to a crawl, given what the page's shard returned.
-    pub fn judge(&self, crawl: &CrawlName, told: CrawlSince) -> Verdict {
-        if self.at.get(crawl).is_some_and(|at| *at > told.deleted_at) {
+    pub fn judge(&self, crawl: &CrawlName, reported: CrawlSince) -> Verdict {
+        if self.at.get(crawl).is_some_and(|at| *at > reported.deleted_at) {
             return Verdict::Deleted;
         }
-        if told.told_at < self.since { Verdict::Unknown } else { Verdict::Lives }
+        if reported.as_of < self.since { Verdict::Unknown } else { Verdict::Lives }
     }
 }
 
@@ -93,24 +107,32 @@ mod tests {
         }
         assert_eq!((here.at.len(), here.oldest.len()), (DELETED_CRAWLS_KEPT, DELETED_CRAWLS_KEPT));
         there.note(&name(0), Time(100));
-        assert_eq!(there.judge(&name(0), here.tell(&name(0), Time(9_999))), Verdict::Lives);
+        assert_eq!(there.judge(&name(0), here.crawl_since(&name(0), Time(9_999))), Verdict::Lives);
         there.note(&name(0), Time(5_000));
-        assert_eq!(there.judge(&name(0), here.tell(&name(0), Time(9_999))), Verdict::Deleted);
-        assert_eq!(there.judge(&name(1), here.tell(&name(1), Time(9_999))), Verdict::Lives);
+        assert_eq!(there.judge(&name(0), here.crawl_since(&name(0), Time(9_999))), Verdict::Deleted);
+        assert_eq!(there.judge(&name(1), here.crawl_since(&name(1), Time(9_999))), Verdict::Lives);
     }
 
     /// The crawl is deleted and recreated, and the page's shard is reopened: it has lost the tombstone, the other shard
     /// has not.
     #[test]
-    fn a_page_of_a_crawl_that_was_made_anew_keeps_its_links_after_its_shard_was_opened_again() {
+    fn a_page_of_a_recreated_crawl_keeps_its_links_after_a_reload() {
         let (mut here, mut there, crawl) = (Deleted::default(), Deleted::default(), CrawlName::from("news"));
         there.begin(Time(10));
         there.note(&crawl, Time(150));
         here.begin(Time(200));
-        assert_eq!(there.judge(&crawl, here.tell(&crawl, Time(300))), Verdict::Lives);
+        assert_eq!(there.judge(&crawl, here.crawl_since(&crawl, Time(300))), Verdict::Lives);
         there.note(&crawl, Time(200));
-        assert_eq!(there.judge(&crawl, here.tell(&crawl, Time(300))), Verdict::Deleted, "in the moment of the opening");
+        assert_eq!(
+            there.judge(&crawl, here.crawl_since(&crawl, Time(300))),
+            Verdict::Deleted,
+            "in the moment of the opening"
+        );
         here.note(&crawl, Time(200));
-        assert_eq!(there.judge(&crawl, here.tell(&crawl, Time(300))), Verdict::Lives, "it has heard of that one");
+        assert_eq!(
+            there.judge(&crawl, here.crawl_since(&crawl, Time(300))),
+            Verdict::Lives,
+            "it has heard of that one"
+        );
     }
 }

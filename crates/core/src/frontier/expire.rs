@@ -47,12 +47,6 @@ impl State {
         self.next_hold
     }
 
-    /// Where the sweep over holds starts: all earlier ones are gone.
-    #[must_use]
-    pub const fn holds_swept(&self) -> Time {
-        self.holds_swept
-    }
-
     /// Ends one expired hold found in the engine. `row` is its URL's row. If that cannot be read, the hold is tried again after
     /// `pause`.
     pub fn expire_hold(
@@ -77,10 +71,9 @@ impl State {
         self.reschedule_entry(group, entry, now);
     }
 
-    /// Records a completed sweep: all holds up to `swept` are gone and none expires before `next`.
-    pub fn set_holds_swept(&mut self, swept: Time, next: Time) {
+    /// Records a sweep: no hold expires before `next`.
+    pub fn set_next_hold(&mut self, next: Time) {
         self.next_hold = next;
-        self.holds_swept = swept;
     }
 
     /// When this shard has work of its own next.

@@ -25,13 +25,13 @@ impl State {
 
     /// Mentions queued URLs that cannot be read, where others can.
     fn with_gap(&self, group: Ix, host: Option<&Host>, mut standing: Standing) -> Standing {
-        if let Some(gap) = host.or_else(|| self.only_host(group)).and_then(|host| self.told_gap(host.id)) {
+        if let Some(gap) = host.or_else(|| self.only_host(group)).and_then(|host| self.explain_gap(host.id)) {
             standing.reason = format!("{}; {gap}", standing.reason);
         }
         standing
     }
 
-    /// The standing of a host of which nothing that is due can be read.
+    /// The standing of a host whose due URLs are all unreadable.
     fn blocked_by_damage(&self, group: Ix, host: Option<&Host>, now: Time) -> Option<Standing> {
         let host = host.or_else(|| self.only_host(group))?;
         let (cause, until) = self.damage_of(&host.name).filter(|(_, until)| *until > now)?;
@@ -189,7 +189,7 @@ impl State {
             return Standing { state: Is::Ready, reason, ready_at: Some(at) };
         }
         let reason = if gate >= due {
-            self.told_delay(ix)
+            self.explain_delay(ix)
         } else {
             if bare { "the host itself is queued for then" } else { "its next URL is due then" }.to_owned()
         };
@@ -197,7 +197,7 @@ impl State {
     }
 
     /// Which delay has not passed yet, and which setting or site asked for it.
-    fn told_delay(&self, ix: Ix) -> String {
+    fn explain_delay(&self, ix: Ix) -> String {
         let (delay, group) = (self.delay(ix), &self.groups[ix]);
         if group.pace.not_before == self.rested(ix) && group.pace.not_before > Time::ZERO {
             return "hosts were moved between groups, and the delay since a visit before that has not passed"
@@ -226,7 +226,7 @@ impl State {
         }
         let out: u64 = queues().map(|(_, queue)| u64::from(queue.reserved)).sum();
         let stranded: Vec<String> =
-            hosts.iter().filter_map(|host| self.told_stranded(host.id)).take(REASONS_MAX).collect();
+            hosts.iter().filter_map(|host| self.explain_stranded(host.id)).take(REASONS_MAX).collect();
         let reason = if !held_back.is_empty() {
             held_back.join("; ")
         } else if !stranded.is_empty() {
@@ -269,13 +269,13 @@ impl State {
             let (group, limit) = (self.group_name(host.group), counted(limit, "page"));
             return Some(format!("group '{group}' has reached its limit of {limit} of crawl '{name}'"));
         };
-        let told = counted(limit, "page");
+        let pages = counted(limit, "page");
         Some(if host.settings.as_ref().and_then(|s| s.limit) == Some(limit) {
-            format!("host '{}' has reached its limit of {told}", host.name)
+            format!("host '{}' has reached its limit of {pages}", host.name)
         } else if limits.pages_per_host == Some(limit) {
-            format!("crawl '{name}' has reached its limit of {told} at host '{}'", host.name)
+            format!("crawl '{name}' has reached its limit of {pages} at host '{}'", host.name)
         } else {
-            format!("the queue of crawl '{name}' at host '{}' has reached its limit of {told}", host.name)
+            format!("the queue of crawl '{name}' at host '{}' has reached its limit of {pages}", host.name)
         })
     }
 
@@ -358,19 +358,9 @@ impl State {
         }
     }
 
-    /// Crawls with a limit over all shards, with their URLs and hosts here.
-    pub fn limited_crawls(&self) -> impl Iterator<Item = (&crate::names::CrawlName, Counts, u64)> {
-        let bounded = |crawl: &&super::state::Crawl| {
-            let limits = &crawl.settings.limits;
-            limits.urls.is_some() || limits.pages.is_some() || limits.hosts.is_some()
-        };
-        self.crawls.values().filter(bounded).map(|crawl| (&crawl.name, crawl.counts, crawl.queues))
-    }
-
     /// The names of all crawls.
-    #[must_use]
-    pub fn crawl_names(&self) -> Vec<crate::names::CrawlName> {
-        self.crawls.values().map(|crawl| crawl.name.clone()).collect()
+    pub fn crawl_names(&self) -> impl Iterator<Item = &crate::names::CrawlName> {
+        self.crawls.values().map(|crawl| &crawl.name)
     }
 
     /// How many hosts there are.
@@ -386,7 +376,7 @@ impl State {
             hosts: self.hosts.len() as u64,
             aliases: self.group_by_alias.len() as u64,
             crawls: self.crawls.len() as u64,
-            queues: self.crawls.values().map(|c| c.queues).sum(),
+            queues: self.queues,
             reservations: self.leases.len() as u64,
             holds: self.holds,
             ready: self.schedule.ready_len() as u64,

@@ -1,10 +1,11 @@
-//! Whether a crawl is finished: nothing of it is handed out, and no queue of it can hand anything out. That it has received no URL at
-//! all is for the sum of all shards to say.
+//! Decides whether a crawl is finished: nothing of it is handed out, and no queue of it can hand anything out. Only
+//! the sum over all shards can show that it has received no URL at all.
 //!
-//! Usually the counters or the schedule tell. Where they do not (URLs are queued and none is about to become ready,
+//! Usually the counters or the schedule answer. Where they do not (URLs are queued and none is about to become ready,
 //! because limits or pauses hold them back), all hosts are scanned, a slice at a time.
 
 use super::listing::PARTS_A_LOOK;
+use super::row::QueueRow;
 use super::slab::Ix;
 use super::state::{Crawl, Host, State};
 use super::view::{Counts, CrawlPart, CrawlScan};
@@ -73,13 +74,13 @@ impl State {
     fn open(&self, host: &Host, no: CrawlNo, crawl: &Crawl, now: Time) -> Option<String> {
         let (due_at, _) = self.host_opportunity(host, no)?;
         let paused = host.is_paused() || self.groups[host.group].is_paused() || crawl.settings.paused;
-        let (state, when) = match paused {
-            true => ("and paused", String::new()),
-            false if due_at > now => {
-                ("and not done", format!(", where the first one is due in {}", due_at.since(now).told()))
-            }
-            false => ("and not done", ", where the first one is due".to_owned()),
+        let queued = host.queues.iter().filter(|queue| queue.crawl == no).map(QueueRow::queued).sum();
+        let first = if queued == 1 { "" } else { "the first one " };
+        let state = match paused {
+            true => " and paused".to_owned(),
+            false if due_at > now => format!(", {first}due in {}", due_at.since(now).in_words()),
+            false => format!(", {first}due"),
         };
-        Some(format!("URLs are queued {state}, among others at host '{}'{when}", host.name))
+        Some(format!("{} queued at host '{}'{state}", counted_are(queued, "URL"), host.name))
     }
 }

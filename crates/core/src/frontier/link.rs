@@ -1,6 +1,6 @@
-//! Links: reservations that belong to a chunk. A link is reserved like any visit, but its deadline is the chunk's, and
-//! its URLs outlive its visit: once a link is reported, or its crawler is lost, the group is free and only the URLs stay
-//! reserved, until the chunk is complete or is offered again.
+//! Links: reservations that belong to a chunk. A link is reserved like any visit, but its deadline is the chunk's,
+//! and its URLs outlive its visit. Once a link is reported, or its crawler is lost, the group is free. Only the URLs
+//! stay reserved, until the chunk is complete or is offered again.
 //!
 //! A host that moves to another shard takes its links along as ordinary reservations: they leave their chunk and end
 //! at the deadline that the chunk had then.
@@ -23,7 +23,7 @@ use hashbrown::HashSet;
 pub type LinkUrl = (QueueId, UrlKey);
 
 impl LeaseRow {
-    /// Whether it only keeps URLs for a chunk, and no visit goes on.
+    /// Whether it only keeps URLs for a chunk, without a visit in progress.
     pub(super) const fn is_idle_link(&self) -> bool {
         matches!(self.link, Some(Link { visiting: false, .. }))
     }
@@ -45,8 +45,8 @@ impl State {
         self.leases.get(&token).filter(|lease| lease.link.is_some()).map(|lease| &*lease.urls)
     }
 
-    /// Whether URLs were taken out of a link while it was reserved: a client said that they are fetched, or deleted them. Which
-    /// ones their rows tell.
+    /// Whether URLs were taken out of a link while it was reserved: a client reported them as fetched, or deleted
+    /// them. Their rows show which ones.
     #[must_use]
     pub fn has_lost_urls(&self, token: Token) -> bool {
         self.leases.get(&token).is_some_and(|lease| lease.taken_away > 0)
@@ -57,7 +57,7 @@ impl State {
         self.leases.values().filter_map(|lease| Some((lease.token, lease.link?)))
     }
 
-    /// Whether the visit of a link goes on.
+    /// Whether the visit of a link is in progress.
     #[must_use]
     pub fn is_visiting(&self, token: Token) -> bool {
         self.leases.get(&token).is_some_and(|lease| matches!(lease.link, Some(Link { visiting: true, .. })))
@@ -76,7 +76,11 @@ impl State {
         let (host, at) = self.find_queue(*queue)?;
         let UrlStatus::Reserved { token: holder, details, .. } = &row.status else { return None };
         let crawl = self.crawl_of(self.queue(host, at).crawl).filter(|_| *holder == token)?;
-        Some(Parent { crawl: crawl.name.clone(), depth: details.depth, since: self.deleted.tell(&crawl.name, now) })
+        Some(Parent {
+            crawl: crawl.name.clone(),
+            depth: details.depth,
+            since: self.deleted.crawl_since(&crawl.name, now),
+        })
     }
 
     /// Sets the deadline of a link to that of its chunk. It is not written: the chunk's row has it.
@@ -122,7 +126,7 @@ impl State {
         open.then(|| self.gate(host.group).max(host.blocked_until()))
     }
 
-    /// The chunks that have links of a host whose visits do not go on, and so reserve its URLs without visiting it.
+    /// The chunks that have links of a host without a visit in progress, and so reserve its URLs without visiting it.
     pub fn idle_chunks(&self, host: &str) -> impl Iterator<Item = ChunkId> {
         let id = self.host_ix(host).map(|host| self.hosts[host].id);
         let tokens = id.and_then(|id| self.idle_links.get(&id)).into_iter().flatten();
@@ -154,8 +158,8 @@ impl State {
         }
     }
 
-    /// Ends a link for good: URLs with a result are settled by it, the others return unchanged. If its visit goes on,
-    /// that ends, too. `rows` are those of its URLs.
+    /// Ends a link for good: URLs with a result are settled by it, the others return unchanged. If its visit is in
+    /// progress, that ends, too. `rows` are those of its URLs.
     pub fn end_link(
         &mut self,
         token: Token,
@@ -213,8 +217,8 @@ impl State {
     }
 
     /// Takes a link's URLs away from its crawler, which does not know yet: they are settled at once, as in
-    /// [`State::end_link`], but a visit that goes on may last until the deadline that the crawler knows. Until then the
-    /// group stays busy, under an ordinary reservation without URLs.
+    /// [`State::end_link`], but a visit in progress may last until the deadline that the crawler knows. Until then
+    /// the group stays busy, under an ordinary reservation without URLs.
     pub fn abandon_link(
         &mut self,
         token: Token,
@@ -242,7 +246,7 @@ impl State {
         }
     }
 
-    /// Settles one URL of a link that has several, by its result. The visit goes on.
+    /// Settles one URL of a link that has several, by its result. The visit continues.
     pub fn end_link_url(
         &mut self,
         token: Token,
@@ -270,7 +274,7 @@ impl State {
         self.reschedule_host(&lease, now);
     }
 
-    /// A page of a link was fetched whose visit goes on: a delay that the site asks for holds from now on.
+    /// A page of a link with a visit in progress was fetched: a delay that the site asks for applies from now on.
     pub fn learn_crawl_delay(&mut self, token: Token, result: &UrlResult) {
         let host = self.leases.get(&token).and_then(|lease| self.hosts.by_id(lease.host));
         if let Some((host, asked)) = host.zip(result.crawl_delay) {
@@ -302,8 +306,8 @@ impl State {
         self.reschedule(visit.group, now);
     }
 
-    /// Plans to take up to `most` more URLs of the host of a link whose visit goes on. `None` if the host may not be
-    /// asked for more now: it was blocked or paused since, or asked for rest.
+    /// Plans to take up to `most` more URLs of the host of a link with a visit in progress. `None` if the host may
+    /// not be asked for more now: it was blocked or paused since, or asked for rest.
     pub fn plan_link_more(&mut self, token: Token, most: usize, now: Time) -> Option<Visit> {
         let lease = self.leases.get(&token)?;
         let (crawl, host) = (lease.crawl, self.hosts.by_id(lease.host)?);
@@ -350,8 +354,8 @@ impl State {
     }
 
     /// Makes URLs of one host that have ended an idle link again: their content is lost, or an operator asks for them.
-    /// URLs that are no longer known, are queued, or are handed out are left out: somebody else takes care of them.
-    /// Returns those that were taken.
+    /// URLs that are no longer known, are queued, or are handed out are left out: their queue or their holder has
+    /// them. Returns those that were taken.
     pub fn link_again(
         &mut self,
         (token, chunk): (Token, ChunkId),

@@ -22,8 +22,8 @@ use crate::time::Time;
 
 /// Probes of unused host numbers are cheap: this many cost as much as one item.
 const PROBES_A_LOOK: usize = 16;
-/// After this many unused numbers in a row the next host is found in one pass over all hosts: a salvaged shard goes on far above
-/// the numbers that it may have given out.
+/// After this many unused numbers in a row the next host is found in one pass over all hosts: a salvaged shard
+/// numbers its hosts far above the numbers that it may have given out.
 const PROBES_IN_GAP: usize = 2_048;
 /// Queues or members of an item that cost as much as one item.
 pub(super) const PARTS_A_LOOK: usize = 8;

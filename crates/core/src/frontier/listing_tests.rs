@@ -49,7 +49,7 @@ fn a_slice_looks_at_few_hosts_also_if_none_of_them_fits() {
 }
 
 #[test]
-fn every_host_is_shown_once_whatever_comes_and_goes_between_slices() {
+fn every_host_is_listed_once_under_concurrent_changes() {
     let mut state = state(1_000);
     let room = Room { items: 7, ..ROOM };
     let (mut after, mut seen, mut n) = (None, Vec::new(), 0);
@@ -128,7 +128,8 @@ fn crawls_come_by_name_and_no_more_of_them_than_asked_for() {
     assert_eq!(&*state.list_crawls(Some(&"crawl-650".into()), 1).0[0].crawl, "crawl-652");
 }
 
-/// A regression: a salvaged shard goes on far above its numbers, and a listing looked at each of the unused ones.
+/// A regression: a salvaged shard numbers new hosts far above the old ones, and a listing looked at each of the
+/// unused ones.
 #[test]
 fn unused_numbers_between_two_hosts_cost_few_slices() {
     let mut state = state(300);

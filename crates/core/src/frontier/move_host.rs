@@ -2,13 +2,12 @@
 //! also bind the group it joins. The rows of its URLs stay where they are.
 
 use super::refusal::Refusal;
-use super::row::{HostRow, HotRow, LeaseRow, Pace, QueueRow, Write};
+use super::row::{CrawlRow, HostRow, HotRow, LeaseRow, Pace, QueueRow, Write};
 use super::slab::Ix;
-use super::state::{Grouping, State};
+use super::state::{Crawl, Grouping, State};
 use super::url_key::UrlKey;
 use crate::ids::{CrawlNo, HostId, QueueId};
 use crate::names::{Alias, CrawlName, HostName};
-use crate::settings::CrawlSettings;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +60,7 @@ pub struct Luggage {
     /// The host, with the pace of the group it leaves.
     pub row: HostRow,
     /// The crawls of its queues, with the numbers used by the shard it leaves.
-    pub crawls: Vec<(CrawlNo, CrawlName, CrawlSettings, bool)>,
+    pub crawls: Vec<CrawlRow>,
     /// Its live reservations.
     pub leases: Vec<LeaseRow>,
     /// Its holds of the paced form.
@@ -72,7 +71,7 @@ impl Luggage {
     /// Pages that count against the limits of its crawls.
     #[must_use]
     pub fn pages(&self) -> Vec<(CrawlName, u64)> {
-        let name = |no: CrawlNo| self.crawls.iter().find(|(there, ..)| *there == no).map(|(_, name, ..)| name.clone());
+        let name = |no: CrawlNo| self.crawls.iter().find(|crawl| crawl.no == no).map(|crawl| crawl.name.clone());
         let pages = |queue: &QueueRow| Some((name(queue.crawl)?, u64::from(queue.pages) + u64::from(queue.reserved)));
         self.row.queues.iter().filter_map(pages).filter(|(_, pages)| *pages > 0).collect()
     }
@@ -83,17 +82,15 @@ fn has_left(host: &HostName, alias: &Alias) -> Refusal {
 }
 
 impl State {
-    /// Whether a host here has URLs on hold, which a move must find first.
+    /// Whether a host here may have URLs on hold, which a move must find first.
     #[must_use]
     pub fn has_holds(&self, host: &str) -> Option<HostId> {
         let host = &self.hosts[self.host_ix(host)?];
         host.queues.iter().any(|q| q.reserved > 0).then_some(host.id)
     }
 
-    /// Whether a host may leave this shard in that direction.
-    ///
-    /// # Errors
-    /// If it lives with a different alias than the mover assumes.
+    /// Whether a host may leave this shard in that direction. Fails if it lives with a different alias than the mover
+    /// assumes.
     pub fn may_give(&self, host: &HostName, way: &Way) -> Result<(), Refusal> {
         self.refuse_stranded(host)?;
         match way {
@@ -112,10 +109,8 @@ impl State {
         }
     }
 
-    /// Whether a host arriving from that direction may be adopted here.
-    ///
-    /// # Errors
-    /// If it comes home from an alias that it does not live with.
+    /// Whether a host arriving from that direction may be adopted here. Fails if it comes home from an alias that it
+    /// does not live with.
     pub fn may_take(&self, host: &HostName, way: &Way) -> Result<(), Refusal> {
         match way {
             Way::OutOf(alias) if self.moved_to(host) != Some(alias) => Err(has_left(host, alias)),
@@ -139,7 +134,10 @@ impl State {
         // Carry over the remaining delay, whichever crawl or setting it came from: other settings may apply at the
         // destination. A back-off is carried separately and a block stays, so that both can be lifted.
         row.pace.not_before = Some(self.rested(group)).filter(|at| *at > now).unwrap_or_default();
-        let crawl = |no: CrawlNo| self.crawl_of(no).map(|c| (no, c.name.clone(), c.settings, c.kept));
+        let crawl = |no: CrawlNo| {
+            let Crawl { name, settings, kept, version, .. } = self.crawl_of(no)?;
+            Some(CrawlRow { no, name: name.clone(), settings: *settings, kept: *kept, version: *version })
+        };
         let mut numbers: Vec<CrawlNo> = row.queues.iter().map(|q| q.crawl).chain([row.pace.last_crawl]).collect();
         let mine = |token: &&crate::ids::Token| self.leases.get(*token).is_some_and(|l| l.host == row.id);
         let idle = self.idle_links.get(&row.id).into_iter().flatten();
@@ -188,16 +186,15 @@ impl State {
         let Luggage { mut row, crawls, leases, holds } = luggage;
         let numbers: Vec<(CrawlNo, CrawlNo)> = crawls
             .into_iter()
-            .map(|(no, name, settings, kept)| {
-                let known = self.crawl_by_name.contains_key(&name);
-                let here = self.ensure_crawl(&name);
+            .map(|row| {
+                let known = self.crawl_by_name.contains_key(&row.name);
+                let (there, here) = (row.no, self.ensure_crawl(&row.name));
                 if let Some(crawl) = self.crawls.get_mut(&here).filter(|_| !known) {
-                    (crawl.settings, crawl.kept) = (settings, kept);
-                    let row = super::row::CrawlRow { no: here, name, settings, kept };
-                    self.changed.others.push(HotRow::Crawl(row));
-                    self.note_page_limit(here);
+                    (crawl.settings, crawl.kept, crawl.version) = (row.settings, row.kept, row.version);
+                    self.changed.others.push(HotRow::Crawl(CrawlRow { no: here, ..row }));
+                    self.note_limits(here);
                 }
-                (no, here)
+                (there, here)
             })
             .collect();
         // A crawl that was deleted at the source has no name, and its number may belong to another crawl here.
@@ -226,8 +223,6 @@ impl State {
         self.holds += holds.len() as u64;
         for (until, queue, key) in holds {
             self.next_hold = self.next_hold.min(until);
-            // The sweep here may already have passed the deadline of a hold that had not expired at the source.
-            self.holds_swept = self.holds_swept.min(until);
             writes.push(Write::Hold(until, queue, key, true));
         }
         self.reschedule(self.hosts[ix].group, now);

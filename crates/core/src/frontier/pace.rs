@@ -1,5 +1,10 @@
 //! Politeness: the delay in force for a group, the earliest time of its next visit, and the placement of its entries in
 //! the schedule.
+//!
+//! The delay is the largest one set on the group or its hosts, else the crawl's, else the server's, else 1 s. robots.txt
+//! and the duration factor can only raise it. A group may be visited once its delay, its back-off and its block have
+//! passed, whichever ends last. Settings are in [`crate::settings`], defaults in [`crate::limits`]; for operators:
+//! docs/politeness.md.
 
 use super::row::Pace;
 use super::slab::Ix;
@@ -198,6 +203,18 @@ impl State {
                 self.schedule.place(entry, opportunity.at, opportunity.held, now)
             }
             _ => self.schedule.park(entry),
+        }
+    }
+
+    /// Reschedules the groups that a crawl's settings concern: those that have URLs of it, and those whose delay they
+    /// set because it was visited last.
+    pub(super) fn reschedule_crawl(&mut self, crawl: CrawlNo, now: Time) {
+        for ix in self.groups.numbers() {
+            let group = &self.groups[ix];
+            let has_urls = || group.entries.iter().any(|entry| self.schedule.entries[*entry].crawl == crawl);
+            if group.pace.last_crawl == crawl || has_urls() {
+                self.reschedule(ix, now);
+            }
         }
     }
 

@@ -3,34 +3,38 @@
 //! Counts that nodes report to each other are late, so no shard may rely on them. Instead a shard uses only pages that
 //! the ledger grants it, and the ledger, one row in the store, is changed by compare-and-swap. Two rules make the limit
 //! hold: a shard never uses more than its grant, and pages are drawn only while all grants together stay below the
-//! limit. Before anything is drawn, every shard has registered what it had used when the limit was set.
+//! limit. A crawl without a ledger grants nothing. It is opened once every shard knows the limit and has reported
+//! what it had used by then ([`PageLedger::open`]); a shard that is not in it had used nothing.
 //!
 //! What could break the rules:
 //!
+//! 0. *A ledger is opened with what shards had used before they could use more*: a shard that knows the limit uses no
+//!    page without a grant, so its report holds until the ledger is open. Removing the limit and setting it again
+//!    lets it use more, so only the answers to the last setting may open a ledger; see `owner::frontier::page_grants`.
 //! 1. *Two shards draw at once*: the second compare-and-swap fails and is decided again.
 //! 2. *An old owner of a shard returns pages that the new owner counts on*: a grant carries its owner's epoch, and an
-//!    older epoch changes nothing. A request of the old owner that is still on its way expects a row that the new
-//!    owner's registration has changed.
+//!    older epoch changes nothing. A request of the old owner that is still on its way carries the fence of its shard.
 //! 3. *A shard uses fewer pages than before and returns the difference, then that commit fails*: the caller returns
 //!    pages only once everything it has decided is durable.
 //! 4. *A host moves with pages that count*: the grant moves in the same commit ([`PageLedger::transfer`]).
-//! 5. *The limit is lowered below what is granted*: a shard gives up its unused pages when it hears of the new limit,
-//!    before it confirms it.
-//! 6. *An old owner that was paused decides again after the new one has used pages*: its write carries the fence of its
-//!    shard and is refused, whatever it decided.
+//! 5. *The limit is lowered below what is granted*: a shard that hears of it, which it does before the limit is confirmed,
+//!    uses no page before it has asked the ledger with the new limit. It is left what the grants of all others leave of
+//!    the limit, so once one shard has unused pages, all grants together are within it.
+//! 6. *An old owner that was paused decides again after the new one has used pages*: its write carries the fence of
+//!    its shard and is refused.
 
 use std::collections::BTreeMap;
 
 use crate::ids::{Epoch, ShardId};
 
-/// A shard that needs pages draws this part of its even share of what is left, so that it does not ask for every visit
-/// while there are many pages, and the last ones are not spread over shards that do not need them.
+/// A shard that needs pages draws this fraction of its even share of what is left. So it does not ask for every visit
+/// while there are many pages, and the last pages do not sit in shards that do not need them.
 const SHARE_PARTS: u64 = 4;
 
-/// A shard draws at most this many pages more than its part, however many a visit may want.
+/// A shard draws at most this many pages beyond its share, even for a large visit.
 const DRAW_MAX: u64 = 100;
 
-/// The grants of a crawl's page limit.
+/// The grants of a crawl's page limit, of the shards that have used or may use pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageLedger(pub BTreeMap<ShardId, PageGrant>);
 
@@ -63,61 +67,61 @@ pub struct PageShare {
     pub granted: u64,
     /// Pages that other shards have used or may use.
     pub others: u64,
-    /// Whether every shard is registered. Until then nothing can be drawn.
-    pub complete: bool,
+    /// Whether the ledger is open. Until then nothing can be drawn.
+    pub open: bool,
+}
+
+impl PageShare {
+    /// Pages that the shard may still use. Of a grant above the limit, which was used before the limit was lowered, nothing
+    /// can be used again that comes back.
+    #[must_use]
+    pub const fn free(&self, used: u64, limit: u64) -> u64 {
+        let left = limit.saturating_sub(self.others);
+        let most = if self.granted < left { self.granted } else { left };
+        if self.open { most.saturating_sub(used) } else { 0 }
+    }
 }
 
 impl PageLedger {
+    /// The ledger of a limit that has just been set, from the pages that shards have used.
+    #[must_use]
+    pub fn open(used: impl IntoIterator<Item = (ShardId, u64)>) -> Self {
+        let used = used.into_iter().filter(|(_, pages)| *pages > 0);
+        Self(used.map(|(shard, pages)| (shard, PageGrant { epoch: Epoch(0), pages })).collect())
+    }
+
     /// Registers a shard, returns the pages it does not keep, and draws those it wants, if there are any left. `None`
     /// if the shard has a newer owner.
     pub fn grant(&mut self, shard: ShardId, epoch: Epoch, need: PageNeed, shards: u16) -> Option<PageShare> {
         let PageNeed { used, free, keep, limit } = need;
-        let grant = self.0.entry(shard).or_insert(PageGrant { epoch, pages: used });
-        if grant.epoch > epoch {
+        let known = self.0.get(&shard).copied();
+        if known.is_some_and(|grant| grant.epoch > epoch) {
             return None;
         }
-        grant.epoch = epoch;
-        grant.pages = grant.pages.min(used.saturating_add(keep.max(free))).max(used);
         let others = self.0.iter().filter(|(one, _)| **one != shard);
         let others = others.fold(0u64, |sum, (_, grant)| sum.saturating_add(grant.pages));
-        let complete = self.0.len() >= usize::from(shards);
-        // Unused pages are void after the limit was lowered, and while others may have used more than is known.
-        let unused = if complete { limit.saturating_sub(others.saturating_add(used)) } else { 0 };
-        let most = used.saturating_add(unused);
-        let grant = self.0.get_mut(&shard)?;
-        grant.pages = grant.pages.min(most);
-        let own = grant.pages;
-        let left = if complete { limit.saturating_sub(others.saturating_add(own)) } else { 0 };
+        // Unused pages are void after the limit was lowered.
+        let most = used.saturating_add(limit.saturating_sub(others.saturating_add(used)));
+        let own = known.map_or(used, |grant| grant.pages);
+        let own = own.min(used.saturating_add(keep.max(free))).max(used).min(most);
+        let left = limit.saturating_sub(others.saturating_add(own));
         let missing = free.saturating_sub(own - used).min(DRAW_MAX);
         let part = left / (SHARE_PARTS * u64::from(shards.max(1)));
         let drawn = if missing == 0 { 0 } else { missing.max(part).min(left) };
-        if let Some(grant) = self.0.get_mut(&shard) {
-            grant.pages += drawn;
+        let pages = own + drawn;
+        if known.is_some() || pages > 0 {
+            self.0.insert(shard, PageGrant { epoch, pages });
         }
-        Some(PageShare { granted: own + drawn, others, complete })
+        Some(PageShare { granted: pages, others, open: true })
     }
 
-    /// Removes a shard whose crawl has no limit any more.
-    pub fn leave(&mut self, shard: ShardId, epoch: Epoch) {
-        if self.0.get(&shard).is_some_and(|grant| grant.epoch <= epoch) {
-            self.0.remove(&shard);
-        }
-    }
-
-    /// Moves used pages with their host. A shard that is not registered yet will register what it uses after the move.
+    /// Moves used pages with their host.
     pub fn transfer(&mut self, from: ShardId, to: ShardId, pages: u64) {
         if let Some(grant) = self.0.get_mut(&from) {
             grant.pages = grant.pages.saturating_sub(pages);
         }
-        if let Some(grant) = self.0.get_mut(&to) {
-            grant.pages = grant.pages.saturating_add(pages);
-        }
-    }
-
-    /// All pages granted.
-    #[cfg(test)]
-    fn granted(&self) -> u64 {
-        self.0.values().fold(0, |sum, grant| sum.saturating_add(grant.pages))
+        let grant = self.0.entry(to).or_insert(PageGrant { epoch: Epoch(0), pages: 0 });
+        grant.pages = grant.pages.saturating_add(pages);
     }
 }
 
@@ -132,17 +136,19 @@ mod tests {
     /// What may happen to one of the shards.
     #[derive(Clone, Debug)]
     enum Step {
-        /// Its owner hands out up to so many pages.
+        /// Its owner hands out up to this many pages.
         Use(u16, u64),
         /// Pages are deleted.
         Delete(u16, u64),
-        /// Its owner keeps at most so many unused pages.
+        /// Its owner keeps at most this many unused pages.
         Return(u16, u64),
         /// Another owner takes over, with the durable count alone.
         TakeOver(u16),
         /// The limit changes; every shard hears of it before it is confirmed.
         Limit(u64),
-        /// A host with up to so many pages moves.
+        /// The limit is removed, pages are used without one, and it is set again.
+        Unlimited(u16, u64),
+        /// A host with up to this many pages moves.
         Move(u16, u16, u64),
         /// The owner before the present one returns everything it believes unused.
         Zombie(u16),
@@ -156,6 +162,7 @@ mod tests {
             1 => (shard.clone(), pages.clone()).prop_map(|(shard, pages)| Step::Return(shard, pages)),
             1 => shard.clone().prop_map(Step::TakeOver),
             1 => (0..40u64).prop_map(Step::Limit),
+            1 => (shard.clone(), pages.clone()).prop_map(|(shard, pages)| Step::Unlimited(shard, pages)),
             1 => (shard.clone(), shard.clone(), pages).prop_map(|(from, to, pages)| Step::Move(from, to, pages)),
             1 => shard.prop_map(Step::Zombie),
         ]
@@ -167,21 +174,33 @@ mod tests {
         used: [u64; SHARDS as usize],
         epochs: [u64; SHARDS as usize],
         limit: u64,
+        /// What each shard knows of its grant; `None` if it must ask the ledger first.
+        known: [Option<PageShare>; SHARDS as usize],
     }
 
     impl Model {
         fn grant(&mut self, shard: u16, free: u64, keep: u64) -> PageShare {
             let at = usize::from(shard);
             let need = PageNeed { used: self.used[at], free, keep, limit: self.limit };
-            self.ledger.grant(ShardId(shard), Epoch(self.epochs[at]), need, SHARDS).unwrap()
+            let share = self.ledger.grant(ShardId(shard), Epoch(self.epochs[at]), need, SHARDS).unwrap();
+            self.known[at] = Some(share);
+            share
+        }
+
+        /// Every shard says what it has used.
+        fn open(&mut self) {
+            self.ledger = PageLedger::open((0..SHARDS).map(ShardId).zip(self.used));
+            self.known = Default::default();
         }
 
         fn take(&mut self, step: &Step) {
             match *step {
                 Step::Use(shard, pages) => {
-                    let share = self.grant(shard, pages, u64::MAX);
                     let at = usize::from(shard);
-                    self.used[at] += pages.min(share.granted - self.used[at]);
+                    // It asks only if it must: what it knows may be older than what others have drawn since.
+                    let known = self.known[at].filter(|share| share.free(self.used[at], self.limit) >= pages);
+                    let share = known.unwrap_or_else(|| self.grant(shard, pages, u64::MAX));
+                    self.used[at] += pages.min(share.free(self.used[at], self.limit));
                 }
                 Step::Delete(shard, pages) => {
                     let used = &mut self.used[usize::from(shard)];
@@ -190,17 +209,22 @@ mod tests {
                 Step::Return(shard, keep) => _ = self.grant(shard, 0, keep),
                 Step::TakeOver(shard) => {
                     self.epochs[usize::from(shard)] += 1;
-                    self.grant(shard, 0, u64::MAX);
+                    self.known[usize::from(shard)] = None;
                 }
                 Step::Limit(limit) => {
                     self.limit = limit;
-                    (0..SHARDS).for_each(|shard| _ = self.grant(shard, 0, u64::MAX));
+                    self.known = Default::default();
+                }
+                Step::Unlimited(shard, pages) => {
+                    self.used[usize::from(shard)] += pages;
+                    self.open();
                 }
                 Step::Move(from, to, pages) => {
                     let pages = pages.min(self.used[usize::from(from)]);
                     self.used[usize::from(from)] -= pages;
                     self.used[usize::from(to)] += pages;
                     self.ledger.transfer(ShardId(from), ShardId(to), pages);
+                    (self.known[usize::from(from)], self.known[usize::from(to)]) = (None, None);
                 }
                 Step::Zombie(shard) => {
                     let Some(old) = self.epochs[usize::from(shard)].checked_sub(1) else { return };
@@ -216,7 +240,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, in whatever order: what is used beyond the first counts stays within the limit.
+        /// Under every order of events, the pages used beyond the first counts stay within the limit.
         #[test]
         fn a_limit_is_never_passed(
             start in prop::array::uniform4(0..4u64),
@@ -225,40 +249,33 @@ mod tests {
         ) {
             let first: u64 = start.iter().sum();
             let mut model = Model { used: start, limit, ..Model::default() };
+            model.open();
             let mut before = first;
             for step in &steps {
                 model.take(step);
+                before = if matches!(step, Step::Unlimited(..)) { model.used.iter().sum() } else { before };
                 let (used, limit) = (model.used.iter().sum::<u64>(), model.limit);
                 // A limit that was set below what is used is not passed any further.
                 prop_assert!(used <= limit.max(before), "{used} pages of {limit} after {step:?}");
                 before = used;
-                for (shard, grant) in &model.ledger.0 {
-                    let used = model.used[usize::from(shard.0)];
-                    prop_assert!(used <= grant.pages, "shard {} uses {used} of {grant:?}", shard.0);
+                for (shard, used) in model.used.iter().enumerate() {
+                    let grant = model.ledger.0.get(&ShardId(shard as u16)).map_or(0, |grant| grant.pages);
+                    prop_assert!(*used <= grant, "shard {shard} uses {used} of {grant}");
                 }
             }
         }
     }
 
     #[test]
-    fn nothing_is_drawn_before_every_shard_is_registered() {
+    fn what_shards_had_used_before_the_limit_counts() {
         let mut model = Model { used: [3, 0, 0, 2], limit: 10, ..Model::default() };
-        for shard in 0..3 {
-            assert_eq!(model.grant(shard, 5, 5).granted, model.used[usize::from(shard)]);
-        }
-        model.grant(3, 0, 0);
+        model.open();
+        assert_eq!(model.ledger.0.len(), 2, "those that have used nothing need no place");
         let share = model.grant(0, 5, 5);
-        assert_eq!((share.granted, share.others, share.complete), (8, 2, true));
+        assert_eq!((share.granted, share.others), (8, 2));
         assert_eq!(model.grant(1, 5, 5).granted, 0, "nothing is left");
+        assert_eq!(model.ledger.0.len(), 2, "a shard that gets nothing writes nothing");
         model.grant(0, 0, 2);
         assert_eq!(model.grant(1, 5, 5).granted, 3, "what a shard returns is there for the others");
-    }
-
-    #[test]
-    fn a_shard_that_has_left_counts_no_more() {
-        let mut model = Model { used: [9, 0, 0, 0], limit: 9, ..Model::default() };
-        (0..SHARDS).for_each(|shard| _ = model.grant(shard, 1, 1));
-        model.ledger.leave(ShardId(0), Epoch(0));
-        assert_eq!(model.ledger.granted(), 0);
     }
 }

@@ -2,13 +2,13 @@
 
 use super::deleted::Verdict;
 use super::refusal::Refusal;
-use super::request::{Put, PutKind, PutOutcome};
+use super::request::{Past, Put, PutKind, PutOutcome};
 use super::requeue::Wish;
 use super::row::{Details, DueRow, End, QueuePosition, UrlRow, UrlStatus, Write};
 use super::slab::Ix;
 use super::state::State;
 use super::url_key::UrlKey;
-use super::view::UrlState;
+use super::view::{LastVisit, UrlState};
 use crate::counted::counted;
 use crate::ids::QueueId;
 use crate::limits::{self, PRIORITY_DEFAULT, PRIORITY_MAX};
@@ -104,13 +104,21 @@ impl State {
                     let row = DueRow { created: now, whole: key.is_cut().then(|| put.url.clone()), details };
                     self.enqueue(host, at, key, position, row, writes);
                 } else {
-                    self.store(host, at, (&put, key), now, (position.lane, Some(position), details), now, writes);
+                    self.store(host, at, (&put, key), now, (position.lane, Ok(position), details), now, writes);
                 }
                 PutOutcome::Added
             }
             // Converted to another kind above.
             PutKind::Found { .. } => PutOutcome::Known,
-            PutKind::Known { due } | PutKind::Restored { due } => {
+            PutKind::Restored { due, priority, depth, past } => {
+                if let Some(refusal) = self.over_limit(&put, place, depth) {
+                    return PutOutcome::Rejected(refusal.into());
+                }
+                let lane = PRIORITY_MAX - priority.min(PRIORITY_MAX);
+                self.restore(&put, (key, place), (lane, due), (depth, past), now, writes);
+                PutOutcome::Added
+            }
+            PutKind::Known { due } => {
                 let depth = waiting.map_or(0, |details| details.depth);
                 self.update(put, (key, place), (found, depth), due, now, writes)
             }
@@ -136,7 +144,7 @@ impl State {
         let (host, at) = self.place_of(put, place);
         self.take_out(host, at, &key, &row.status, writes);
         let position = QueuePosition { due: now, ..position };
-        self.store(host, at, (put, key), row.created, (position.lane, Some(position), details), now, writes);
+        self.store(host, at, (put, key), row.created, (position.lane, Ok(position), details), now, writes);
         PutOutcome::Updated
     }
 
@@ -170,9 +178,32 @@ impl State {
             self.count_page(host, at);
         }
         let details = Details { depth, metadata: put.metadata.clone(), ..Details::default() };
-        let position = due.map(|due| QueuePosition { lane, due: due.min(Time(Time::NEVER.0 - 1)) });
-        self.store(host, at, (&put, key), created, (lane, position, details), now, writes);
+        let place = queue_place(lane, due, End::Fetched);
+        self.store(host, at, (&put, key), created, (lane, place, details), now, writes);
         outcome
+    }
+
+    /// Stores an unknown URL as another store knew it. Its clock may have been ahead.
+    fn restore(
+        &mut self,
+        put: &Put,
+        (key, place): (UrlKey, Option<(Ix, usize)>),
+        (lane, due): (u8, Option<Time>),
+        (depth, past): (u32, Past),
+        now: Time,
+        writes: &mut Vec<Write>,
+    ) {
+        let (host, at) = self.place_of(put, place);
+        if due.is_none() {
+            self.count_page(host, at);
+        }
+        let last = past.last.map(|last| LastVisit { at: last.at.min(now), ..last });
+        let details =
+            Details { attempts: past.attempts, depth, last, metadata: put.metadata.clone(), ..Details::default() };
+        let created = past.created.map_or(now, |created| created.min(now));
+        let due = due.map(|due| if due == Time::ZERO { now } else { due });
+        let place = queue_place(lane, due, past.end);
+        self.store(host, at, (put, key), created, (lane, place, details), now, writes);
     }
 
     /// Counts a page against the limits.
@@ -180,6 +211,7 @@ impl State {
         let queue = self.queue_mut(host, at);
         queue.pages = queue.pages.saturating_add(1);
         let crawl = queue.crawl;
+        self.note_limited(crawl);
         if let Some(row) = self.crawls.get_mut(&crawl) {
             row.pages += 1;
             self.follow_limit(crawl);
@@ -191,6 +223,7 @@ impl State {
         let queue = self.queue_mut(host, at);
         let (crawl, before) = (queue.crawl, queue.pages);
         queue.pages = before.saturating_sub(1);
+        self.note_limited(crawl);
         if let Some(row) = self.crawls.get_mut(&crawl).filter(|_| before > 0) {
             row.pages = row.pages.saturating_sub(1);
             self.follow_limit(crawl);
@@ -229,14 +262,14 @@ impl State {
         at: usize,
         (put, key): (&Put, UrlKey),
         created: Time,
-        (lane, position, details): (u8, Option<QueuePosition>, Details),
+        (lane, place, details): (u8, Result<QueuePosition, End>, Details),
         now: Time,
         writes: &mut Vec<Write>,
     ) {
         let whole = key.is_cut().then(|| put.url.clone());
-        match position {
-            Some(position) => self.enqueue(host, at, key, position, DueRow { created, whole, details }, writes),
-            None => self.finish(host, at, key, (created, whole), (End::Fetched, lane, details), writes),
+        match place {
+            Ok(position) => self.enqueue(host, at, key, position, DueRow { created, whole, details }, writes),
+            Err(end) => self.finish(host, at, key, (created, whole), (end, lane, details), writes),
         }
         let (group, crawl) = (self.hosts[host].group, self.queue(host, at).crawl);
         let entry = self.ensure_entry(group, crawl);
@@ -338,6 +371,11 @@ impl State {
         let limit = bounds.urls.filter(|limit| all >= *limit)?;
         Some(format!("crawl '{}' has reached its limit of {}", put.crawl, counted(limit, "URL")))
     }
+}
+
+/// The place of a URL: in its queue, or among the finished ones.
+fn queue_place(lane: u8, due: Option<Time>, end: End) -> Result<QueuePosition, End> {
+    due.map(|due| QueuePosition { lane, due: due.min(Time(Time::NEVER.0 - 1)) }).ok_or(end)
 }
 
 /// Rejection of a link whose shard cannot know whether its crawl still exists.

@@ -18,7 +18,7 @@ impl Lane {
         match (next, taken) {
             (Some((due, key)), taken) => {
                 self.head = due;
-                // Only rows of the same due time can lie in between, so the key is kept only then.
+                // Only rows of the same due time can be in between, so the key is kept only then.
                 let same_due = taken.is_none_or(|(last, _)| last == due);
                 self.from = (due, if same_due { key.into() } else { [].into() });
             }

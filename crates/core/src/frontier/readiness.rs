@@ -19,13 +19,13 @@ impl State {
     }
 
     /// The crawls whose readiness changed since the last call, and since when a group of each is ready.
-    pub fn take_crawls_ready(&mut self, mut tell: impl FnMut(&CrawlName, Option<Time>)) {
+    pub fn take_crawls_ready(&mut self, mut publish: impl FnMut(&CrawlName, Option<Time>)) {
         let mut touched = std::mem::take(&mut self.schedule.touched);
         touched.sort_unstable();
         touched.dedup();
         for no in touched.drain(..) {
             if let Some(crawl) = self.crawl_of(no) {
-                tell(&crawl.name, self.schedule.oldest_ready_of(no));
+                publish(&crawl.name, self.schedule.oldest_ready_of(no));
             }
         }
         // Reuse its allocation.
@@ -54,9 +54,9 @@ impl State {
         self.crawl_of(crawl).map(|row| &row.name)
     }
 
-    /// The crawls of which groups became ready since the last call: how many did and are ready still, and how many groups
-    /// are ready in all. The crawl is `None` for hosts that are queued without URLs.
-    pub fn take_newly_ready(&mut self, mut tell: impl FnMut(Option<&CrawlName>, NewlyReady)) {
+    /// The crawls with groups that became ready since the last call: how many of these are still ready, and how many
+    /// groups are ready in all. The crawl is `None` for hosts that are queued without URLs.
+    pub fn take_newly_ready(&mut self, mut publish: impl FnMut(Option<&CrawlName>, NewlyReady)) {
         let mut newly_ready = std::mem::take(&mut self.schedule.newly_ready);
         newly_ready.sort_unstable_by_key(|(no, _)| *no);
         for same in newly_ready.chunk_by(|(a, _), (b, _)| a == b) {
@@ -65,7 +65,7 @@ impl State {
             // What was taken in the same turn concerns no waiter.
             let fresh = same.iter().map(|(_, count)| *count).sum::<usize>().min(all);
             if fresh > 0 {
-                tell(self.crawl_of(*no).map(|crawl| &crawl.name), NewlyReady { fresh, all });
+                publish(self.crawl_of(*no).map(|crawl| &crawl.name), NewlyReady { fresh, all });
             }
         }
         newly_ready.clear();

@@ -1,4 +1,6 @@
-//! Release: a visit ends with results; URLs without a result return unchanged.
+//! Release: a visit ends with results; URLs without a result return unchanged. A result finishes its URL, or queues it
+//! again for a retry or revisit; a URL that has used up its attempts is set aside. What happens at a deadline is in
+//! `expire`; docs/states.md draws all of it.
 
 use super::pace::Cause;
 use super::refusal::Refusal;
@@ -21,9 +23,6 @@ enum Fate {
 
 impl State {
     /// The URL rows that a release (or expiry) of this token must read.
-    ///
-    /// # Errors
-    /// If the token is not current.
     pub fn release_targets(&self, token: Token, now: Time) -> Result<Vec<(QueueId, UrlKey)>, Refusal> {
         Ok(self.current(token, now)?.urls.clone())
     }
@@ -34,10 +33,8 @@ impl State {
         lease.ok_or(Refusal::NotCurrent)
     }
 
-    /// Ends a reservation. `rows` are the rows of [`State::release_targets`]; `jitter` is random.
-    ///
-    /// # Errors
-    /// If the token is not current or a result names a URL that is not part of it; then nothing changes.
+    /// Ends a reservation. `rows` are the rows of [`State::release_targets`]; `jitter` is random. Fails if the token is
+    /// not current or a result names a URL that is not part of it; then nothing changes.
     pub fn release(
         &mut self,
         release: &Release,
@@ -99,8 +96,7 @@ impl State {
     /// What links on the pages of a reservation inherit, page by page; `None` for a page that is no longer part of it.
     /// `rows` are the rows of [`State::release_targets`].
     ///
-    /// # Errors
-    /// If the token is not current or names no such URL.
+    /// Fails if the token is not current or names no such URL.
     pub fn parents(
         &self,
         token: Token,
@@ -115,7 +111,7 @@ impl State {
             let row = rows.get(at)?.as_ref().filter(|row| row.is_reserved_by(token))?;
             let UrlStatus::Reserved { details, .. } = &row.status else { return None };
             let crawl = self.crawl_of(self.queue(host, queue).crawl)?;
-            let since = self.deleted.tell(&crawl.name, now);
+            let since = self.deleted.crawl_since(&crawl.name, now);
             Some(Parent { crawl: crawl.name.clone(), depth: details.depth, since })
         };
         Ok(places.into_iter().map(parent).collect())

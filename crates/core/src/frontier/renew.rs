@@ -8,18 +8,12 @@ use crate::time::{Millis, Time};
 
 impl State {
     /// Sets a new deadline. A token that is not current changes nothing.
-    ///
-    /// # Errors
-    /// If the token is not current.
     pub fn renew(&mut self, token: Token, lease: Millis, now: Time, writes: &mut Vec<Write>) -> Result<Time, Refusal> {
         let until = now.after(lease);
         self.set_deadline(token, until, now, writes)
     }
 
     /// Extends a reservation until `until` at least, so that it cannot expire in the middle of a release.
-    ///
-    /// # Errors
-    /// If the token is not current.
     pub fn keep(&mut self, token: Token, until: Time, now: Time, writes: &mut Vec<Write>) -> Result<Time, Refusal> {
         match self.leases.get(&token) {
             Some(row) if row.link.is_none() && row.expires_at > now && row.expires_at >= until => Ok(row.expires_at),

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use super::refusal::Refusal;
+use super::row::End;
+use super::view::LastVisit;
 use crate::ids::Token;
 use crate::metadata::Metadata;
 use crate::names::{CrawlName, GroupName, HostName};
@@ -79,9 +81,33 @@ pub enum PutKind {
     /// Restored from an export or a dump: stored if unknown, otherwise ignored. What is known here is newer than the file:
     /// a URL that the file calls completed may have gone back to its queue or to its chunk since.
     Restored {
-        /// Due at this time; completed, if absent.
+        /// Due at this time, or now if it is zero; completed, if absent.
         due: Option<Time>,
+        /// 0 to 9, 9 first.
+        priority: u8,
+        /// Link distance from the seed.
+        depth: u32,
+        /// What the other store knew of it.
+        past: Past,
     },
+}
+
+/// What another store knew of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// When it was first stored there; now, if absent.
+    pub created: Option<Time>,
+    /// How it ended, if it is completed.
+    pub end: End,
+    /// Its last result.
+    pub last: Option<LastVisit>,
+    /// Attempts without a result.
+    pub attempts: u32,
+}
+
+impl Past {
+    /// Nothing but that it was fetched, if it is completed.
+    pub const UNKNOWN: Self = Self { created: None, end: End::Fetched, last: None, attempts: 0 };
 }
 
 impl PutKind {
@@ -98,7 +124,7 @@ pub struct CrawlSince {
     /// When a crawl of this name was last deleted, as far as the page's shard knows.
     pub deleted_at: Time,
     /// When it answered.
-    pub told_at: Time,
+    pub as_of: Time,
 }
 
 impl Put {
@@ -112,6 +138,10 @@ impl Put {
             }
             PutKind::Wanted { at, priority, explicit, depth, again } => {
                 PutKind::Found { at, priority, explicit, depth, again, since }
+            }
+            // A link has no past here, and leaves a known URL as it is.
+            PutKind::Restored { due: at, priority, depth, .. } => {
+                PutKind::Found { at, priority, explicit: false, depth, again: false, since }
             }
             kind => kind,
         };

@@ -61,10 +61,8 @@ impl State {
         std::mem::take(&mut self.requests.changed)
     }
 
-    /// The live reservations granted for a request, with the URL rows needed to return them.
-    ///
-    /// # Errors
-    /// If they were granted for a request of the same name that asked for something else.
+    /// The live reservations granted for a request, with the URL rows needed to return them. Fails if they were granted
+    /// for a request of the same name that asked for something else.
     pub fn requested(&self, holder: &Arc<str>, request: &RequestId, now: Time) -> Result<Vec<Granted>, Refusal> {
         if self.requests.granted.is_empty() {
             return Ok(Vec::new());

@@ -142,11 +142,11 @@ impl State {
         now: Time,
         writes: &mut Vec<Write>,
     ) -> BulkOutcome {
-        let mut told = BulkOutcome::default();
-        let Some((host, at)) = self.find_queue(queue) else { return told };
+        let mut outcome = BulkOutcome::default();
+        let Some((host, at)) = self.find_queue(queue) else { return outcome };
         for known in urls {
             let Some((position, details)) = known.clone().at_rest() else {
-                told.reserved += 1;
+                outcome.reserved += 1;
                 continue;
             };
             match what {
@@ -156,12 +156,12 @@ impl State {
                 }
                 BulkAction::Delete => self.forget_url((host, at), known.key, &known.row, writes),
             }
-            told.done += 1;
+            outcome.done += 1;
         }
-        if told.done > 0 {
+        if outcome.done > 0 {
             self.reschedule(self.hosts[host].group, now);
         }
-        told
+        outcome
     }
 
     fn queue_anew(

@@ -59,7 +59,7 @@ pub enum UrlStatus {
 }
 
 /// How a URL ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// Fetched.
     Fetched,
@@ -140,7 +140,7 @@ pub struct LeaseRow {
 pub struct Link {
     /// The chunk.
     pub chunk: ChunkId,
-    /// Whether the visit goes on. If not, the group is free, and only the URLs are reserved.
+    /// Whether the visit is in progress. If not, the group is free, and only the URLs are reserved.
     pub visiting: bool,
 }
 
@@ -338,7 +338,7 @@ pub struct AliasRow {
 }
 
 /// A crawl as one shard keeps it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrawlRow {
     /// Its number in the shard.
     pub no: CrawlNo,
@@ -348,6 +348,8 @@ pub struct CrawlRow {
     pub settings: CrawlSettings,
     /// Whether an operator configured it; if not, it is removed with its last queue.
     pub kept: bool,
+    /// Grows whenever the crawl's home changes its settings; 0 before it has.
+    pub version: u64,
 }
 
 /// The row of a whole shard.
@@ -408,8 +410,8 @@ pub enum Write {
     Hold(Time, QueueId, UrlKey, bool),
     /// A reservation.
     Lease(Token, Option<LeaseRow>),
-    /// A deleted queue whose rows must be removed; true adds the job, false removes it.
-    Job(QueueId, bool),
+    /// A deleted queue whose rows must be removed; true adds the row, false removes it.
+    DeletedQueue(QueueId, bool),
     /// A bulk job.
     BulkJob(Token, Option<Box<JobRow>>),
 }

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use hashbrown::HashMap;
+
 use super::crawl_order::CrawlOrder;
 use super::slab::{Ix, Slab};
 use crate::ids::CrawlNo;
@@ -35,8 +37,11 @@ pub(super) struct Schedule {
     /// By crawl and on-hold bucket, so that a caller who only takes queues with few URLs on hold skips the others in
     /// bulk.
     ready: BTreeMap<(CrawlNo, u8), BTreeSet<(Time, Ix)>>,
-    /// Where calls go on that ran out of looks, by bucket: otherwise each would look at the same entries.
+    /// Where calls that ran out of looks continue, by bucket: otherwise each would look at the same entries.
     resume: BTreeMap<(CrawlNo, u8), (Time, Ix)>,
+    /// When the oldest ready entry of each open crawl became ready, and the crawls by it.
+    front_of: HashMap<CrawlNo, Time>,
+    fronts: BTreeSet<(Time, CrawlNo)>,
     /// Number of ready entries, excluding those of closed crawls.
     ready_len: usize,
     /// Which crawl is served next.
@@ -108,6 +113,9 @@ impl Schedule {
                         self.ready.remove(&(crawl, bucket));
                     }
                 }
+                if self.front_of.get(&crawl).is_some_and(|front| *front >= since) {
+                    self.find_front(crawl);
+                }
             }
         }
     }
@@ -127,6 +135,7 @@ impl Schedule {
         self.park(ix);
         let entry = &mut self.entries[ix];
         entry.state = want;
+        let crawl = entry.crawl;
         if ready {
             touch(&mut self.touched, entry.crawl);
             self.ready.entry((entry.crawl, bucket)).or_default().insert((at, ix));
@@ -136,6 +145,9 @@ impl Schedule {
                 if !matches!(before, EntryState::Ready(..)) {
                     count(&mut self.newly_ready, entry.crawl, 1);
                 }
+            }
+            if self.front_of.get(&crawl).is_none_or(|front| *front > at) {
+                self.find_front(crawl);
             }
         } else {
             self.waiting.insert((at, ix));
@@ -195,8 +207,20 @@ impl Schedule {
 
     /// When the longest ready entry became ready.
     pub fn oldest_ready(&self) -> Option<Time> {
-        let open = self.ready.iter().filter(|((crawl, _), _)| !self.crawl_order.is_closed(*crawl));
-        open.filter_map(|(_, set)| set.first()).map(|(since, _)| *since).min()
+        self.fronts.first().map(|(since, _)| *since)
+    }
+
+    /// Looks up when the oldest ready entry of a crawl became ready.
+    fn find_front(&mut self, crawl: CrawlNo) {
+        let front = self.oldest_ready_of(crawl);
+        let before = match front {
+            Some(front) => self.front_of.insert(crawl, front),
+            None => self.front_of.remove(&crawl),
+        };
+        if before != front {
+            before.map(|before| self.fronts.remove(&(before, crawl)));
+            front.map(|front| self.fronts.insert((front, crawl)));
+        }
     }
 
     /// Closes or reopens a crawl: its entries keep their positions and are skipped as a whole.
@@ -209,17 +233,13 @@ impl Schedule {
             self.ready_len += ready;
             count(&mut self.newly_ready, crawl, ready);
         }
+        self.find_front(crawl);
     }
 
     /// Charges a crawl for a planned visit.
     pub fn charge(&mut self, crawl: CrawlNo, stride: u64) {
         let since = self.oldest_ready_of(crawl).unwrap_or_default();
         self.crawl_order.charge(crawl, stride, since);
-    }
-
-    /// Whether an entry of a crawl is ready, even if the crawl is closed.
-    pub fn has_ready(&self, crawl: CrawlNo) -> bool {
-        self.crawl_order.has_ready(crawl)
     }
 
     /// How many entries of a crawl may be visited; none while it is closed.
@@ -258,7 +278,7 @@ impl Schedule {
         Looks { left, passed: if goes_on { self.resume.clone() } else { Default::default() } }
     }
 
-    /// A call for one crawl, or any, has ended. If it ran out of looks, the next one goes on behind what it skipped.
+    /// A call for one crawl, or any, has ended. If it ran out of looks, the next one continues behind what it skipped.
     pub fn looked(&mut self, looks: Looks, of: Option<CrawlNo>) {
         if looks.left == 0 {
             self.resume.extend(looks.passed);

@@ -11,10 +11,8 @@ use crate::settings::{Change, CrawlChanges, CrawlSettings, PaceChanges, PaceSett
 use crate::time::{Millis, Time};
 
 impl State {
-    /// Changes a host's settings, creating the host if necessary. `replace` clears settings that are not given.
-    ///
-    /// # Errors
-    /// If an alias has that name.
+    /// Changes a host's settings, creating the host if necessary. `replace` clears settings that are not given. Fails
+    /// if an alias has that name.
     pub fn set_host(
         &mut self,
         name: &HostName,
@@ -48,10 +46,8 @@ impl State {
         Ok(())
     }
 
-    /// Changes an alias's settings, creating the alias if necessary.
-    ///
-    /// # Errors
-    /// If a host or key has that name, or there are too many aliases.
+    /// Changes an alias's settings, creating the alias if necessary. Fails if a host or key has that name, or there are
+    /// too many aliases.
     pub fn set_group(&mut self, alias: &Alias, changes: &PaceChanges, replace: bool, now: Time) -> Result<(), Refusal> {
         let is_new = !self.group_by_alias.contains_key(alias);
         if is_new && (self.host_ix(alias).is_some() || self.moved_to(alias).is_some()) {
@@ -99,9 +95,6 @@ impl State {
     }
 
     /// Removes an alias that has no hosts left.
-    ///
-    /// # Errors
-    /// If there is no such alias.
     pub fn delete_group(&mut self, alias: &Alias) -> Result<(), Refusal> {
         let unknown = || Refusal::UnknownGroup(alias.to_string());
         let ix = *self.group_by_alias.get(alias).ok_or_else(unknown)?;
@@ -120,21 +113,52 @@ impl State {
         Ok(())
     }
 
-    /// Changes a crawl's settings, creating the crawl if necessary, however many there are (see
-    /// [`State::crawls_full`]).
+    /// The settings of a crawl that is known here.
+    #[must_use]
+    pub fn crawl_settings(&self, name: &CrawlName) -> Option<CrawlSettings> {
+        self.crawl_by_name.get(name).and_then(|no| self.crawl_of(*no)).map(|crawl| crawl.settings)
+    }
+
+    /// The version of a crawl's settings; 0 if they were never set here.
+    #[must_use]
+    pub fn crawl_version(&self, name: &CrawlName) -> u64 {
+        self.crawl_by_name.get(name).and_then(|no| self.crawl_of(*no)).map_or(0, |crawl| crawl.version)
+    }
+
+    /// The number of a change that is decided now, be it settings or a deletion: above those of all earlier ones.
+    #[must_use]
+    pub fn next_version(&self, name: &CrawlName, now: Time) -> u64 {
+        let last = self.crawl_version(name).max(self.deleted.last(name));
+        now.0.max(last.saturating_add(1))
+    }
+
+    /// Changes a crawl's settings, creating the crawl if necessary.
     pub fn set_crawl(&mut self, name: &CrawlName, changes: &CrawlChanges, replace: bool, now: Time) {
+        let before = self.crawl_settings(name).filter(|_| !replace);
+        let mut settings = before.unwrap_or_default();
+        changes.apply(&mut settings);
+        self.put_crawl(name, settings, self.next_version(name, now), now);
+    }
+
+    /// Sets a crawl's settings unless newer ones or a later deletion are known, creating the crawl if necessary, however many
+    /// there are (see [`State::crawls_full`]).
+    pub fn put_crawl(&mut self, name: &CrawlName, settings: CrawlSettings, version: u64, now: Time) {
+        if self.deleted.covers(name, version) {
+            return;
+        }
         let no = self.ensure_crawl(name);
         let Some(crawl) = self.crawls.get_mut(&no) else { return };
-        let before = (crawl.settings, crawl.kept);
-        let mut settings = if replace { CrawlSettings::default() } else { crawl.settings };
-        changes.apply(&mut settings);
-        (crawl.settings, crawl.kept) = (settings, true);
-        if before != (settings, true) {
-            let row = CrawlRow { no, name: name.clone(), settings, kept: true };
+        if version < crawl.version {
+            return;
+        }
+        let before = (crawl.settings, crawl.kept, crawl.version);
+        (crawl.settings, crawl.kept, crawl.version) = (settings, true, version);
+        if before != (settings, true, version) {
+            let row = CrawlRow { no, name: name.clone(), settings, kept: true, version };
             self.changed.others.push(HotRow::Crawl(row));
-            self.note_page_limit(no);
+            self.note_limits(no);
             self.settled.push(name.clone());
-            self.reschedule_all(now);
+            self.reschedule_crawl(no, now);
         }
     }
 
@@ -150,9 +174,6 @@ impl State {
     }
 
     /// Sets the page limit of a queue.
-    ///
-    /// # Errors
-    /// If there is no such queue.
     pub fn set_queue_limit(
         &mut self,
         host: &HostName,
@@ -191,15 +212,6 @@ impl State {
     /// Sets how many more hosts puts may create; `None` for any number. Hosts that move here are never refused.
     pub const fn set_host_room(&mut self, room: Option<super::state::HostRoom>) {
         self.host_room = room;
-    }
-
-    /// Sets what other shards count for a crawl with a limit over all shards.
-    pub fn set_elsewhere(&mut self, crawl: &CrawlName, counts: super::view::Counts, hosts: u64) {
-        let Some(no) = self.crawl_by_name.get(crawl).copied() else { return };
-        if let Some(crawl) = self.crawls.get_mut(&no) {
-            crawl.elsewhere = counts;
-            crawl.hosts_elsewhere = hosts;
-        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Items by small index, with free indices reused: the `slab` crate with indices of four bytes, which hosts, groups and
-//! schedule entries refer to each other by.
+//! A slab with indices of four bytes, through which hosts, groups and schedule entries refer to each other. Free
+//! indices are reused.
 
 use std::ops::{Index, IndexMut};
 

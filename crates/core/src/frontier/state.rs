@@ -62,6 +62,7 @@ pub(super) struct Crawl {
     pub name: CrawlName,
     pub settings: CrawlSettings,
     pub kept: bool,
+    pub version: u64,
     /// The counts of other shards, as last reported, and how many hosts of it they have.
     pub elsewhere: Counts,
     pub hosts_elsewhere: u64,
@@ -105,8 +106,12 @@ pub struct State {
     pub(super) group_by_alias: std::collections::BTreeMap<Alias, Ix>,
     pub(super) crawls: std::collections::BTreeMap<CrawlNo, Crawl>,
     pub(super) crawl_by_name: HashMap<CrawlName, CrawlNo>,
-    /// Crawls with a page limit.
-    pub(super) page_limited: BTreeSet<CrawlNo>,
+    /// Crawls with a limit over all shards.
+    pub(super) limited: BTreeSet<CrawlNo>,
+    /// Those whose counts or limits changed, or that are gone, since the last call.
+    pub(super) limits_changed: BTreeSet<CrawlNo>,
+    /// Crawls that came (`true`) or went since the last call.
+    pub(super) crawls_changed: Vec<(CrawlName, bool)>,
     /// The same names in order, for listings; puts look up names too often for a tree.
     pub(super) crawl_names: BTreeSet<CrawlName>,
     pub(super) leases: HashMap<Token, LeaseRow>,
@@ -122,7 +127,8 @@ pub struct State {
     pub(super) schedule: Schedule,
     pub(super) deleted: Deleted,
     pub(super) damage: Damage,
-    /// Hosts whose last queue was deleted during a visit, by when they are looked at; [`Time::NEVER`] while visits go on.
+    /// Hosts whose last queue was deleted during a visit, by when they are looked at; [`Time::NEVER`] while visits
+    /// are in progress.
     pub(super) vacant: BTreeSet<(Time, HostId)>,
     /// Crawls that may have been finished: nothing of them is handed out any more, or they changed otherwise.
     pub(super) settled: Vec<CrawlName>,
@@ -132,12 +138,12 @@ pub struct State {
     pub(super) backoff_max: Option<Millis>,
     /// Lower bound of the deadlines of all holds.
     pub(super) next_hold: Time,
-    /// All holds with an earlier deadline are gone.
-    pub(super) holds_swept: Time,
     pub(super) holds: u64,
     /// How many more hosts puts may create here, if limited.
     pub(super) host_room: Option<HostRoom>,
     pub(super) totals: Counts,
+    /// Queues of all crawls.
+    pub(super) queues: u64,
     pub(super) changed: Changed,
 }
 
@@ -288,7 +294,9 @@ impl State {
         let counts = queue.counts();
         let crawl = queue.crawl;
         self.totals.add(&counts);
+        self.note_limited(crawl);
         if let Some(crawl) = self.crawls.get_mut(&crawl) {
+            self.queues += 1;
             crawl.counts.add(&counts);
             crawl.pages += u64::from(queue.pages);
             crawl.queues += 1;
@@ -305,7 +313,9 @@ impl State {
     pub(super) fn discount(&mut self, queue: &QueueRow) {
         let counts = queue.counts();
         self.totals.subtract(&counts);
+        self.note_limited(queue.crawl);
         if let Some(crawl) = self.crawls.get_mut(&queue.crawl) {
+            self.queues = self.queues.saturating_sub(1);
             crawl.counts.subtract(&counts);
             crawl.pages = crawl.pages.saturating_sub(u64::from(queue.pages));
             crawl.queues = crawl.queues.saturating_sub(1);
@@ -334,7 +344,7 @@ impl State {
         let no = CrawlNo(self.shard_row.next_crawl);
         self.shard_row.next_crawl += 1;
         self.changed.shard = true;
-        let row = CrawlRow { no, name: name.clone(), settings: CrawlSettings::default(), kept: false };
+        let row = CrawlRow { no, name: name.clone(), settings: CrawlSettings::default(), kept: false, version: 0 };
         self.changed.others.push(HotRow::Crawl(row.clone()));
         self.insert_crawl(row);
         no
@@ -343,10 +353,12 @@ impl State {
     pub(super) fn insert_crawl(&mut self, row: CrawlRow) {
         self.crawl_by_name.insert(row.name.clone(), row.no);
         self.crawl_names.insert(row.name.clone());
+        self.crawls_changed.push((row.name.clone(), true));
         let crawl = Crawl {
             name: row.name,
             settings: row.settings,
             kept: row.kept,
+            version: row.version,
             elsewhere: Counts::default(),
             hosts_elsewhere: 0,
             used_elsewhere: 0,
@@ -356,7 +368,7 @@ impl State {
             active_queues: 0,
         };
         self.crawls.insert(row.no, crawl);
-        self.note_page_limit(row.no);
+        self.note_limits(row.no);
     }
 
     /// The index of the queue of a crawl at a host, created if necessary.
@@ -383,6 +395,7 @@ impl State {
         }
         // Lanes are updated before or after this call. A queue is active if it has URLs that will be served again.
         shift_counts(&mut self.totals, from, to);
+        self.note_limited(crawl);
         if let Some(row) = self.crawls.get_mut(&crawl) {
             shift_counts(&mut row.counts, from, to);
             let left = matches!(from, Some(UrlState::Queued | UrlState::Reserved));
@@ -394,6 +407,11 @@ impl State {
             }
         }
         self.touch_queue(host, at);
+    }
+
+    /// The crawls that came (`true`) or went since the last call, in order.
+    pub fn take_crawls_changed(&mut self) -> Vec<(CrawlName, bool)> {
+        std::mem::take(&mut self.crawls_changed)
     }
 
     /// The crawls that may have been finished since the last call. False positives are harmless.

@@ -1,9 +1,9 @@
 //! The compact form of a URL within its queue: most URLs of a queue start with the queue's own host, which the row key
 //! already implies. Keys of one queue sort like the URLs themselves.
 //!
-//! Layout: a class byte, then the remaining text. Class 1 stands for `http://HOST`, class 3 for `https://HOST`; any
-//! other text is kept in full in class 0, 2 or 4, whichever preserves the byte order. A text over [`PLAIN_BYTES_MAX`]
-//! is truncated and ends in a 128-bit hash; its row then carries the full URL.
+//! Layout: a class byte, then the remaining text. Class 1 means `http://HOST`, class 3 `https://HOST`; any other text
+//! is kept in full in class 0, 2 or 4, whichever preserves the byte order. A text over [`PLAIN_BYTES_MAX`] is
+//! truncated and ends in a 128-bit hash; its row then carries the full URL.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 use serde::{Deserialize, Serialize};
@@ -116,11 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_key_alone_tells_the_start_of_its_url_without_the_hash_or_a_part_of_a_credential() {
+    fn a_truncated_key_shows_the_start_of_its_url_but_no_hash_or_credential() {
         let long = "é".repeat(1_000);
         let kept = "é".repeat(511);
         let secret = "s3cret".repeat(300);
-        for (url, told) in [
+        for (url, shown) in [
             (format!("http://h/{long}"), format!("http://h/{kept}…")),
             (format!("https://h/{long}"), format!("https://h/{kept}…")),
             (format!("https://h?{long}"), format!("https://h?{kept}…")),
@@ -132,7 +132,7 @@ mod tests {
         ] {
             let key = UrlKey::new("h", &url);
             assert!(key.is_cut(), "{url}");
-            assert_eq!(&*key.url("h", None), told);
+            assert_eq!(&*key.url("h", None), shown);
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::metadata::Metadata;
 use crate::names::{CrawlName, GroupName, HostName};
 use crate::settings::{CrawlSettings, PaceSettings};
 use crate::time::{Millis, Time};
+use crate::words::words;
 
 /// The state of a group (and of a host in it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,25 +33,14 @@ impl State {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Ready, Self::Waiting, Self::Busy, Self::Blocked, Self::Paused, Self::Idle];
 
-    /// Its name on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Waiting => "waiting",
-            Self::Busy => "busy",
-            Self::Blocked => "blocked",
-            Self::Paused => "paused",
-            Self::Idle => "idle",
-        }
-    }
-
     /// Parses the name on the wire.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.as_str() == word)
     }
 }
+
+words!(State, as_str: Ready "ready", Waiting "waiting", Busy "busy", Blocked "blocked", Paused "paused", Idle "idle");
 
 /// URLs by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,7 +222,7 @@ pub struct CrawlView {
 pub struct CrawlPart {
     /// The view.
     pub view: CrawlView,
-    /// Whether only a scan of all hosts can tell if it is finished.
+    /// Whether it takes a scan of all hosts to know if it is finished.
     pub unsure: bool,
     /// Pages that count against its limit here.
     pub used: u64,
@@ -267,24 +257,14 @@ pub enum UrlState {
 }
 
 impl UrlState {
-    /// Its name on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Reserved => "reserved",
-            Self::Fetched => "fetched",
-            Self::Gone => "gone",
-            Self::Failed => "failed",
-        }
-    }
-
     /// Parses the name on the wire.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Queued, Self::Reserved, Self::Fetched, Self::Gone, Self::Failed].into_iter().find(|s| s.as_str() == word)
     }
 }
+
+words!(UrlState, as_str: Queued "queued", Reserved "reserved", Fetched "fetched", Gone "gone", Failed "failed");
 
 /// The last result of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -344,7 +324,7 @@ pub struct JobView {
     /// Its state.
     pub state: JobState,
     /// Result so far.
-    pub told: BulkOutcome,
+    pub outcome: BulkOutcome,
     /// URLs examined so far.
     pub looked_at: u64,
     /// Number of shards.
@@ -363,7 +343,7 @@ impl Default for JobView {
             started_at: Time::ZERO,
             ended_at: None,
             state: JobState::Running,
-            told: BulkOutcome::default(),
+            outcome: BulkOutcome::default(),
             looked_at: 0,
             shards: 0,
             shards_done: 0,
@@ -402,7 +382,7 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Opaque cursor of the next page; `None` at the end.
     pub next: Option<String>,
-    /// Hosts of which rows are left out, because they cannot be read.
+    /// Hosts whose unreadable rows are left out.
     pub damaged: Vec<HostName>,
 }
 

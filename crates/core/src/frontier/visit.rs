@@ -1,5 +1,8 @@
 //! Planning a visit: which group is next, which crawl and host of it, and which rows must be read. Reservations and the
 //! paced form share this; they differ in what they do with the URLs.
+//!
+//! The order: the crawl by stride scheduling, its group that has been ready longest, within the group the crawl by stride
+//! and the host with the most overdue URL, within the queue the lane. Which shard is asked first is not decided here.
 
 use super::crawl_order::STRIDE;
 use super::row::{Details, DueRow, QueuePosition};
@@ -114,7 +117,7 @@ impl State {
     pub fn plan_visits(&mut self, want: &Want, most: usize, now: Time) -> Vec<Visit> {
         let mut visits = Vec::new();
         let mut unfit = Vec::new();
-        // Only callers that skip queues go on behind what was skipped: all others begin with the group that is ready longest.
+        // Only callers that skip queues continue behind what was skipped: all others begin with the group that is ready longest.
         let may_skip = want.held_below.is_some();
         let mut looks = self.schedule.looks(LOOKS_MAX, may_skip);
         while visits.len() < most && looks.left > 0 {
@@ -277,7 +280,7 @@ impl State {
         let room = self.room(&self.hosts[host], self.queue(host, at));
         let most = room.map_or(most, |room| most.min(room as usize));
         for (scan, rows) in visit.scans.iter().zip(found) {
-            // Never all rows of a scan that reached its limit: the next one tells where the lane goes on.
+            // Never all rows of a scan that reached its limit: the next row is where the lane continues.
             let room = (most - taken.len()).min(scan.limit.saturating_sub(1));
             let due = rows.iter().take(room).take_while(|row| row.position.due <= now).count();
             let next = rows.get(due).map(|row| (row.position.due, row.key.0.clone()));

@@ -33,10 +33,8 @@ pub struct Visit {
     pub urls: Vec<(Arc<str>, Box<str>)>,
 }
 
-/// Law 1: no visit starts while as many as the place allows are in progress.
-///
-/// # Errors
-/// The visit that was one too many.
+/// Law 1: no visit starts while as many as the place allows are in progress. The error is the visit that was one too
+/// many.
 pub fn one_visitor(visits: &[Visit]) -> Verdict {
     for (visit, earlier) in with_earlier(visits) {
         let under_way = earlier.iter().filter(|v| v.span.end > visit.span.start).count();
@@ -47,10 +45,8 @@ pub fn one_visitor(visits: &[Visit]) -> Verdict {
     Ok(())
 }
 
-/// Law 2: between the end of one visit and the start of the next at least the delay has passed.
-///
-/// # Errors
-/// The visit that began too soon.
+/// Law 2: between the end of one visit and the start of the next at least the delay has passed. The error is the visit
+/// that began too soon.
 pub fn politeness(visits: &[Visit]) -> Verdict {
     for (visit, earlier) in with_earlier(visits) {
         let ended = earlier.iter().filter(|v| v.span.end <= visit.span.start).map(|v| v.span.end).max();
@@ -79,19 +75,13 @@ fn with_earlier(visits: &[Visit]) -> Vec<(&Visit, Vec<&Visit>)> {
     pairs
 }
 
-/// Law 3: everything acknowledged is still known.
-///
-/// # Errors
-/// The first thing that is lost.
+/// Law 3: everything acknowledged is still known. The error is the first thing that is lost.
 pub fn nothing_lost<T: Ord + Debug>(acknowledged: &BTreeSet<T>, known: &BTreeSet<T>) -> Verdict {
     let lost = acknowledged.difference(known).next();
     judge(3, "nothing lost", lost.is_none(), || format!("{lost:?} was acknowledged and is not there"))
 }
 
-/// Law 4: a URL is in at most one unexpired reservation.
-///
-/// # Errors
-/// The URL that was given to two visitors at once.
+/// Law 4: a URL is in at most one unexpired reservation. The error is the URL that was given to two visitors at once.
 pub fn nothing_twice(visits: &[Visit]) -> Verdict {
     let mut spans: BTreeMap<(&str, &str), Vec<Span>> = BTreeMap::new();
     for visit in visits {
@@ -107,28 +97,19 @@ pub fn nothing_twice(visits: &[Visit]) -> Verdict {
     Ok(())
 }
 
-/// Law 7: everything answered is durable, as a crash shows.
-///
-/// # Errors
-/// The first answer that was not durable.
+/// Law 7: everything answered is durable, as a crash shows. The error is the first answer that was not durable.
 pub fn durable_before_answered<T: Ord + Debug>(answered: &BTreeSet<T>, durable: &BTreeSet<T>) -> Verdict {
     let early = answered.difference(durable).next();
     judge(7, "durable before answered", early.is_none(), || format!("{early:?} was answered before it was durable"))
 }
 
-/// Law 8: a store's time never goes back.
-///
-/// # Errors
-/// The step back.
+/// Law 8: a store's time never goes back. The error is the step back.
 pub fn clock_never_goes_back(times: &[Time]) -> Verdict {
     let step = times.windows(2).find(|pair| matches!(pair, [a, b] if a > b));
     judge(8, "the engine's clock rules", step.is_none(), || format!("the store's time went back: {step:?}"))
 }
 
-/// Law 9: an answer respects the limits and the request.
-///
-/// # Errors
-/// The limit that was passed.
+/// Law 9: an answer respects the limits and the request. The error is the limit that was passed.
 pub fn bounded(granted: &[Reservation], groups: usize, urls: usize, lease: Millis) -> Verdict {
     let most = granted.iter().map(|r| r.urls.len()).max().unwrap_or_default();
     let longest = granted.iter().map(|r| r.expires_at.since(r.granted_at)).max().unwrap_or_default();

@@ -24,10 +24,8 @@ pub struct Tenure {
     pub span: Span,
 }
 
-/// At most one holder per role and epoch, epochs only grow, and no term starts while another is live.
-///
-/// # Errors
-/// The term that should not have been.
+/// At most one holder per role and epoch, epochs only grow, and no term starts while another is live. The error is the
+/// term that should not have been.
 pub fn one_primary(tenures: &[Tenure]) -> Verdict {
     let mut roles: BTreeMap<&str, Vec<&Tenure>> = BTreeMap::new();
     for tenure in tenures {
@@ -44,10 +42,7 @@ pub fn one_primary(tenures: &[Tenure]) -> Verdict {
     Ok(())
 }
 
-/// Whether one role row may follow another at a store time.
-///
-/// # Errors
-/// What the step breaks.
+/// Whether one role row may follow another at a store time. The error says what the step breaks.
 pub fn lawful_step(before: Option<&RoleRow>, after: Option<&RoleRow>, now: Time) -> Verdict {
     let Some(before) = before else { return Ok(()) };
     let lives = before.live(now);
@@ -70,7 +65,7 @@ pub fn lawful_step(before: Option<&RoleRow>, after: Option<&RoleRow>, now: Time)
             let asked = |old: &Term| old.agreement.heard > 0 || now >= old.may_act_until();
             let agreed = before.term.as_ref().is_none_or(asked);
             judge(LAW, NAME, agreed, || {
-                format!("{new:?} began while nobody could have promised the last primary to wait")
+                format!("{new:?} began although no member can have promised the last primary to wait")
             })?;
             judge(LAW, NAME, new.epoch > before.epoch, || format!("{new:?} took an epoch that was used before"))
         }

@@ -53,10 +53,7 @@ pub struct Audit {
     pub standings: Vec<(HostName, Standing)>,
 }
 
-/// Law 3, for counts: maintained counts equal the recount.
-///
-/// # Errors
-/// The count that drifted.
+/// Law 3, for counts: maintained counts equal the recount. The error is the count that drifted.
 pub fn counts_agree(audit: &Audit) -> Verdict {
     let (kept, recounted) = audit.totals;
     judge(3, "counts agree", kept == recounted, || format!("totals {kept:?}, recounted {recounted:?}"))?;
@@ -64,10 +61,8 @@ pub fn counts_agree(audit: &Audit) -> Verdict {
     judge(3, "counts agree", drifted.is_none(), || format!("{drifted:?}"))
 }
 
-/// Law 5: every reservation has a deadline that the sweep will find, and none outlives it by more than `grace`.
-///
-/// # Errors
-/// The reservation that would never end.
+/// Law 5: every reservation has a deadline that the sweep will find, and none outlives it by more than `grace`. The
+/// error is the reservation that would never end.
 pub fn everything_ends(audit: &Audit, now: Time, grace: Millis) -> Verdict {
     let longest = Millis(limits::LEASE_MS_MAX);
     let endless = audit.leases.iter().find(|lease| {
@@ -79,28 +74,24 @@ pub fn everything_ends(audit: &Audit, now: Time, grace: Millis) -> Verdict {
     judge(5, "everything ends", audit.stray_tokens == 0, || format!("{} stray tokens", audit.stray_tokens))
 }
 
-/// Law 5, for groups: a group with work is ready, or waits for a time; nothing is left out of the schedule for ever.
-///
-/// # Errors
-/// The slots missing from the schedule.
+/// Law 5, for groups: a group with work is ready, or waits for a time; nothing stays out of the schedule. The error
+/// names the slots that are missing from the schedule.
 pub fn scheduled(audit: &Audit) -> Verdict {
     judge(5, "scheduled", audit.misplaced.is_empty(), || audit.misplaced.join("; "))
 }
 
-/// Law 10: a host's state comes with its reason and the time it will change.
-///
-/// # Errors
-/// The host that is not explained.
+/// Law 10: a host's state comes with its reason and the time it will change. The error is the host that is not
+/// explained.
 pub fn explained(audit: &Audit, now: Time) -> Verdict {
     let unclear = audit.standings.iter().find(|(_, standing)| {
-        let told = match (standing.state, standing.ready_at) {
+        let is_consistent = match (standing.state, standing.ready_at) {
             (Is::Ready, Some(at)) => at <= now,
             (Is::Waiting | Is::Blocked, Some(at)) => at > now,
             (Is::Busy, at) => at.is_some(),
             (Is::Paused | Is::Idle, at) => at.is_none(),
             _ => false,
         };
-        !told || standing.reason.is_empty()
+        !is_consistent || standing.reason.is_empty()
     });
     judge(10, "explained", unclear.is_none(), || format!("at {}: {unclear:?}", now.0))
 }

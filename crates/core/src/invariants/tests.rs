@@ -119,6 +119,7 @@ fn a_step_of_a_role_is_judged() {
         avoided: None,
         incarnation: 0,
         quiet_until: Time(0),
+        quiet_for: Millis(0),
         runs: Default::default(),
     };
     let old = row(1, 1, "a", 100);

@@ -1,4 +1,5 @@
-//! One input, one decision: what time has brought, the input itself, then everything that follows from both.
+//! Turns one input into one decision: first the timers that are due, then the input, then everything that follows
+//! from both.
 
 use super::decision::{Answer, Decision, Effect, WorkerAsk};
 use super::input::{Asker, Input, Verdict};
@@ -12,7 +13,7 @@ use crate::limits::MATCHES_AT_ONCE_MAX;
 use crate::names::ClientName;
 use crate::time::Time;
 
-/// What a worker said to a question.
+/// A worker's answer to a question.
 pub(super) struct WorkerAnswer {
     pub token: Token,
     pub sent_at: Time,
@@ -48,7 +49,7 @@ impl State {
         self.matches_due(&mut random);
         self.workers_due(&mut random);
         let reply = self.handle(input, &mut random);
-        self.fail_the_hopeless();
+        self.fail_unstartable_matches();
         if !self.is_held() {
             self.assign(&mut random);
             self.scale(&mut random);
@@ -87,7 +88,7 @@ impl State {
             Input::Stopped { step, result } => self.stopped(step, result),
             Input::Removed { step, result } => self.removed(step, result, random),
             Input::Exited { worker, generation, instance, exit } => {
-                self.exit_told(worker, generation, &instance, &exit, random)
+                self.on_exit(worker, generation, &instance, &exit, random)
             }
             Input::SiteAlive { site, runtime, lack } => self.site_alive(site, runtime, lack),
             Input::Listed { site, since, found } => self.listed(&site, since, found, random),

@@ -75,7 +75,7 @@ pub enum Effect {
     Stop(Order),
     /// Remove a worker, whether it runs, has exited or was never made; ends in `Removed`.
     Remove(Order),
-    /// Remove what has labels of this pool and is not known. The next list tells whether it is gone.
+    /// Remove what has labels of this pool and is not known. The next list shows whether it is gone.
     RemoveUnknown {
         /// Where.
         site: SiteName,
@@ -144,7 +144,7 @@ pub struct Labels {
 pub struct WorkerAsk {
     /// The client.
     pub client: ClientName,
-    /// On behalf of which call, for a check.
+    /// The call that the check belongs to.
     pub caller: Option<Caller>,
     /// The worker.
     pub worker: WorkerNo,
@@ -158,12 +158,12 @@ pub struct WorkerAsk {
     pub reported_from: Option<IpAddr>,
     /// The reservation.
     pub token: Token,
-    /// How long the worker keeps it from then on, if nobody confirms it.
+    /// How long the worker keeps it from then on without a confirmation.
     pub reservation: Millis,
     /// When it was sent: to be given back.
     pub sent_at: Time,
-    /// The call is over by then. Nothing of it may arrive at the worker later. A Maker tells before that that there was no
-    /// answer; if nothing is heard until then, the order or its outcome was lost.
+    /// The call is over by then. It must not arrive at the worker later. A Maker reports a missing answer before this
+    /// time; if no report arrives by then, the order or its outcome was lost.
     pub until: Time,
 }
 

@@ -1,4 +1,4 @@
-//! What a pool is told: calls of clients and operators, outcomes of what it ordered, and news of runtimes.
+//! The inputs of a pool: calls of clients and operators, outcomes of its orders, and events of runtimes.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -24,13 +24,13 @@ pub enum Input {
     Checked {
         /// Whose call.
         asker: Asker,
-        /// What it asked for: a look queues nobody.
+        /// What it asked for: a look queues no client.
         call: Call,
         /// The reservation that was asked about.
         token: Token,
         /// When the question was sent: the worker keeps the reservation no shorter than from then on.
         sent_at: Time,
-        /// What the worker said.
+        /// The worker's answer.
         verdict: Verdict,
     },
     /// A client wants no worker any more.
@@ -48,10 +48,11 @@ pub enum Input {
         token: Token,
         /// When the question was sent.
         sent_at: Time,
-        /// What the worker said.
+        /// The worker's answer.
         verdict: Verdict,
     },
-    /// A worker was told to give a reservation up. Yes: it had it, and has given it up; no: it did not have it.
+    /// The outcome of releasing a reservation at a worker. Yes: it had it, and has released it; no: it did not have
+    /// it.
     Released {
         /// The client.
         client: ClientName,
@@ -59,10 +60,10 @@ pub enum Input {
         token: Token,
         /// When the question was sent.
         sent_at: Time,
-        /// What the worker said.
+        /// The worker's answer.
         verdict: Verdict,
     },
-    /// A runtime was told to create or to restart a worker.
+    /// The outcome of an order to create or restart a worker.
     Made {
         /// The step.
         step: StepId,
@@ -76,14 +77,14 @@ pub enum Input {
         /// Whether it listens, or why not.
         result: Result<(), Arc<str>>,
     },
-    /// A runtime was told to stop a worker.
+    /// The outcome of an order to stop a worker.
     Stopped {
         /// The step.
         step: StepId,
         /// Whether it did, or why not.
         result: Result<(), Arc<str>>,
     },
-    /// A runtime was told to remove a worker.
+    /// The outcome of an order to remove a worker.
     Removed {
         /// The step.
         step: StepId,
@@ -96,7 +97,7 @@ pub enum Input {
         worker: WorkerNo,
         /// The pool's generation, by its label.
         generation: u64,
-        /// What has ended. Its start tells its runs apart; where it was reached does not matter.
+        /// What has ended. The time of its start distinguishes its runs; its address does not matter.
         instance: Instance,
         /// How.
         exit: Exit,
@@ -114,7 +115,7 @@ pub enum Input {
     Listed {
         /// The site.
         site: SiteName,
-        /// As the order to list said: the list is no older.
+        /// The time in the order to list: the list is no older.
         since: Time,
         /// What there is.
         found: Vec<WorkerFound>,
@@ -174,7 +175,7 @@ pub struct Asker {
     pub principal: Option<Arc<str>>,
 }
 
-/// What a worker said to a question: there is a third answer, and it is not a no.
+/// A worker's answer to a question: there is a third one, and it is not a no.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename = "WorkerVerdict")]
 pub enum Verdict {
@@ -222,8 +223,8 @@ pub struct WorkerFound {
     pub worker: WorkerNo,
     /// The pool's generation, by its label.
     pub generation: u64,
-    /// What was started last; none if it was created and never started. Its start tells its runs apart, because the
-    /// labels of a container stay the same when it is restarted.
+    /// What was started last; none if it was created and never started. The time of its start distinguishes its runs,
+    /// because the labels of a container survive a restart.
     pub instance: Option<Instance>,
     /// How that ended; none if it runs.
     pub exit: Option<Exit>,

@@ -1,4 +1,4 @@
-//! A client's calls: it wants a worker, looks, or wants none any more.
+//! A client's calls: put (it wants a worker), look, and cancel.
 
 use super::apply::{Reply, WorkerAnswer};
 use super::decision::{Caller, Effect, WorkerAsk};
@@ -28,8 +28,8 @@ impl State {
                 self.queue_anew(asker, &reason)
             }
             MatchState::Ended => self.queue_anew(asker, "it was queued"),
-            MatchState::Failed { told, .. } if !*told => {
-                *told = true;
+            MatchState::Failed { delivered, .. } if !*delivered => {
+                *delivered = true;
                 self.dirty.matches.insert(client.clone());
                 Reply::View(client)
             }
@@ -69,7 +69,7 @@ impl State {
         Reply::Cancelled
     }
 
-    /// A worker said a moment ago that it holds the reservation, or it is asked.
+    /// Matched if a worker has just confirmed the reservation; otherwise the worker is asked.
     fn matched(&mut self, asker: &Asker, call: Call) -> Reply {
         let client = asker.client.clone();
         let Some(known) = self.matches.get(&client) else { return Reply::NoMatch };
@@ -83,8 +83,8 @@ impl State {
         Reply::Verify(Box::new(ask))
     }
 
-    /// What a worker said when it was asked on behalf of a client's call. Only a plain no ends the match, and only a
-    /// call for a worker queues the client again.
+    /// A worker's answer to a check for a client's call. Only a plain no ends the match, and only a call for a worker
+    /// queues the client again.
     pub(super) fn checked(
         &mut self,
         asker: &Asker,
@@ -104,8 +104,8 @@ impl State {
         let worker = booking.worker;
         match &heard.verdict {
             Verdict::Yes => {
-                self.heard_well(worker);
-                (known.verified_at, known.doubt) = (Some(self.now), None);
+                self.on_confirmed(worker);
+                (known.verified_at, known.uncertainty) = (Some(self.now), None);
                 let span = booking.reservation;
                 // The worker counts from when the call arrived, which is no earlier than when it was sent.
                 let extended = heard.sent_at.after(span).max(*expires_at);
@@ -130,13 +130,13 @@ impl State {
             Verdict::Unknown(why) => {
                 // (check)(check)(yes to the second)(no clear answer to the first): the yes is the later word.
                 if known.verified_at.is_none_or(|at| at < heard.sent_at) {
-                    known.doubt = Some(why.clone());
+                    known.uncertainty = Some(why.clone());
                     self.matches.insert(asker.client.clone(), known);
                 }
                 // What comes at the deadline is the owner's own: the order or its outcome was lost, and the worker was
                 // perhaps never asked.
                 if self.now < heard.sent_at.after(ASK_TIME) {
-                    self.missed(worker, heard.sent_at, why, random);
+                    self.on_call_failure(worker, heard.sent_at, why, random);
                 }
                 Reply::Unverified(asker.client.clone())
             }
@@ -155,7 +155,7 @@ impl State {
         if self.pool.closing {
             return Reply::Refused(Refusal::Closing(self.pool.name.to_string()));
         }
-        if let Some(view) = self.told_hopeless() {
+        if let Some(view) = self.refuse_unstartable() {
             return Reply::Told(view);
         }
         if self.queue.len() >= self.pool.settings.queue_max as usize {
@@ -181,16 +181,23 @@ impl State {
         };
         let (calls, release_at) =
             before.map_or_else(|| (Vec::new(), self.now), |known| (known.calls.clone(), known.release_at));
-        let known =
-            Match { row, send_at: Time::NEVER, calls, release_at, verified_at: None, doubt: None, timer: Time::NEVER };
+        let known = Match {
+            row,
+            send_at: Time::NEVER,
+            calls,
+            release_at,
+            verified_at: None,
+            uncertainty: None,
+            timer: Time::NEVER,
+        };
         self.store(&asker.client, Some(known));
         Reply::View(asker.client.clone())
     }
 
     /// While the breaker is open and no worker is left, a call fails at once, and leaves no row behind.
-    fn told_hopeless(&self) -> Option<MatchView> {
-        let trouble = self.pool.trouble.as_ref().filter(|_| self.is_hopeless())?;
-        Some(MatchView::failed(self.hopeless_reason(), trouble.until.since(self.now)))
+    fn refuse_unstartable(&self) -> Option<MatchView> {
+        let trouble = self.pool.trouble.as_ref().filter(|_| self.cannot_start_workers())?;
+        Some(MatchView::failed(self.unstartable_reason(), trouble.until.since(self.now)))
     }
 }
 

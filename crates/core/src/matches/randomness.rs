@@ -13,7 +13,7 @@ pub(super) struct Randomness<'a> {
 
 impl<'a> Randomness<'a> {
     pub fn new(shard: ShardId, values: &'a [u128]) -> Self {
-        // Jitter is visible to everybody, so its bits must not be those of a token.
+        // Jitter is public, so its bits must not be those of a token.
         let (jitter, tokens) = values.split_last().map_or((0, values), |(last, rest)| (*last as u64, rest));
         Self { shard, tokens, jitter }
     }

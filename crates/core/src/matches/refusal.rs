@@ -5,56 +5,32 @@ use serde::{Deserialize, Serialize};
 /// Why a request was refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename = "MatchRefusal")]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Refusal {
-    /// Too many requests wait.
     #[error(
         "{} in pool '{pool}', which is its limit; try again later, or raise `max` or `queue_max`", wait(*waiting)
     )]
-    QueueFull {
-        /// The pool.
-        pool: String,
-        /// How many.
-        waiting: usize,
-    },
-    /// Too many matches.
+    QueueFull { pool: String, waiting: usize },
     #[error("pool '{0}' has as many matches as it may have; cancel those that are not needed")]
     TooMany(String),
-    /// The request was made by another caller.
     #[error("client '{0}' belongs to another caller: use that caller's credentials, or another client name")]
     AnothersClient(String),
-    /// The pool is being deleted.
     #[error("pool '{0}' is being deleted; use another pool, or create it again once it is gone")]
     Closing(String),
-    /// No such worker.
     #[error("pool '{pool}' has no worker {worker}; a worker reports under the name in WAYLEAVE_WORKER")]
-    UnknownWorker {
-        /// The pool.
-        pool: String,
-        /// Its number.
-        worker: u64,
-    },
-    /// The secret is not the worker's.
+    UnknownWorker { pool: String, worker: u64 },
     #[error("this is not worker {worker}: a worker reports with WAYLEAVE_RUN and WAYLEAVE_SECRET of its environment")]
-    WrongSecret {
-        /// Its name.
-        worker: String,
-    },
-    /// The token is not that of the client's match.
+    WrongSecret { worker: String },
     #[error("client '{0}' no longer has the match of this token; leave the token out to end whatever it has")]
     OldToken(String),
-    /// The address is not one.
     #[error("'{0}' is not an address: give host and port, such as 10.0.0.7:9000")]
     BadAddress(String),
-    /// The site cannot be remembered.
     #[error("there are too many sites; site '{0}' gets no workers until others are gone")]
     TooManySites(String),
-    /// No such pool.
     #[error("pool '{0}' is not known; set it up first")]
     UnknownPool(String),
-    /// There was such a pool a while ago.
     #[error("pool '{0}' was removed; set it up again to use it")]
     RemovedPool(String),
-    /// Pools are kept in memory.
     #[error("the shard of this pool has {0} pools, which is the limit; delete pools that are not needed")]
     TooManyPools(usize),
 }

@@ -19,16 +19,16 @@ impl State {
         let deadline = known.row.deadline;
         match &known.row.state {
             MatchState::Queued { .. } if deadline <= now => {
-                let waited = deadline.since(known.row.queued_at).told();
+                let waited = deadline.since(known.row.queued_at).in_words();
                 let why = format!("no worker was free within {waited}: {}", self.wait_why(client));
                 return self.fail_match(client, known, &why);
             }
             MatchState::Making(booking) if booking.asked_until <= now => {
                 let worker = self.worker_name(booking.worker);
-                let why = format!("nothing was heard within {} of the call to worker {worker}", ASK_TIME.told());
+                let why = format!("nothing was heard within {} of the call to worker {worker}", ASK_TIME.in_words());
                 self.give_back(&mut known);
-                // A Maker tells of a call that was not answered before the call's deadline. So the order or its outcome
-                // was lost, which says nothing of the worker and is no attempt of the client.
+                // A Maker reports an unanswered call before the call's deadline. So the order or its outcome was
+                // lost, which is no evidence against the worker and no attempt of the client.
                 return self.queue_again(client, known, &why, random);
             }
             MatchState::Making(booking) if known.send_at <= now => {
@@ -78,7 +78,7 @@ impl State {
         }
     }
 
-    /// What a worker said when it was to give up a reservation.
+    /// A worker's answer to the release of a reservation.
     pub(super) fn released(&mut self, client: &ClientName, heard: &WorkerAnswer, random: &mut Randomness<'_>) -> Reply {
         let WorkerAnswer { token, sent_at, verdict } = heard;
         let Some(known) = self.matches.get_mut(client) else { return Reply::Stale };
@@ -91,7 +91,7 @@ impl State {
         };
         if let Verdict::Unknown(why) = verdict {
             let worker = known.row.leftovers.get(at).map(|left| left.booking.worker);
-            worker.into_iter().for_each(|worker| self.missed(worker, *sent_at, why, random));
+            worker.into_iter().for_each(|worker| self.on_call_failure(worker, *sent_at, why, random));
             return Reply::Taken;
         }
         if let Some(until) = known.in_flight(*token, self.now) {

@@ -11,7 +11,7 @@ use super::state::{Match, State};
 use crate::ids::Token;
 use crate::limits::{
     ASK_TIME, FAILED_KEPT, LEFTOVERS_MAX, LOOKUP_COOLDOWN, MATCH_ATTEMPTS_MAX, MATCHES_AT_ONCE_MAX, SITE_SILENT_AFTER,
-    WORKER_CLOCK_MARGIN, WORKER_MISSES_MAX,
+    WORKER_CALL_FAILURES_MAX, WORKER_CLOCK_MARGIN,
 };
 use crate::names::ClientName;
 use crate::time::Time;
@@ -28,8 +28,8 @@ enum Pick {
 impl State {
     /// Books slots for those that wait, first come, first served.
     pub(super) fn assign(&mut self, random: &mut Randomness<'_>) {
-        // Those that are blocked are tried again only if another worker has room than when they were tried: otherwise a
-        // long row of them at the head would be tried for ever, and nobody behind it.
+        // Those that are blocked are tried again only if another worker has room than when they were tried: otherwise
+        // a long run of them at the head of the queue would starve the clients behind it.
         if !self.blocked.is_empty() && !self.with_room().is_subset(&self.open) {
             for client in std::mem::take(&mut self.blocked) {
                 if let Some(known) = self.matches.get(&client) {
@@ -130,7 +130,7 @@ impl State {
         })
     }
 
-    /// What a worker said to a reservation.
+    /// A worker's answer to a reservation.
     pub(super) fn reserved(&mut self, client: &ClientName, heard: &WorkerAnswer, random: &mut Randomness<'_>) -> Reply {
         let WorkerAnswer { token, sent_at, verdict } = heard;
         let Some(known) = self.matches.get_mut(client) else { return Reply::Stale };
@@ -153,11 +153,11 @@ impl State {
         let worker = booking.worker;
         match verdict {
             Verdict::Yes => {
-                self.heard_well(worker);
+                self.on_confirmed(worker);
                 self.count_use(worker);
                 known.row.reason = format!("worker {} has reserved a slot", self.worker_name(worker)).into();
                 known.row.attempts = 0;
-                (known.verified_at, known.doubt) = (Some(self.now), None);
+                (known.verified_at, known.uncertainty) = (Some(self.now), None);
                 // The worker counts from when the call arrived, which is no earlier than when it was sent.
                 let expires_at = sent_at.after(booking.reservation);
                 known.row.state = MatchState::Matched { booking, expires_at };
@@ -172,7 +172,7 @@ impl State {
             Verdict::Unknown(why) => {
                 self.give_back(&mut known);
                 self.try_again(client, known, &format!("worker {}: {why}", self.worker_name(worker)), random);
-                self.missed(worker, *sent_at, why, random);
+                self.on_call_failure(worker, *sent_at, why, random);
             }
         }
         Reply::Taken
@@ -217,7 +217,7 @@ impl State {
 
     pub(super) fn fail_match(&mut self, client: &ClientName, mut known: Match, why: &str) {
         let retry_at = self.pool.trouble.as_ref().map_or(self.now, |trouble| trouble.until);
-        known.row.state = MatchState::Failed { until: self.now.after(FAILED_KEPT), retry_at, told: false };
+        known.row.state = MatchState::Failed { until: self.now.after(FAILED_KEPT), retry_at, delivered: false };
         known.row.reason = why.into();
         self.store(client, Some(known));
     }
@@ -239,11 +239,11 @@ impl State {
         }
     }
 
-    /// A worker said yes to a reservation or a check. Nothing else proves that it serves: one that refuses everybody may
-    /// well report itself, and release what it does not have.
-    pub(super) fn heard_well(&mut self, no: WorkerNo) {
+    /// A worker said yes to a reservation or a check. Nothing else proves that it serves: a worker that refuses every
+    /// client may still report itself, and release what it does not have.
+    pub(super) fn on_confirmed(&mut self, no: WorkerNo) {
         let Some(worker) = self.workers.get_mut(&no) else { return };
-        (worker.misses, worker.missed, worker.quiet_until) = (0, None, Time::ZERO);
+        (worker.failed_calls, worker.call_failure, worker.quiet_until) = (0, None, Time::ZERO);
         self.prove(no);
     }
 
@@ -267,23 +267,23 @@ impl State {
                 "it answered 404 or 409 to a reservation, although only {used} of its {slots} slots are taken: set `slots` \
                  to what it serves, or let it report its free slots"
             );
-            self.missed(no, sent_at, &why, random);
+            self.on_call_failure(no, sent_at, &why, random);
         }
     }
 
     /// A worker did not say yes: it is left alone for a while, and gets no more clients when that repeats. Calls that
     /// were under way when the last miss was heard of failed for the same reason, and do not count again.
-    pub(super) fn missed(&mut self, no: WorkerNo, sent_at: Time, why: &str, random: &mut Randomness<'_>) {
+    pub(super) fn on_call_failure(&mut self, no: WorkerNo, sent_at: Time, why: &str, random: &mut Randomness<'_>) {
         let (now, quiet_until) = (self.now, self.now.after(random.about(LOOKUP_COOLDOWN)));
         let Some(worker) = self.workers.get_mut(&no) else { return };
         worker.quiet_until = quiet_until;
-        worker.missed = Some(why.into());
-        if sent_at <= worker.missed_at {
+        worker.call_failure = Some(why.into());
+        if sent_at <= worker.call_failed_at {
             return;
         }
-        worker.misses += 1;
-        worker.missed_at = now;
-        if worker.misses >= WORKER_MISSES_MAX {
+        worker.failed_calls += 1;
+        worker.call_failed_at = now;
+        if worker.failed_calls >= WORKER_CALL_FAILURES_MAX {
             self.give_up_worker(no, why, random);
         }
     }

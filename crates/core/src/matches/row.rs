@@ -36,7 +36,7 @@ pub struct PoolRow {
     pub owner: Arc<str>,
     /// Its settings.
     pub settings: Settings,
-    /// Random at creation. A label of what is started, so that workers of a deleted pool of this name are told apart.
+    /// Random at creation. A label of what is started, which distinguishes workers of a deleted pool of this name.
     pub generation: u64,
     /// Grows whenever the recipe changes.
     pub recipe_no: u32,
@@ -93,7 +93,7 @@ pub enum Phase {
     Stopping,
     /// It ended cleanly by itself and may be started again.
     Exited,
-    /// The runtime is to remove whatever there is of it.
+    /// The runtime is to remove all that exists of it.
     Removing,
 }
 
@@ -194,7 +194,8 @@ pub struct Booking {
     pub worker: WorkerNo,
     /// The reservation's token, which worker and client know.
     pub token: Token,
-    /// How long the worker keeps it if nobody confirms it: what it was told, whatever the settings are by now.
+    /// How long the worker keeps it without a confirmation, as sent with the reservation; later settings do not
+    /// change it.
     pub reservation: Millis,
     /// No call that asks for this reservation arrives at the worker later. While it is being asked for, also the end of
     /// the Maker's lease.
@@ -238,8 +239,8 @@ pub enum MatchState {
         until: Time,
         /// It is not queued again before.
         retry_at: Time,
-        /// Whether the client has been told.
-        told: bool,
+        /// Whether a call of the client has returned the failure.
+        delivered: bool,
     },
     /// It was cancelled or not confirmed. The row lasts while there are leftovers.
     Ended,
@@ -256,7 +257,7 @@ pub struct MatchRow {
     pub queued_at: Time,
     /// It fails then, unless it is matched.
     pub deadline: Time,
-    /// Workers that were asked in vain.
+    /// Workers that have failed this request.
     pub attempts: u32,
     /// Where it is.
     pub state: MatchState,

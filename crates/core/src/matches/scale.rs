@@ -45,7 +45,7 @@ impl State {
         slots.max(u64::from(settings.min).saturating_sub(supply.good as u64))
     }
 
-    /// Slots of which as many may be used as the maximum of uses allows.
+    /// Slots, and how many of them the limit of uses still allows.
     fn uses_left(&self, slots: u64, uses: u64) -> u64 {
         self.pool.settings.uses_max.map_or(slots, |most| slots.min(most.saturating_sub(uses)))
     }

@@ -7,10 +7,7 @@ use super::state::{Match, State};
 use crate::names::ClientName;
 
 impl State {
-    /// Checks the state; the error names what does not hold.
-    ///
-    /// # Errors
-    /// If something does not hold: a bug.
+    /// Checks the state; the error names what does not hold, which is a bug.
     pub fn self_check(&self) -> Result<(), String> {
         let mut booked: BTreeMap<WorkerNo, BTreeSet<&ClientName>> = BTreeMap::new();
         let mut asked: BTreeMap<WorkerNo, u32> = BTreeMap::new();

@@ -45,7 +45,7 @@ impl State {
         self.dirty.pool = true;
     }
 
-    /// Pauses or resumes. A pool that is being deleted goes on with that.
+    /// Pauses or resumes; the deletion of a pool, too.
     pub(super) fn pause(&mut self, paused: bool) -> Reply {
         if self.pool.paused != paused {
             self.pool.paused = paused;
@@ -54,21 +54,23 @@ impl State {
         Reply::Pool
     }
 
-    /// Whether nothing may be ordered. The store of a paused pool may be a copy, whose workers belong to the original: they
+    /// Whether nothing may be ordered, not even for a deletion. The store of a paused pool may be a copy, whose workers belong to the original: they
     /// are neither asked for new clients nor stopped, and what the copy does not know is not removed.
     pub(super) const fn is_held(&self) -> bool {
-        self.pool.paused && !self.pool.closing
+        self.pool.paused
     }
 
+    /// An ordered deletion continues although the pool was paused before it. One that is paused later waits: that of
+    /// a copied store must not end what the original has.
     pub(super) fn delete(&mut self) -> Reply {
-        if !self.pool.closing {
-            self.pool.closing = true;
+        if !self.pool.closing || self.pool.paused {
+            (self.pool.closing, self.pool.paused) = (true, false);
             self.dirty.pool = true;
         }
         Reply::Pool
     }
 
-    /// A site may have something left of this pool: a list that is older than this does not tell.
+    /// A site may have something left of this pool: a list older than this does not show it.
     pub(super) fn owe(&mut self, site: &SiteName, since: Time) {
         let now = self.now;
         self.pool.owed.retain(|_, since| now < since.after(OWED_KEPT));
@@ -82,10 +84,10 @@ impl State {
         self.dirty.pool = true;
     }
 
-    /// Once nothing runs and nobody is matched, the rest of a deleted pool goes; not before sites that were away have
-    /// said that they have nothing left of it.
+    /// Removes the rest of a deleted pool once no worker runs and no client is matched, and sites that were away have
+    /// listed nothing of it.
     pub(super) fn close_if_empty(&mut self) {
-        if !self.pool.closing || self.gone || !self.workers.is_empty() {
+        if !self.pool.closing || self.is_held() || self.gone || !self.workers.is_empty() {
             return;
         }
         let rest = |row: &MatchState| matches!(row, MatchState::Vacant { .. } | MatchState::Failed { .. });
@@ -103,8 +105,8 @@ impl State {
     }
 }
 
-/// Makes place for one more site in what a pool's row notes by site: names of machines that are replaced never come again,
-/// and the row must not grow for ever. The oldest goes first.
+/// Makes room for one more site in what a pool's row notes by site: names of replaced machines never return, and the
+/// row must stay bounded. The oldest goes first.
 pub(super) fn make_place<T>(noted: &mut BTreeMap<SiteName, T>, site: &SiteName, since: impl Fn(&T) -> Time) {
     while noted.len() >= SITES_MAX && !noted.contains_key(site) {
         let oldest = noted.iter().min_by_key(|(_, entry)| since(entry)).map(|(site, _)| site.clone());

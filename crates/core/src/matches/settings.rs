@@ -8,12 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::counted::counted;
 use crate::limits;
 use crate::time::Millis;
+use crate::whole::Whole;
+use crate::words::words;
 
 /// Settings as a caller gives them. What is left out has its default.
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct PoolSpec {
-    /// `process` or `docker`.
-    pub runtime: Option<String>,
+    /// What starts the workers.
+    pub runtime: Option<RuntimeKind>,
     /// The command, with its arguments.
     pub command: Vec<String>,
     /// The image, for Docker.
@@ -28,11 +30,11 @@ pub struct PoolSpec {
     pub memory_bytes: Option<u64>,
     /// The most CPU time that a container may use, in thousandths of a CPU.
     pub cpu_millis: Option<u64>,
-    /// When to pull the image: `never`, `missing` or `always`.
-    pub pull: Option<String>,
+    /// When to pull the image.
+    pub pull: Option<PullPolicy>,
     /// Clients that one worker serves at once.
     pub slots: Option<u64>,
-    /// Workers that run even if nobody asks.
+    /// Workers that run even without clients.
     pub min: Option<u64>,
     /// Workers at most.
     pub max: Option<u64>,
@@ -56,6 +58,31 @@ pub struct PoolSpec {
     pub makers_max: Option<u64>,
 }
 
+/// The numbers of the settings, each with its bounds and what it is if it is left out.
+#[expect(missing_docs, reason = "each is named after its field")]
+pub mod numbers {
+    use crate::limits;
+    use crate::whole::Whole;
+
+    const MS: Whole = Whole::new(limits::POOL_MS_MIN, limits::POOL_MS_MAX);
+
+    pub const PORT: Whole = Whole::new(0, 65_535);
+    pub const MEMORY_BYTES: Whole = Whole::new(limits::WORKER_MEMORY_MIN, limits::NUMBER_MAX);
+    pub const CPU_MILLIS: Whole = Whole::new(limits::WORKER_CPU_MILLIS_MIN, limits::WORKER_CPU_MILLIS_MAX);
+    pub const SLOTS: Whole = Whole::new(1, limits::WORKER_SLOTS_MAX).or(1);
+    pub const MIN: Whole = Whole::new(0, limits::POOL_WORKERS_MAX).or(0);
+    pub const MAX: Whole = Whole::new(1, limits::POOL_WORKERS_MAX).or(1);
+    pub const BUFFER: Whole = Whole::new(0, limits::POOL_WORKERS_MAX * limits::WORKER_SLOTS_MAX).or(0);
+    pub const IDLE_MS: Whole = Whole::new(0, limits::POOL_MS_MAX).or(limits::IDLE_DEFAULT.0);
+    pub const AGE_MS_MAX: Whole = MS;
+    pub const USES_MAX: Whole = Whole::new(1, limits::NUMBER_MAX);
+    pub const START_MS_MAX: Whole = MS.or(limits::START_DEFAULT.0);
+    pub const QUEUE_MAX: Whole = Whole::new(1, limits::MATCH_QUEUE_MAX).or(limits::MATCH_QUEUE_DEFAULT);
+    pub const MATCH_MS_MAX: Whole = MS.or(limits::MATCH_DEFAULT.0);
+    pub const RESERVATION_MS: Whole = MS.or(limits::RESERVATION_DEFAULT.0);
+    pub const MAKERS_MAX: Whole = Whole::new(1, limits::MAKERS_MAX).or(limits::MAKERS_DEFAULT);
+}
+
 /// Which kind of runtime starts the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RuntimeKind {
@@ -65,16 +92,7 @@ pub enum RuntimeKind {
     Docker,
 }
 
-impl RuntimeKind {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Process => "process",
-            Self::Docker => "docker",
-        }
-    }
-}
+words!(RuntimeKind, name: Process "process", Docker "docker");
 
 /// When an image is pulled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -88,17 +106,7 @@ pub enum PullPolicy {
     Always,
 }
 
-impl PullPolicy {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Never => "never",
-            Self::Missing => "missing",
-            Self::Always => "always",
-        }
-    }
-}
+words!(PullPolicy, name: Never "never", Missing "missing", Always "always");
 
 /// How a worker is started. Workers that were started in another way are replaced.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,7 +140,7 @@ pub struct Settings {
     pub recipe: Recipe,
     /// When its image is pulled.
     pub pull: PullPolicy,
-    /// Workers that run even if nobody asks.
+    /// Workers that run even without clients.
     pub min: u32,
     /// Workers at most.
     pub max: u32,
@@ -157,7 +165,7 @@ pub struct Settings {
 }
 
 /// A setting that is not valid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` {what}: {remedy}")]
 pub struct BadSetting {
     /// The field.
@@ -193,60 +201,38 @@ fn bad<T>(field: &str, what: impl Into<String>, remedy: impl Into<String>) -> Re
 }
 
 impl PoolSpec {
-    /// Checks the settings and fills in defaults.
-    ///
-    /// # Errors
-    /// If a setting is missing, out of bounds, or contradicts another.
+    /// Checks the settings and fills in defaults. Fails if a setting is missing, out of bounds, or contradicts another.
     pub fn check(self) -> Result<Settings, BadSetting> {
-        let min = within("min", self.min, 0, 0, limits::POOL_WORKERS_MAX)?;
-        let max = within("max", self.max, u64::from(min.max(1)), 1, limits::POOL_WORKERS_MAX)?;
+        let min: u32 = within("min", self.min, numbers::MIN)?;
+        let max = self.max.or(Some(u64::from(min.max(1))));
+        let max: u32 = within("max", max, numbers::MAX)?;
         if max < min {
             return bad("max", format!("is {max}, which is below `min` ({min})"), "raise `max` or lower `min`");
         }
-        let slots = within("slots", self.slots, 1, 1, limits::WORKER_SLOTS_MAX)?;
+        let slots: u32 = within("slots", self.slots, numbers::SLOTS)?;
         let room = u64::from(max) * u64::from(slots);
-        let buffer = within("buffer", self.buffer, 0, 0, limits::POOL_WORKERS_MAX * limits::WORKER_SLOTS_MAX)?;
+        let buffer: u32 = within("buffer", self.buffer, numbers::BUFFER)?;
         if u64::from(buffer) > room {
             let have = if max == 1 { "has" } else { "have" };
             let (workers, slots) = (counted(max.into(), "worker"), counted(slots.into(), "slot"));
             let what = format!("is {buffer}, but {workers} of {slots} {have} only {room}");
             return bad("buffer", what, "lower `buffer`, or raise `max` or `slots`");
         }
-        let uses_max = match self.uses_max {
-            Some(0) => return bad("uses_max", "is 0", "leave it out if uses do not matter, or give at least 1"),
-            other => other,
-        };
         Ok(Settings {
             min,
             max,
             buffer,
-            idle: span("idle_ms", self.idle_ms, limits::IDLE_DEFAULT, 0)?,
-            age_max: self
-                .age_ms_max
-                .map(|ms| span("age_ms_max", Some(ms), Millis(0), limits::POOL_MS_MIN))
-                .transpose()?,
-            uses_max,
-            start_max: span("start_ms_max", self.start_ms_max, limits::START_DEFAULT, limits::POOL_MS_MIN)?,
-            queue_max: within("queue_max", self.queue_max, limits::MATCH_QUEUE_DEFAULT, 1, limits::MATCH_QUEUE_MAX)?,
-            match_max: span("match_ms_max", self.match_ms_max, limits::MATCH_DEFAULT, limits::POOL_MS_MIN)?,
-            reservation: span("reservation_ms", self.reservation_ms, limits::RESERVATION_DEFAULT, limits::POOL_MS_MIN)?,
-            pull: self.pull_policy()?,
-            makers_max: within("makers_max", self.makers_max, limits::MAKERS_DEFAULT, 1, limits::MAKERS_MAX)?,
+            idle: within("idle_ms", self.idle_ms, numbers::IDLE_MS).map(Millis)?,
+            age_max: optional("age_ms_max", self.age_ms_max, numbers::AGE_MS_MAX)?.map(Millis),
+            uses_max: optional("uses_max", self.uses_max, numbers::USES_MAX)?,
+            start_max: within("start_ms_max", self.start_ms_max, numbers::START_MS_MAX).map(Millis)?,
+            queue_max: within("queue_max", self.queue_max, numbers::QUEUE_MAX)?,
+            match_max: within("match_ms_max", self.match_ms_max, numbers::MATCH_MS_MAX).map(Millis)?,
+            reservation: within("reservation_ms", self.reservation_ms, numbers::RESERVATION_MS).map(Millis)?,
+            pull: self.pull.unwrap_or_default(),
+            makers_max: within("makers_max", self.makers_max, numbers::MAKERS_MAX)?,
             recipe: self.recipe(slots)?,
         })
-    }
-
-    fn pull_policy(&self) -> Result<PullPolicy, BadSetting> {
-        match self.pull.as_deref() {
-            None => Ok(PullPolicy::default()),
-            Some("never") => Ok(PullPolicy::Never),
-            Some("missing") => Ok(PullPolicy::Missing),
-            Some("always") => Ok(PullPolicy::Always),
-            Some(other) => {
-                let remedy = "use \"never\", \"missing\" or \"always\"";
-                bad("pull", format!("is '{}'", cut(other)), remedy)
-            }
-        }
     }
 
     /// What only containers have, and where workers are reached.
@@ -259,13 +245,8 @@ impl PoolSpec {
         if let Some((field, _)) = given.into_iter().find(|(_, given)| *given && runtime == RuntimeKind::Process) {
             return bad(field, "is given for a process", "leave it out, or set `runtime` to \"docker\"");
         }
-        if let Some(least) = self.memory_bytes.filter(|bytes| *bytes < limits::WORKER_MEMORY_MIN) {
-            let remedy = format!("give at least {} bytes", limits::WORKER_MEMORY_MIN);
-            return bad("memory_bytes", format!("is {least}"), remedy);
-        }
-        if let Some(millis) = self.cpu_millis {
-            within("cpu_millis", Some(millis), 0, 10, limits::WORKER_CPU_MILLIS_MAX)?;
-        }
+        optional::<u64>("memory_bytes", self.memory_bytes, numbers::MEMORY_BYTES)?;
+        optional::<u64>("cpu_millis", self.cpu_millis, numbers::CPU_MILLIS)?;
         if let Some(address) = &self.advertise {
             let plain = !address.is_empty() && address.len() <= limits::ADDRESS_BYTES_MAX;
             if !plain || address.chars().any(|c| c.is_control() || c.is_whitespace() || "/[]".contains(c)) {
@@ -277,12 +258,8 @@ impl PoolSpec {
     }
 
     fn recipe(self, slots: u32) -> Result<Recipe, BadSetting> {
-        let runtime = match self.runtime.as_deref() {
-            Some("process") => RuntimeKind::Process,
-            Some("docker") => RuntimeKind::Docker,
-            Some(other) => {
-                return bad("runtime", format!("is '{}'", cut(other)), "use \"process\" or \"docker\"");
-            }
+        let runtime = match self.runtime {
+            Some(runtime) => runtime,
             None if self.image.is_some() => RuntimeKind::Docker,
             None if !self.command.is_empty() => RuntimeKind::Process,
             None => {
@@ -318,11 +295,10 @@ impl PoolSpec {
             return bad("env", format!("sets {name}"), "leave it out: workers are given it by Wayleave");
         }
         texts("env", self.env.iter().flat_map(|(name, value)| [name, value]), 2 * limits::ENV_VARS_MAX)?;
-        let port = within("port", self.port, 0, 0, 65_535)?;
-        if runtime == RuntimeKind::Docker && port == 0 {
+        let port = optional("port", self.port, numbers::PORT)?.filter(|port| *port > 0);
+        if runtime == RuntimeKind::Docker && port.is_none() {
             return bad("port", "is missing", "give the port that the container listens on");
         }
-        let port = u16::try_from(port).ok().filter(|port| *port > 0);
         if runtime == RuntimeKind::Process && port.is_some() && self.max.or(self.min).is_some_and(|max| max > 1) {
             let remedy = "leave `port` out, and let workers listen on $PORT; or set `max` to 1";
             return bad("port", "is fixed, so only one worker can listen on it", remedy);
@@ -362,20 +338,16 @@ fn texts<'a>(field: &str, texts: impl Iterator<Item = &'a String>, most: usize) 
     Ok(())
 }
 
-fn within(field: &str, value: Option<u64>, default: u64, least: u64, most: u64) -> Result<u32, BadSetting> {
-    let value = value.unwrap_or(default);
-    match u32::try_from(value) {
-        Ok(small) if (least..=most).contains(&value) => Ok(small),
-        _ => bad(field, format!("is {value}"), format!("use {least} to {most}")),
+/// A number that may be left out.
+fn optional<N: TryFrom<u64>>(field: &str, value: Option<u64>, bounds: Whole) -> Result<Option<N>, BadSetting> {
+    let Some(value) = value else { return Ok(None) };
+    match N::try_from(value) {
+        Ok(number) if (bounds.least..=bounds.most).contains(&value) => Ok(Some(number)),
+        _ => bad(field, format!("is {value}"), format!("use {} to {}", bounds.least, bounds.most)),
     }
 }
 
-fn span(field: &str, value: Option<u64>, default: Millis, least: u64) -> Result<Millis, BadSetting> {
-    let value = value.unwrap_or(default.0);
-    let most = limits::POOL_MS_MAX;
-    if (least..=most).contains(&value) {
-        Ok(Millis(value))
-    } else {
-        bad(field, format!("is {value}"), format!("use {least} to {most} milliseconds"))
-    }
+/// A number that has a default.
+fn within<N: TryFrom<u64> + Default>(field: &str, value: Option<u64>, bounds: Whole) -> Result<N, BadSetting> {
+    optional(field, value.or(bounds.default), bounds).map(Option::unwrap_or_default)
 }

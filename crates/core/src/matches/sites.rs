@@ -25,7 +25,7 @@ impl State {
     /// Notes that a site is there, if nothing else follows from it; false if it must be decided as
     /// [`Input::SiteAlive`](super::Input::SiteAlive), because the site is new, was silent, has changed, or is to be listed.
     ///
-    /// This is what a poll costs per pool, so it decides nothing. The caller need not wake the pool at another time: a
+    /// This is what a sign of life costs per pool, so it decides nothing. The caller need not wake the pool at another time: a
     /// later sign of life only moves the end of the site's silence, so the wake that was asked for comes early, not late.
     pub fn note_alive(&mut self, site: &SiteName, runtime: RuntimeKind, lack: Option<&Lack>, now: Time) -> bool {
         let Some(known) = self.sites.get_mut(site) else { return false };

@@ -68,11 +68,11 @@ pub(super) struct Worker {
     /// It is not asked before.
     pub quiet_until: Time,
     /// Calls in a row that it refused or did not answer. Those that were under way together count once.
-    pub misses: u32,
+    pub failed_calls: u32,
     /// When the last of them was heard of.
-    pub missed_at: Time,
-    /// What it did instead of a yes; none once it has said yes again.
-    pub missed: Option<Arc<str>>,
+    pub call_failed_at: Time,
+    /// What it did instead of a yes; none after the next yes.
+    pub call_failure: Option<Arc<str>>,
     /// When its order is sent.
     pub send_at: Time,
     /// Why it ended, once it is being removed: its row may by then say why that takes long.
@@ -89,10 +89,10 @@ pub(super) struct Match {
     pub calls: Vec<InFlight>,
     /// When leftovers are given back.
     pub release_at: Time,
-    /// When the worker last said yes.
+    /// When the worker last answered yes.
     pub verified_at: Option<Time>,
     /// What the worker answered to a later check of this reservation, if it was no clear answer.
-    pub doubt: Option<Arc<str>>,
+    pub uncertainty: Option<Arc<str>>,
     pub timer: Time,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Match {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InFlight {
     pub token: Token,
-    /// When it was sent. [`Time::NEVER`] stands for calls of the owner before, of which nothing is known.
+    /// When it was sent. [`Time::NEVER`] means a call of the former owner, whose outcome is unknown.
     pub sent_at: Time,
     /// It does not arrive later.
     pub until: Time,
@@ -124,15 +124,15 @@ impl Worker {
             clients: BTreeSet::new(),
             asked: 0,
             quiet_until: Time::ZERO,
-            misses: 0,
-            missed_at: Time::ZERO,
-            missed: None,
+            failed_calls: 0,
+            call_failed_at: Time::ZERO,
+            call_failure: None,
             send_at: now,
             end: None,
         }
     }
 
-    /// Slots that others use, as far as a fresh report tells.
+    /// Slots that others use, according to a fresh report.
     pub fn used_elsewhere(&self, now: Time) -> u32 {
         if now < self.row.reported_at.after(limits::SITE_LOST_AFTER) { self.row.used_elsewhere } else { 0 }
     }
@@ -206,8 +206,15 @@ impl State {
         };
         for (client, row) in matches {
             let calls = calls_before(&row, now);
-            let known =
-                Match { row, send_at: now, calls, release_at: now, verified_at: None, doubt: None, timer: Time::NEVER };
+            let known = Match {
+                row,
+                send_at: now,
+                calls,
+                release_at: now,
+                verified_at: None,
+                uncertainty: None,
+                timer: Time::NEVER,
+            };
             state.next_queue_number = state.next_queue_number.max(known.row.queue_number + 1);
             state.enter(client, known);
         }
@@ -290,13 +297,13 @@ impl State {
         }
     }
 
-    /// Moves a worker into another phase: a new step, of which nothing was ordered yet.
+    /// Moves a worker into another phase: a new step, not ordered yet.
     pub(super) fn enter_phase(&mut self, no: WorkerNo, phase: Phase, reason: &str) {
         let (now, start_max, idle) = (self.now, self.pool.settings.start_max, self.pool.settings.idle);
         let Some(worker) = self.workers.get_mut(&no) else { return };
         let row = &mut worker.row;
         if phase == Phase::Removing && matches!(row.phase, Phase::Creating | Phase::Restarting) {
-            // Nobody knows what its runtime has started, or will have.
+            // It is unknown what its runtime has started, or will start.
             row.instance = None;
         }
         row.deadline = match phase {
@@ -317,7 +324,7 @@ impl State {
         self.dirty.workers.insert(no);
     }
 
-    /// Forgets a worker of which nothing is left.
+    /// Forgets a worker that has left nothing behind.
     pub(super) fn forget_worker(&mut self, no: WorkerNo) {
         if let Some(Worker { row, end, .. }) = self.workers.remove(&no) {
             let (worker, labels, reason) = (self.worker_name(no), self.labels(no), end.unwrap_or(row.reason));
@@ -392,7 +399,7 @@ fn calls_before(row: &MatchRow, now: Time) -> Vec<InFlight> {
     asked.chain(released).filter(|call| call.until > now).collect()
 }
 
-/// The name of a worker: its pool's name, and what tells it from the other workers of that name.
+/// The name of a worker: its pool's name, and a suffix that is unique among the workers of that name.
 #[must_use]
 pub fn worker_name(pool: &PoolName, generation: u64, no: WorkerNo) -> String {
     format!("{pool}-{}", worker_suffix(generation, no))

@@ -78,7 +78,8 @@ impl State {
         let Some(worker) = self.workers.get_mut(&no) else { return };
         worker.row.idle_since = Some(self.now);
         (worker.row.used_elsewhere, worker.row.reported_at) = (0, Time::ZERO);
-        (worker.misses, worker.missed, worker.missed_at, worker.quiet_until) = (0, None, Time::ZERO, Time::ZERO);
+        (worker.failed_calls, worker.call_failure, worker.call_failed_at, worker.quiet_until) =
+            (0, None, Time::ZERO, Time::ZERO);
         let took = self.now.since(worker.row.making_since.max(self.listening_since));
         self.start_mean = Millis((self.start_mean.0 * 3 + took.0) / 4);
     }
@@ -115,7 +116,7 @@ impl State {
         match result {
             Ok(()) => {
                 // Nothing was there, but it was never heard how its making ended: a runtime that gave up at a deadline may
-                // go on by itself.
+                // continue by itself.
                 self.owe_unfinished(step.worker, self.now);
                 self.forget_worker(step.worker);
             }
@@ -143,7 +144,7 @@ impl State {
     }
 
     /// A runtime says that a worker has ended; that an earlier run has is old news.
-    pub(super) fn exit_told(
+    pub(super) fn on_exit(
         &mut self,
         no: WorkerNo,
         generation: u64,
@@ -164,7 +165,7 @@ impl State {
     pub(super) fn exited(&mut self, no: WorkerNo, exit: &Exit, random: &mut Randomness<'_>) -> Reply {
         let Some(worker) = self.workers.get(&no) else { return Reply::Stale };
         let phase = worker.row.phase;
-        // One that has served says nothing about how workers are made; one that ends right away was made in vain.
+        // A worker that has served is no evidence about the recipe; one that ends right away is a failed start.
         let early = phase == Phase::Running && self.now.since(worker.row.since) < EARLY_EXIT;
         let fails = !worker.row.proven && (*exit != Exit::Clean || early);
         let how = exit.to_string();
@@ -206,8 +207,8 @@ impl State {
         young && fresh && row.recipe_no == self.pool.recipe_no && !self.pool.closing
     }
 
-    /// Takes the slots of a worker that is gone from all its clients. Calls to it may still be on their way: it is not
-    /// started again before they are over, or they would reserve slots that nobody knows of.
+    /// Takes the slots of a worker that is gone from all its clients. Calls to it may still be on their way: it is
+    /// not started again before they are over, or they would reserve slots that no row knows of.
     fn void_bookings(&mut self, no: WorkerNo, how: &str, random: &mut Randomness<'_>) {
         let restart_at = self.calls_over(no);
         let Some(worker) = self.workers.get_mut(&no) else { return };
@@ -254,7 +255,7 @@ impl State {
         let due: Vec<WorkerNo> = self.workers.iter().filter_map(due).collect();
         for no in due {
             let Some(row) = self.workers.get(&no).map(|worker| worker.row.clone()) else { continue };
-            let within = row.deadline.since(row.since).told();
+            let within = row.deadline.since(row.since).in_words();
             match row.phase {
                 Phase::Creating | Phase::Restarting => {
                     self.fail_started(no, &format!("its runtime did not start it within {within}"), random);
@@ -267,7 +268,7 @@ impl State {
                 // If the site comes back, the worker is unknown to its list and is removed then.
                 Phase::Removing if self.silence(&row.site) >= SITE_SILENT_AFTER => {
                     self.owe(&row.site, self.now);
-                    // Nobody has told the site to stop making it.
+                    // No order has cancelled its creation at the site.
                     self.owe_unfinished(no, row.making_since.after(self.pool.settings.start_max));
                     self.forget_worker(no);
                 }

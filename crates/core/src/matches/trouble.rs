@@ -99,22 +99,22 @@ impl State {
     }
 
     /// Whether those that wait need not wait: the breaker is open, and no worker is there or awaited.
-    pub(super) fn is_hopeless(&self) -> bool {
+    pub(super) fn cannot_start_workers(&self) -> bool {
         let lives = |phase: Phase| phase.is_making() || phase == Phase::Running;
         let open = self.pool.trouble.as_ref().is_some_and(|trouble| self.is_broken() && self.now < trouble.until);
         open && !self.workers.values().any(|worker| lives(worker.row.phase))
     }
 
-    pub(super) fn hopeless_reason(&self) -> String {
+    pub(super) fn unstartable_reason(&self) -> String {
         let Some(trouble) = &self.pool.trouble else { return String::new() };
         format!("no worker can be started; {} attempts failed, the last one: {}", trouble.failures, trouble.reason)
     }
 
     /// Fails those that wait for nothing.
-    pub(super) fn fail_the_hopeless(&mut self) {
+    pub(super) fn fail_unstartable_matches(&mut self) {
         let why = match () {
             () if self.pool.closing => "the pool was removed".to_owned(),
-            () if self.is_hopeless() => self.hopeless_reason(),
+            () if self.cannot_start_workers() => self.unstartable_reason(),
             () => return,
         };
         for _ in 0..MATCHES_AT_ONCE_MAX {

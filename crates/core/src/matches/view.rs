@@ -17,6 +17,7 @@ use crate::ids::Token;
 use crate::limits::VERIFIED_FOR;
 use crate::names::{ClientName, PoolName, SiteName};
 use crate::time::{Millis, Time};
+use crate::words::words;
 
 /// How long a client waits before it asks again, if nothing better is known.
 const ASK_AGAIN: Millis = Millis(2_000);
@@ -38,19 +39,7 @@ pub enum MatchStage {
     Failed,
 }
 
-impl MatchStage {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Vacant => "vacant",
-            Self::Making => "making",
-            Self::Matched => "matched",
-            Self::Failed => "failed",
-        }
-    }
-}
+words!(MatchStage, name: Queued "queued", Vacant "vacant", Making "making", Matched "matched", Failed "failed");
 
 /// A client's match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,13 +50,13 @@ pub struct MatchView {
     pub why: MatchWhy,
     /// Its place in the queue, from 1.
     pub position: Option<usize>,
-    /// When it may have a worker, if that can be told.
+    /// When it may have a worker, if that can be estimated.
     pub estimate: Option<Millis>,
     /// When to ask again.
     pub retry_after: Option<Millis>,
     /// Its worker, if it is matched.
     pub matched: Option<Matched>,
-    /// Whether the worker said a moment ago that it holds the reservation.
+    /// Whether the worker has just confirmed that it holds the reservation.
     pub verified: bool,
     /// Grows with every change.
     pub version: u64,
@@ -131,7 +120,8 @@ pub struct RemovedView {
 pub struct PoolView {
     /// Its name.
     pub name: PoolName,
-    /// What tells its workers from those of other pools of this name; random, and repeated by copies of the store.
+    /// A random label that distinguishes its workers from those of other pools of this name. Copies of the store
+    /// repeat it.
     pub owner: Arc<str>,
     /// Its settings, without the environment of its workers.
     pub settings: Settings,
@@ -172,7 +162,7 @@ pub struct PoolSummary {
     pub closing: bool,
     /// Whether it is paused.
     pub paused: bool,
-    /// Workers that run even if nobody asks.
+    /// Workers that run even without clients.
     pub min: u32,
     /// Workers at most.
     pub max: u32,
@@ -204,7 +194,7 @@ impl MatchView {
 
 impl State {
     /// Moves the clock on for what is shown: ages, remaining times and silence are those of the call. Nothing is decided.
-    /// The next decision begins with what has become due, by the same timers as if nobody had looked.
+    /// The next decision begins with what has become due, by the same timers as without the look.
     pub fn look_at(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
@@ -224,7 +214,7 @@ impl State {
         };
         let ahead = row.is_queued().then(|| self.queue.ahead(row.queue_number));
         let estimate =
-            ahead.and_then(|ahead| self.estimate(ahead)).map(|soonest| soonest.max(self.barred_for(client, row)));
+            ahead.and_then(|ahead| self.estimate(ahead)).map(|soonest| soonest.max(self.refused_for(client, row)));
         let retry_after = match row.state {
             MatchState::Queued { .. } | MatchState::Making(_) | MatchState::Vacant { .. } => {
                 Some(estimate.unwrap_or(ASK_AGAIN).clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX))
@@ -248,24 +238,31 @@ impl State {
         Some(MatchView { stage, why, position, estimate, retry_after, matched, verified, version })
     }
 
-    /// A client's match as its own call may see it, without asking its worker: nothing is confirmed or changed.
-    ///
-    /// # Errors
-    /// If the client belongs to another caller.
+    /// Whether a client's match has failed and a call of the client has returned that.
+    #[must_use]
+    pub fn failure_is_delivered(&self, client: &ClientName) -> bool {
+        matches!(
+            self.matches.get(client).map(|known| &known.row.state),
+            Some(MatchState::Failed { delivered: true, .. })
+        )
+    }
+
+    /// A client's match as its own call may see it, without asking its worker: nothing is confirmed or changed. Fails
+    /// if the client belongs to another caller.
     pub fn show(&self, asker: &Asker) -> Result<Option<MatchView>, Refusal> {
         self.check_principal(asker)?;
         Ok(self.view(&asker.client).map(|view| MatchView { verified: false, ..view }))
     }
 
-    /// How long a queued client is not given a worker, whatever is free: one has refused it, or those that have room have
-    /// not given up its earlier reservations.
-    fn barred_for(&self, client: &ClientName, row: &MatchRow) -> Millis {
+    /// How long a queued client gets no worker even if one is free: one has refused it, or those with room have not
+    /// released its earlier reservations.
+    fn refused_for(&self, client: &ClientName, row: &MatchRow) -> Millis {
         let MatchState::Queued { not_before } = row.state else { return Millis(0) };
         let held = row.leftovers.iter().filter(|_| self.blocked.contains(client)).map(|left| left.until).min();
         not_before.max(held.unwrap_or(Time::ZERO)).since(self.now)
     }
 
-    /// When a client with so many ahead may have a worker: told only if slots for it are free or being made.
+    /// When a client with this many ahead may have a worker: estimated only if slots for it are free or being made.
     fn estimate(&self, ahead: usize) -> Option<Millis> {
         let supply = self.supply();
         let ahead = ahead as u64;
@@ -282,13 +279,13 @@ impl State {
         Some(Millis(self.start_mean.0.saturating_sub(self.now.since(since).0))).filter(|left| left.0 > 0)
     }
 
-    /// Matches after this one in the order of names, at most so many.
+    /// Matches after this one in the order of names, at most this many.
     pub fn matches(&self, after: Option<&ClientName>, most: usize) -> Vec<(ClientName, MatchView)> {
         let from = (after.map_or(Unbounded, Excluded), Unbounded);
         let names = self.matches.range::<ClientName, _>(from).map(|(client, _)| client);
         let view = |client: &ClientName| {
             let mut view = self.view(client)?;
-            // Whoever may list is not who may use another's worker.
+            // The right to list matches is not the right to use another client's worker.
             view.matched.iter_mut().for_each(|matched| matched.token = None);
             Some((client.clone(), view))
         };
@@ -320,20 +317,20 @@ impl State {
     /// Why a worker is where it is; of one that runs, whether it takes clients now.
     fn worker_reason(&self, no: WorkerNo, worker: &Worker) -> Arc<str> {
         let row = &worker.row;
-        let held = || self.held_by(no).filter(|_| worker.missed.is_some());
+        let held = || self.held_by(no).filter(|_| worker.call_failure.is_some());
         match row.phase {
             Phase::Running if worker.quiet_until > self.now => {
-                let left = worker.quiet_until.since(self.now).told();
-                let why = worker.missed.as_deref().unwrap_or("it gave no clear answer");
+                let left = worker.quiet_until.since(self.now).in_words();
+                let why = worker.call_failure.as_deref().unwrap_or("it gave no clear answer");
                 format!("it is left alone for {left}: {why}").into()
             }
             Phase::Running if self.room(worker) == 0 => {
                 let taken = "it has no free slot";
-                held().map_or_else(|| taken.into(), |held| format!("{taken}: {}", held.told("it")).into())
+                held().map_or_else(|| taken.into(), |held| format!("{taken}: {}", held.explain("it")).into())
             }
             Phase::Draining => {
                 let reason = &row.reason;
-                held().map_or_else(|| reason.clone(), |held| format!("{reason}; {}", held.told("it")).into())
+                held().map_or_else(|| reason.clone(), |held| format!("{reason}; {}", held.explain("it")).into())
             }
             _ => row.reason.clone(),
         }

@@ -18,207 +18,82 @@ use crate::time::Millis;
 
 /// Why a match is as it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum MatchWhy {
-    /// It is being asked for.
     #[error("worker {worker} is asked to reserve a slot")]
-    Asking {
-        /// The worker.
-        worker: String,
-    },
-    /// The worker has reserved a slot.
-    #[error("worker {worker} has reserved a slot{}", unclear(doubt.as_deref()))]
+    Asking { worker: String },
+    #[error("worker {worker} has reserved a slot{}", unclear(uncertainty.as_deref()))]
     Reserved {
-        /// The worker.
         worker: String,
         /// What it answered instead of a yes when it was asked for this reservation last.
-        doubt: Option<Arc<str>>,
+        uncertainty: Option<Arc<str>>,
     },
-    /// A worker refused or did not answer.
-    #[error("{last}; it is tried again in {}", left.told())]
-    CoolingDown {
-        /// What happened.
-        last: Arc<str>,
-        /// How long.
-        left: Millis,
-    },
-    /// Its earlier reservation is not given back yet.
-    #[error("{setback}worker {worker} has not given up an earlier reservation of this client, which ends in {} at the latest", left.told())]
+    #[error("{last}; it is tried again in {}", left.in_words())]
+    CoolingDown { last: Arc<str>, left: Millis },
+    #[error("{setback}worker {worker} has not given up an earlier reservation of this client, which ends in {} at the latest", left.in_words())]
     GivingBack {
-        /// The worker.
         worker: String,
         /// How long it may hold it.
         left: Millis,
-        /// What went wrong last.
         setback: Setback,
     },
-    /// A worker is being started.
     #[error("{setback}{} being started ({} ahead)", are(*workers, "worker"), are(*ahead, "client"))]
-    Starting {
-        /// How many.
-        workers: usize,
-        /// How many wait before it.
-        ahead: usize,
-        /// What went wrong last.
-        setback: Setback,
-    },
-    /// Every Maker is busy.
+    Starting { workers: usize, ahead: usize, setback: Setback },
     #[error("the pool's limit of {} is reached ({} ahead)", counted(u64::from(*makers), "Maker"), are(*ahead, "client"))]
-    MakersBusy {
-        /// How many there may be.
-        makers: u32,
-        /// How many wait before it.
-        ahead: usize,
-    },
-    /// Nothing can be started for now.
-    #[error("starting a worker has failed ({failures} in a row), and is tried again in {}: {reason}", left.told())]
-    BackingOff {
-        /// How often.
-        failures: u32,
-        /// The last reason.
-        reason: Arc<str>,
-        /// How long.
-        left: Millis,
-    },
-    /// No site can start workers.
+    MakersBusy { makers: u32, ahead: usize },
+    #[error("starting a worker has failed ({failures} in a row), and is tried again in {}: {reason}", left.in_words())]
+    BackingOff { failures: u32, reason: Arc<str>, left: Millis },
     #[error("no node can start workers of runtime '{runtime}'{}", remedy(lack.as_deref()))]
     NoSite {
-        /// The runtime.
         runtime: String,
         /// Why a node that should cannot.
         lack: Option<Arc<str>>,
     },
-    /// The pool is full.
     #[error("{setback}{}: {} there, and the pool may have {max} ({} ahead)", no_slot(setback, held.as_ref()), are(*workers, "worker"), are(*ahead, "client"))]
-    Full {
-        /// How many there are.
-        workers: usize,
-        /// How many there may be.
-        max: u32,
-        /// How many wait before it.
-        ahead: usize,
-        /// What went wrong last.
-        setback: Setback,
-        /// What keeps a slot.
-        held: Option<Held>,
-    },
-    /// It is served next.
+    Full { workers: usize, max: u32, ahead: usize, setback: Setback, held: Option<Held> },
     #[error("it is served soon ({} ahead)", are(*ahead, "client"))]
-    Next {
-        /// How many wait before it.
-        ahead: usize,
-    },
-    /// The pool is paused.
+    Next { ahead: usize },
     #[error("pool '{pool}' is paused and starts nothing ({} ahead): `wayleave pools resume {pool}` resumes it", are(*ahead, "client"))]
-    Paused {
-        /// The pool.
-        pool: String,
-        /// How many wait before it.
-        ahead: usize,
-    },
-    /// What happened last says it all.
+    Paused { pool: String, ahead: usize },
     #[error("{0}")]
     Last(Arc<str>),
-    /// The pool has as many workers as it may have, and some are ending, or will once no client uses them.
     #[error("{setback}{}, and the pool may have {max} ({} ahead)", ending(*workers, setback, held.as_ref()), are(*ahead, "client"))]
-    Ending {
-        /// How many are ending.
-        workers: usize,
-        /// How many there may be.
-        max: u32,
-        /// How many wait before it.
-        ahead: usize,
-        /// What went wrong last.
-        setback: Setback,
-        /// What keeps one of them.
-        held: Option<Held>,
-    },
+    Ending { workers: usize, max: u32, ahead: usize, setback: Setback, held: Option<Held> },
 }
 
 /// What a pool is doing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum PoolWhy {
-    /// It is being deleted.
     #[error("it is being deleted: {} left", are(*workers, "worker"))]
-    Closing {
-        /// How many.
-        workers: usize,
-    },
-    /// It is paused.
+    Closing { workers: usize },
     #[error("it is paused and starts nothing ({} waiting): `wayleave pools resume {pool}` resumes it", are(*waiting, "client"))]
-    Paused {
-        /// The pool.
-        pool: String,
-        /// How many wait.
-        waiting: usize,
-    },
-    /// Nothing can be started for now.
-    #[error("starting a worker has failed ({failures} in a row), and is tried again in {}: {reason}", left.told())]
-    BackingOff {
-        /// How often.
-        failures: u32,
-        /// The last reason.
-        reason: Arc<str>,
-        /// How long.
-        left: Millis,
-    },
-    /// No site can start workers.
+    Paused { pool: String, waiting: usize },
+    #[error("starting a worker has failed ({failures} in a row), and is tried again in {}: {reason}", left.in_words())]
+    BackingOff { failures: u32, reason: Arc<str>, left: Millis },
     #[error("{} waiting, and no node can start workers of runtime '{runtime}'{}", are(*waiting, "client"), remedy(lack.as_deref()))]
     NoSite {
-        /// How many.
         waiting: usize,
-        /// The runtime.
         runtime: String,
         /// Why a node that should cannot.
         lack: Option<Arc<str>>,
     },
-    /// Workers are being started.
     #[error("{setback}{} being started, {} waiting", are(*making, "worker"), are(*waiting, "client"))]
-    Starting {
-        /// How many.
-        making: usize,
-        /// How many wait.
-        waiting: usize,
-        /// What went wrong last.
-        setback: Setback,
-    },
-    /// All slots are taken.
+    Starting { making: usize, waiting: usize, setback: Setback },
     #[error("{setback}{} waiting: {}, and the pool may have no more than {}", are(*waiting, "client"), no_slot(setback, held.as_ref()), counted(u64::from(*max), "worker"))]
     Full {
-        /// How many wait.
         waiting: usize,
         /// How many workers there may be.
         max: u32,
-        /// What went wrong last.
         setback: Setback,
-        /// What keeps a slot.
         held: Option<Held>,
     },
-    /// Nobody asks.
     #[error("{setback}it has no workers, because nobody asks for one")]
-    AtRest {
-        /// What went wrong last.
-        setback: Setback,
-    },
-    /// It serves.
+    AtRest { setback: Setback },
     #[error("{setback}{} running, {}, {} waiting", are(*running, "worker"), counted(*free, "free slot"), are(*waiting, "client"))]
-    Serving {
-        /// How many run.
-        running: usize,
-        /// How many slots are free.
-        free: u64,
-        /// How many wait.
-        waiting: usize,
-        /// What went wrong last.
-        setback: Setback,
-    },
-    /// It is deleted but for sites that are away.
+    Serving { running: usize, free: u64, waiting: usize, setback: Setback },
     #[error("it is being deleted: {} still to say that nothing is left there ({names})", are(*sites, "site"))]
-    Owed {
-        /// How many.
-        sites: usize,
-        /// The first of them.
-        names: String,
-    },
+    Owed { sites: usize, names: String },
 }
 
 /// What went wrong last, if something did: the first part of a sentence.
@@ -249,13 +124,13 @@ impl Held {
     /// After a setback that names the worker, its name is not repeated.
     fn after(&self, setback: &Setback) -> String {
         let named = setback.0.as_deref().is_some_and(|setback| setback.contains(self.worker.as_str()));
-        if named { self.told("it") } else { self.told(&format!("worker {}", self.worker)) }
+        if named { self.explain("it") } else { self.explain(&format!("worker {}", self.worker)) }
     }
 
     /// As a sentence about the worker.
-    pub(super) fn told(&self, worker: &str) -> String {
+    pub(super) fn explain(&self, worker: &str) -> String {
         let Self { client, left, .. } = self;
-        format!("{worker} may still hold the reservation of client '{client}', for {} at most", left.told())
+        format!("{worker} may still hold the reservation of client '{client}', for {} at most", left.in_words())
     }
 }
 
@@ -270,8 +145,8 @@ fn ending(workers: usize, setback: &Setback, held: Option<&Held>) -> String {
 }
 
 /// What is not known of a reservation.
-fn unclear(doubt: Option<&str>) -> String {
-    doubt.map_or_else(String::new, |why| format!("; whether it still holds it is not known: {why}"))
+fn unclear(uncertainty: Option<&str>) -> String {
+    uncertainty.map_or_else(String::new, |why| format!("; whether it still holds it is not known: {why}"))
 }
 
 /// "1 client is", "2 clients are".
@@ -292,7 +167,7 @@ impl State {
         Some(match &row.state {
             MatchState::Making(booking) => MatchWhy::Asking { worker: self.worker_name(booking.worker) },
             MatchState::Matched { booking, .. } => {
-                MatchWhy::Reserved { worker: self.worker_name(booking.worker), doubt: known.doubt.clone() }
+                MatchWhy::Reserved { worker: self.worker_name(booking.worker), uncertainty: known.uncertainty.clone() }
             }
             MatchState::Queued { not_before } if *not_before > self.now => {
                 MatchWhy::CoolingDown { last: row.reason.clone(), left: not_before.since(self.now) }
@@ -355,15 +230,16 @@ impl State {
     /// What went wrong last in the pool.
     fn last_setback(&self) -> Setback {
         let serving = self.workers.iter().filter(|(_, worker)| worker.row.phase.is_serving());
-        let missed = serving.filter_map(|(no, worker)| Some((worker.missed_at, *no, worker.missed.as_ref()?)));
-        if let Some((_, no, why)) = missed.max_by_key(|(at, no, _)| (*at, *no)) {
+        let failures =
+            serving.filter_map(|(no, worker)| Some((worker.call_failed_at, *no, worker.call_failure.as_ref()?)));
+        if let Some((_, no, why)) = failures.max_by_key(|(at, no, _)| (*at, *no)) {
             return Setback(Some(format!("worker {}: {why}", self.worker_name(no)).into()));
         }
         // A site that failed long ago has nothing to do with a recipe that works elsewhere.
         let fresh = |trouble: &&row::Trouble| self.now < trouble.at.after(FAILED_KEPT);
         let failures = self.pool.trouble.iter().chain(self.pool.site_trouble.values().filter(fresh));
         Setback(failures.max_by_key(|trouble| trouble.at).map(|trouble| {
-            let ago = self.now.since(trouble.at).told();
+            let ago = self.now.since(trouble.at).in_words();
             format!("the last attempt to start a worker failed {ago} ago: {}", trouble.reason).into()
         }))
     }
@@ -371,11 +247,11 @@ impl State {
     /// The first slot to be free of those that workers which gave no clear answer may hold.
     fn held(&self) -> Option<Held> {
         let unclear =
-            self.workers.iter().filter(|(_, worker)| worker.missed.is_some() && worker.row.phase.is_serving());
+            self.workers.iter().filter(|(_, worker)| worker.call_failure.is_some() && worker.row.phase.is_serving());
         unclear.filter_map(|(no, _)| self.held_by(*no)).min_by_key(|held| held.left)
     }
 
-    /// The first slot to be free of those that a worker may hold for nobody.
+    /// The first slot to become free of those that a worker may hold without a client.
     pub(super) fn held_by(&self, no: WorkerNo) -> Option<Held> {
         let clients = self.workers.get(&no)?.clients.iter();
         let held = clients.filter_map(|client| {
@@ -416,12 +292,12 @@ impl State {
         let (staying, ending) = self.headcount();
         let setback = || self.last_setback();
         match self.backs_off() {
+            _ if self.is_held() => PoolWhy::Paused { pool: self.pool.name.to_string(), waiting },
             _ if self.pool.closing && self.workers.is_empty() && !self.pool.owed.is_empty() => {
                 let names: Vec<&str> = self.pool.owed.keys().take(3).map(AsRef::as_ref).collect();
                 PoolWhy::Owed { sites: self.pool.owed.len(), names: names.join(", ") }
             }
             _ if self.pool.closing => PoolWhy::Closing { workers: self.workers.len() },
-            _ if self.is_held() => PoolWhy::Paused { pool: self.pool.name.to_string(), waiting },
             Some(trouble) => PoolWhy::BackingOff {
                 failures: trouble.failures,
                 reason: trouble.reason.clone(),

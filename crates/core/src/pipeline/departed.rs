@@ -62,8 +62,8 @@ impl LinkRow {
 
 impl ChunkRow {
     /// The links that a chunk that is about to be crawled again would do without: those whose hosts live in other shards.
-    /// With a token: if its holder says that the content is lost; without: if an operator asks for it again. A URL over a
-    /// kilobyte is not named, because its key tells only the start of it.
+    /// With a token: if its holder reports the content as lost; without: if an operator asks for it again. A URL over
+    /// a kilobyte is not named, because its key holds only the start of it.
     #[must_use]
     pub fn departed(&self, token: Option<Token>, frontier: &Frontier, now: Time) -> Vec<DepartedLink> {
         let again = match (token, self.state) {

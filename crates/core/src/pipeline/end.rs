@@ -1,5 +1,8 @@
 //! How a lease on a chunk ends: by completion, by failure, at its deadline, or because its crawl is deleted; and what an
 //! operator may do with chunks that were set aside.
+//!
+//! A lease ends once. The chunk remembers a digest of the call that ended each stage, so a repeated call gets the same
+//! answer and changes nothing; any other call with that token is refused.
 
 use std::sync::Arc;
 
@@ -18,6 +21,7 @@ use crate::frontier::url_key::UrlKey;
 use crate::ids::{ChunkId, Token};
 use crate::names::HostName;
 use crate::time::Time;
+use crate::words::words;
 
 pub(super) const SKIPPED: &str = "skipped by an operator";
 const CRAWL_DELETED: &str = "its crawl was deleted";
@@ -42,10 +46,7 @@ pub struct Facts<'a> {
 
 impl State {
     /// The chunk whose lease a call ends, whose links' URL rows must be read; `None` if the same call has ended it
-    /// before.
-    ///
-    /// # Errors
-    /// If the token is not that of its live lease. `rest` is the chunk's row, if it is not kept here.
+    /// before. Fails if the token is not that of its live lease. `rest` is the chunk's row, if it is not kept here.
     pub fn to_end(
         &self,
         (id, token): (ChunkId, Token),
@@ -61,16 +62,14 @@ impl State {
         if known.ended.contains(&Some(Ended { token, call: digest(end) })) {
             return Ok(None);
         }
-        // What the chunk itself refers to is no garbage, whoever names it.
+        // What the chunk itself refers to is no garbage, even if a caller says so.
         let kept = [&known.crawled, &known.built].into_iter().flatten().map(|artifact| &*artifact.location);
         let made = made.filter(|made| kept.clone().all(|kept| kept != *made));
         self.current(id, token, now, made).map(Some)
     }
 
-    /// Ends a lease by completion or failure.
-    ///
-    /// # Errors
-    /// If the token is not that of the chunk's live lease, or the call does not fit its stage; then nothing has changed.
+    /// Ends a lease by completion or failure. Fails if the token is not that of the chunk's live lease, or the call
+    /// does not fit its stage; then nothing has changed.
     pub fn end(
         &mut self,
         (id, token): (ChunkId, Token),
@@ -146,7 +145,7 @@ impl State {
         self.store(Some(&before), after, &mut writes.pipeline);
     }
 
-    /// Withdraws an offer that nobody took: the links return to their queues, where any crawler may have them.
+    /// Withdraws an unclaimed offer: the links return to their queues, where any crawler may have them.
     fn withdraw(&mut self, before: &ChunkRow, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
         if before.offer_ends() > facts.now {
             return;
@@ -186,10 +185,7 @@ impl State {
         self.store(Some(before), after, &mut writes.pipeline);
     }
 
-    /// Carries out an operator's decision.
-    ///
-    /// # Errors
-    /// If it does not fit the chunk's state; then nothing has changed.
+    /// Carries out an operator's decision. Fails if it does not fit the chunk's state; then nothing has changed.
     pub fn decide(
         &mut self,
         before: &ChunkRow,
@@ -232,9 +228,9 @@ impl State {
             (OperatorAction::Skip, ChunkState::Skipped) => return Ok(ChunkState::Skipped),
             (OperatorAction::Skip, _) => {
                 after.fail_links(facts, frontier, writes);
-                let said = before.last_error.as_deref().filter(|error| !error.starts_with(SKIPPED));
+                let reason = before.last_error.as_deref().filter(|error| !error.starts_with(SKIPPED));
                 after.last_error =
-                    Some(said.map_or_else(|| SKIPPED.into(), |error| format!("{SKIPPED} after: {error}").into()));
+                    Some(reason.map_or_else(|| SKIPPED.into(), |error| format!("{SKIPPED} after: {error}").into()));
                 after.move_on(ChunkState::Skipped, facts.now);
             }
         }
@@ -258,20 +254,10 @@ fn digest(end: &EndChunk) -> u64 {
     crate::frontier::url_key::hash(&text, SEED)
 }
 
-impl ChunkState {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Crawling => "crawling",
-            Self::Crawled => "crawled",
-            Self::Building => "building",
-            Self::Built => "built",
-            Self::SetAside => "set_aside",
-            Self::Skipped => "skipped",
-        }
-    }
-}
+words!(ChunkState, name:
+    Crawling "crawling", Crawled "crawled", Building "building", Built "built", SetAside "set_aside",
+    Skipped "skipped"
+);
 
 impl ChunkRow {
     /// Whether its crawl was deleted: it ended because of that, or it had ended before and none of its queues is left. `is_home`
@@ -292,7 +278,7 @@ impl ChunkRow {
     pub fn lease_ended(&self, token: Token, end: &EndChunk, rows: &[Option<UrlRow>]) -> LeaseEnded {
         let [crawl, _] = self.ended;
         let completed = matches!(end, EndChunk::Complete(_)) && crawl == Some(Ended { token, call: digest(end) });
-        let left = self.links.iter().enumerate().filter(|(_, link)| completed && link.state == LinkState::Left);
+        let left = self.links.iter().enumerate().filter(|(_, link)| completed && link.state == LinkState::LeftFetched);
         LeaseEnded { state: self.state, ended: left.map(|(at, link)| link.whole_text(at, rows)).collect() }
     }
 
@@ -337,10 +323,10 @@ impl ChunkRow {
         for (link, here) in self.links.iter_mut().zip(here) {
             match link.state {
                 // It had left before, though it was reported as fetched. The answer says so, and so must its repetition.
-                LinkState::Crawled(_) if !here => (link.lease, link.state) = (None, LinkState::Left),
+                LinkState::Crawled(_) if !here => (link.lease, link.state) = (None, LinkState::LeftFetched),
                 // That was at an earlier completion.
-                LinkState::Left => link.state = LinkState::Returned,
-                LinkState::Crawling | LinkState::Crawled(_) | LinkState::Error(_) | LinkState::Returned => {}
+                LinkState::LeftFetched => link.state = LinkState::Left,
+                LinkState::Crawling | LinkState::Crawled(_) | LinkState::Error(_) | LinkState::Left => {}
             }
         }
         // What was not reported has returned to its queue, and is not part of the chunk any more.
@@ -348,14 +334,14 @@ impl ChunkRow {
         self.forget_leases();
     }
 
-    /// Returns the URLs of all links to their queues. The attempts of the chunk count as theirs: otherwise a page that
-    /// kills its crawlers would be tried for ever.
+    /// Returns the URLs of all links to their queues. The attempts of the chunk count as theirs: otherwise a page
+    /// that kills its crawlers would be retried without end.
     fn return_links(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
         for token in self.leases() {
             let rows = self.rows_of(token, facts.rows, frontier);
             frontier.return_link(token, rows, self.attempts, facts.now, &mut writes.frontier);
         }
-        // For good: whoever fetches them next, a retry must not take them back from there.
+        // For good: another chunk may fetch them next, and a retry must not take them back from it.
         self.links.iter_mut().filter(|link| link.lease.is_some()).for_each(super::row::LinkRow::leave);
         self.forget_leases();
     }
@@ -392,7 +378,7 @@ impl ChunkRow {
             self.state = if self.is_exhausted() { ChunkState::SetAside } else { ChunkState::Crawled };
             return;
         }
-        // Whoever failed has stopped; at a deadline the visits have ended already.
+        // A crawler that reported failure has stopped; at a deadline the visits have ended already.
         for token in self.leases() {
             frontier.end_link_visit(token, &[], (facts.now, facts.now), facts.jitter, &mut writes.frontier);
         }
@@ -407,8 +393,8 @@ impl ChunkRow {
     }
 
     /// Sends the chunk back to the crawl stage: the URLs that it had fetched, or that were marked as failed when it was
-    /// set aside, become its links again, as far as nobody else has queued or taken them. The others are remembered as
-    /// returned, unless they were deleted.
+    /// set aside, become its links again, unless they have been queued or reserved since. The others are remembered
+    /// as returned, unless they were deleted.
     ///
     /// A link that had left the chunk before is not taken back, even if its URL is finished: another chunk may have fetched
     /// it since. For the same reason one that this chunk had not fetched is taken back only if this chunk made it fail. Every URL
@@ -457,7 +443,7 @@ impl ChunkRow {
         let (mut rows, mut once) = (facts.rows.iter(), HashSet::new());
         self.links.retain_mut(|link| {
             let known = rows.next().is_some_and(Option::is_some) || link.is_elsewhere(frontier);
-            if matches!(link.state, LinkState::Error(_) | LinkState::Left) {
+            if matches!(link.state, LinkState::Error(_) | LinkState::LeftFetched) {
                 return true;
             }
             link.leave();

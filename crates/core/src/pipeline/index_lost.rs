@@ -1,6 +1,6 @@
-//! The index of a built chunk is given up: it is lost, or an operator wants another. The chunk goes back to the index
-//! builders, whose input is still there; if that is gone too, they say so, and it is crawled again. Or an operator wants the
-//! chunk out of the index: then it is skipped, in the same decision, so that no builder sees it in between.
+//! Gives up the index of a built chunk: it is lost, or an operator wants another. The chunk goes back to the index
+//! builders, whose input is still there; if that is gone too, they say so, and it is crawled again. Or an operator
+//! wants the chunk out of the index: then it is skipped, in the same decision, so that no builder sees it in between.
 
 use super::end::SKIPPED;
 use super::row::{ChunkRow, ChunkState, Write};

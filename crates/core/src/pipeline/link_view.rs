@@ -52,7 +52,7 @@ impl ChunkRow {
     }
 
     /// A link of it. `whole` is its URL if its key is cut, `row` is that of its URL, and `queued` are its details if it is
-    /// queued. A row of a deleted queue, which is about to be removed, is none, but still tells `whole`.
+    /// queued. A row of a deleted queue, which is about to be removed, does not count, but still gives `whole`.
     #[must_use]
     pub fn view_link(
         &self,
@@ -73,7 +73,7 @@ impl ChunkRow {
             LinkState::Crawling => (LinkOutcome::Open, last),
             LinkState::Crawled(result) => (LinkOutcome::Fetched, result.status),
             LinkState::Error(_) => (LinkOutcome::Failed, last),
-            LinkState::Returned | LinkState::Left => (LinkOutcome::Left, last),
+            LinkState::Left | LinkState::LeftFetched => (LinkOutcome::Left, last),
         };
         LinkView {
             url: link.url.1.url(&link.host, whole),
@@ -84,13 +84,13 @@ impl ChunkRow {
         }
     }
 
-    /// A link that failed, and how, as far as the rows of the URLs still tell: the last one whose time is known. One that
-    /// is queued again has none here. `rows` are by position.
+    /// The link that failed last and its failure, as far as the rows of the URLs still show it. One that is queued
+    /// again has none here. `rows` are by position.
     pub(super) fn last_failure(&self, rows: &[Option<UrlRow>]) -> Option<String> {
         let failed = self.links.iter().zip(rows).filter(|(link, _)| matches!(link.state, LinkState::Error(_)));
-        let told =
+        let failures =
             failed.filter_map(|(link, row)| row.as_ref().and_then(|row| Some((ended_at(row), failure(link, row)?))));
-        told.max_by_key(|(at, _)| *at).map(|(_, failure)| failure)
+        failures.max_by_key(|(at, _)| *at).map(|(_, failure)| failure)
     }
 }
 

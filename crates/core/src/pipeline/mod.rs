@@ -1,8 +1,9 @@
 //! The pipeline: chunks of links on their way from crawl to build.
 //!
 //! A chunk is a batch of links that one crawler fetches and one index builder turns into an index. Every stage is claimed
-//! in the same way: a lease with a token and a deadline; whoever completes it with the current token moves the chunk on,
-//! exactly once. A chunk whose lease ends is offered again, and set aside after too many attempts.
+//! in the same way: a lease with a token and a deadline. Completing it with the current token moves the chunk on,
+//! exactly once. A chunk whose lease ends is offered again, and set aside after too many attempts. docs/states.md draws
+//! the states; for users: docs/pipeline.md.
 //!
 //! A chunk whose index is built is announced to placement, see [`crate::placement`], and then comes to rest. If its index
 //! is given up there, it goes back to the index builders.

@@ -1,4 +1,4 @@
-//! Chunks that a crawler is awaited for, by when to look at them next: a chunk that may not go yet is looked at again when
+//! Chunks on offer to crawlers, in the order of their next check: a chunk that may not go yet is looked at again when
 //! its groups may be ready, so that it never hides another one.
 
 use std::collections::BTreeSet;
@@ -95,8 +95,8 @@ impl Offers {
     }
 
     /// Announces those that may be looked at now and could not at the last call.
-    pub fn announce(&mut self, now: Time, mut tell: impl FnMut(ChunkId)) {
-        self.unannounced().take_while(|(at, _)| *at <= now).for_each(|(_, id)| tell(*id));
+    pub fn announce(&mut self, now: Time, mut publish: impl FnMut(ChunkId)) {
+        self.unannounced().take_while(|(at, _)| *at <= now).for_each(|(_, id)| publish(*id));
         self.announced = self.announced.max(now);
     }
 }

@@ -1,11 +1,9 @@
-//! A built chunk is announced to placement, which another shard keeps, and comes to rest when that knows it.
+//! Announces built chunks to placement, which another shard keeps. A chunk comes to rest when placement has
+//! acknowledged it.
 //!
 //! The flag `placed` is part of the row. Until it is set the row stays among those in progress, so a reload finds the
 //! chunks that are still to be announced without looking at those at rest. An announcement may be repeated; the flag is
 //! set once.
-//!
-//! Chunks that were built before there was placement are at rest. The pipeline's row says that there may be some: then
-//! opening a shard looks for them among all chunks at rest, until all of them are announced.
 
 use super::row::{ChunkRow, ChunkState, Write};
 use super::state::State;

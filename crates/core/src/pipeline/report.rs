@@ -23,18 +23,16 @@ use crate::time::{Millis, Time};
 pub type Vacancy = usize;
 
 impl State {
-    /// The chunk that a report is for, whose links' URL rows must be read.
-    ///
-    /// # Errors
-    /// If the token is not that of its live lease.
+    /// The chunk that a report is for, whose links' URL rows must be read. Fails if the token is not that of its live
+    /// lease.
     pub fn reported(&self, id: ChunkId, token: Token, now: Time) -> Result<&ChunkRow, ChunkRefusal> {
         let chunk = self.current(id, token, now, None)?;
         if chunk.state == super::row::ChunkState::Crawling { Ok(chunk) } else { Err(ChunkRefusal::NotCrawling(id)) }
     }
 
     /// How many URLs at the front of its host's queue may replace links of a chunk of one host: those before the first
-    /// that was a link of it. Otherwise a page that is due again at once would replace itself, and a repeated report
-    /// would be taken for one about the link that came back: it would count twice, or end a visit that goes on.
+    /// that was a link of it. Otherwise a page that is due again at once would replace itself. A repeated report
+    /// would then count for the returned link: it would count twice, or end a visit in progress.
     #[must_use]
     pub fn fresh_in(&self, id: ChunkId, found: &[Vec<ScannedUrl>], now: Time) -> usize {
         let Some(chunk) = self.active.get(&id) else { return 0 };
@@ -76,10 +74,8 @@ impl State {
         all
     }
 
-    /// What links found on pages of a chunk inherit; `None` for a page that is no longer part of it.
-    ///
-    /// # Errors
-    /// If the token is not that of its live lease, or a page was never a link of the chunk.
+    /// What links found on pages of a chunk inherit; `None` for a page that is no longer part of it. Fails if the token
+    /// is not that of its live lease, or a page was never a link of the chunk.
     pub fn parents(
         &self,
         (id, token): (ChunkId, Token),
@@ -99,10 +95,8 @@ impl State {
     }
 
     /// Takes the results of links. Returns the answer so far and the links that failed, which may be replaced; `rows`
-    /// are the rows of all links.
-    ///
-    /// # Errors
-    /// If the token is not that of the chunk's live lease, or a result does not fit; then nothing has changed.
+    /// are the rows of all links. Fails if the token is not that of the chunk's live lease, or a result does not fit;
+    /// then nothing has changed.
     pub fn report(
         &mut self,
         report: &ReportLinks,
@@ -135,7 +129,7 @@ impl State {
                 let key = link.url.1.clone();
                 frontier.end_link_url(token, &key, row, (result, now), jitter, &mut writes.frontier);
             }
-            // In a chunk of one host the reservation goes on; its token stays with the links that it still has.
+            // In a chunk of one host the reservation continues; its token stays with the links that it still has.
             link.lease = None;
             link.state = LinkState::Error(digest(result));
             vacancies.push(at);

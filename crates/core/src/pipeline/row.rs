@@ -20,7 +20,7 @@ pub struct ChunkRow {
     pub crawl: CrawlName,
     /// The host of all its links, if the crawler asked for one and paces itself.
     pub host: Option<HostName>,
-    /// The one reservation of such a chunk. Its visit goes on until the chunk ends, even if all links have failed.
+    /// The one reservation of such a chunk. Its visit continues until the chunk ends, even if all links have failed.
     pub visit: Option<Token>,
     /// Where it is.
     pub state: ChunkState,
@@ -134,10 +134,10 @@ pub enum LinkState {
     Error(u64),
     /// It has left the chunk for good, which remembers it so that a retry leaves it alone: its URL went back to its
     /// queue, or was not there any more.
-    Returned,
+    Left,
     /// The same, but it was reported as fetched, and had left when the chunk was last completed. The answer named it, and
     /// so must its repetition.
-    Left,
+    LeftFetched,
 }
 
 /// A description of what a stage left behind.

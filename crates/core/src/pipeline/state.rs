@@ -153,11 +153,13 @@ impl State {
         self.active.get(&id)
     }
 
-    /// The chunk whose live lease has this token.
-    ///
-    /// # Errors
-    /// If the chunk is not kept here, or the token is not that of its live lease. `made` names what the caller has
-    /// made in vain.
+    /// All chunks in memory, in no order.
+    pub fn all_active(&self) -> impl Iterator<Item = &ChunkRow> {
+        self.active.values()
+    }
+
+    /// The chunk whose live lease has this token. Fails if the chunk is not kept here, or the token is not that of its
+    /// live lease. `made` names the caller's discarded work.
     pub(super) fn current(
         &self,
         id: ChunkId,
@@ -199,8 +201,8 @@ impl State {
         ids
     }
 
-    /// When this shard's pipeline has work of its own next: a lease or an offer ends, or a chunk that is offered again
-    /// may be claimable, of which those who wait must be told.
+    /// When this shard's pipeline has work of its own next: a lease or an offer ends, or a chunk that is offered
+    /// again becomes claimable, which must wake the waiting claims.
     #[must_use]
     pub fn next_wake(&self) -> Option<Time> {
         self.ends.first().map(|(at, _)| *at).into_iter().chain(self.offers.next_look()).min()
@@ -222,10 +224,8 @@ impl State {
         Published { crawl_at: self.offers.first_look(), builds, offered, crawled }
     }
 
-    /// The live chunks granted for a request.
-    ///
-    /// # Errors
-    /// If they were granted for a request of the same name that asked for something else: the id is returned.
+    /// The live chunks granted for a request. Fails if they were granted for a request of the same name that asked for
+    /// something else: the id is returned.
     pub fn requested(&self, worker: &Arc<str>, request: &RequestId, now: Time) -> Result<Vec<ChunkId>, Box<str>> {
         let ids = self.requests.get(&(worker.clone(), request.id.clone()));
         let mut found = Vec::new();
@@ -245,9 +245,9 @@ impl State {
         std::mem::take(&mut self.request_changes)
     }
 
-    /// Chunks of a crawl that was deleted at this time, which someone works on, or which a crawler is awaited for: the
-    /// first ones by id, at most so many, with at most so many links together, but at least one. Also returns whether
-    /// there are more.
+    /// Chunks of a crawl that was deleted at this time, which someone works on, or which a crawler is awaited for:
+    /// the first ones by id, bounded in number and in links together, but at least one. Also returns whether there
+    /// are more.
     #[must_use]
     pub fn of_deleted_crawl(
         &self,
@@ -292,16 +292,14 @@ impl State {
         }
     }
 
-    /// The positions of the links whose URL rows must be read to tell which ones have left a chunk, and to name these.
+    /// The positions of the links whose URL rows must be read to find and name those that have left a chunk.
     #[must_use]
     pub fn unclear(&self, id: ChunkId, frontier: &Frontier) -> Vec<usize> {
         self.active.get(&id).map(|chunk| chunk.unclear(frontier)).unwrap_or_default()
     }
 
-    /// Renews a lease. `rows` are those of its links, by position, at least [`State::unclear`].
-    ///
-    /// # Errors
-    /// If the token is not that of the chunk's live lease.
+    /// Renews a lease. `rows` are those of its links, by position, at least [`State::unclear`]. Fails if the token is
+    /// not that of the chunk's live lease.
     pub fn renew(
         &mut self,
         (id, token): (ChunkId, Token),
@@ -400,8 +398,8 @@ impl super::row::LinkRow {
     /// Takes it out of its chunk, which remembers it.
     pub(super) fn leave(&mut self) {
         self.lease = None;
-        if self.state != LinkState::Left {
-            self.state = LinkState::Returned;
+        if self.state != LinkState::LeftFetched {
+            self.state = LinkState::Left;
         }
     }
 
@@ -412,7 +410,7 @@ impl super::row::LinkRow {
 
     /// Whether its URL went back to its queue.
     pub(super) const fn is_returned(&self) -> bool {
-        matches!(self.state, LinkState::Returned | LinkState::Left)
+        matches!(self.state, LinkState::Left | LinkState::LeftFetched)
     }
 
     /// Its whole URL. `rows` are those of all links, as far as they were read. One over a kilobyte that was deleted is cut.
@@ -421,14 +419,14 @@ impl super::row::LinkRow {
         self.url.1.url(&self.host, row.and_then(|row| row.whole.as_deref()))
     }
 
-    /// Its URL, as far as its key tells: one over a kilobyte is cut.
+    /// Its URL, from its key: one over a kilobyte is cut.
     pub(super) fn text(&self) -> Box<str> {
         self.url.1.url(&self.host, None)
     }
 }
 
 impl ChunkRow {
-    /// The positions of the links that have left the chunk and whose keys do not tell their URLs, and of those whose
+    /// The positions of the links that have left the chunk and whose keys cut their URLs, and of those whose
     /// reservations have lost URLs.
     #[must_use]
     pub fn unclear(&self, frontier: &Frontier) -> Vec<usize> {
@@ -441,8 +439,8 @@ impl ChunkRow {
     }
 
     /// Which of its links still have their reservations: a link whose host moved away, or that an operator revoked, has
-    /// left the chunk. So has one that a client took out of its reservation, which only its row tells: `rows` are those of
-    /// the links, by position, at least of those whose reservations have lost URLs.
+    /// left the chunk. So has one that a client took out of its reservation, which only its row shows: `rows` are
+    /// those of the links, by position, at least of those whose reservations have lost URLs.
     pub(super) fn present(&self, frontier: &Frontier, rows: &[Option<UrlRow>]) -> Vec<bool> {
         let urls: HashMap<Token, HashSet<&UrlKey>> = self
             .leases()
@@ -457,7 +455,7 @@ impl ChunkRow {
         self.links.iter().enumerate().map(here).collect()
     }
 
-    /// When it is no longer offered, if nobody claims it.
+    /// When its offer ends unless it is claimed.
     pub(super) fn offer_ends(&self) -> Time {
         self.since.after(if self.host.is_some() { limits::HOST_CHUNK_OFFER_MAX } else { limits::CHUNK_OFFER_MAX })
     }

@@ -115,7 +115,7 @@ impl ChunkRow {
     }
 
     fn reason(&self, frontier: &Frontier, now: Time) -> (String, Option<Time>) {
-        let error = self.last_error.as_deref().unwrap_or("the reason was not told");
+        let error = self.last_error.as_deref().unwrap_or("no reason was given");
         let again = || match self.attempts {
             0 => String::new(),
             n => format!("; attempt {} of {}, the last one failed: {error}", n + 1, limits::CHUNK_ATTEMPTS_MAX),

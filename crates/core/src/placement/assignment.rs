@@ -133,7 +133,7 @@ impl State {
         &mut self,
         chunk: u64,
         ix: Ix,
-        (state, part): (PlacementState, CopyRole),
+        (state, role): (PlacementState, CopyRole),
         now: Time,
         out: &mut Vec<Write>,
     ) {
@@ -145,7 +145,7 @@ impl State {
         server.draining += usize::from(state == PlacementState::Draining);
         server.unready -= usize::from(was.is_some_and(is_unready));
         server.unready += usize::from(is_unready(state));
-        let row = PlacementRow { row: server.facts.row, state, part, since: copy.since() };
+        let row = PlacementRow { row: server.facts.row, state, role, since: copy.since() };
         out.push(Write::Placement(ChunkId(chunk), server.id.clone(), Some(row)));
         self.time_fetch(chunk, ix, now);
         self.end_trial(ix, was);
@@ -177,7 +177,7 @@ impl State {
         }
         let after = (server.fullness(0), ix);
         let Some(row) = self.rows.get_mut(&server.facts.row) else { return };
-        for servers in [&mut row.eligible, &mut row.doubted] {
+        for servers in [&mut row.eligible, &mut row.probe_suspects] {
             if servers.remove(&before) {
                 servers.insert(after);
             }

@@ -1,4 +1,4 @@
-//! A chunk is built.
+//! Places a chunk that was built.
 
 use super::chunk::Chunk;
 use super::give_up::IndexAttempt;
@@ -23,9 +23,7 @@ pub enum Built {
 impl State {
     /// Takes a built chunk and places it in every row. Repeated with the same artifact it changes nothing. `index` counts
     /// the indexes of the chunk that were given up: the announcement of one of those is late, and changes nothing.
-    ///
-    /// # Errors
-    /// If the artifact is malformed, or another than before.
+    /// Fails if the artifact is malformed, or another than before.
     pub fn chunk_built(
         &mut self,
         chunk: ChunkId,

@@ -1,14 +1,15 @@
-//! An index that is given up: the chunk leaves placement, and the pipeline has it built anew, or skips it.
+//! Gives up an index: the chunk leaves placement, and the pipeline has it rebuilt, or skips it.
 //!
 //! That happens when servers report copies gone that were never ready, and no server of any row has one: the artifact is
 //! lost, and asking the next server does not help. Or an operator asks for it. A report that a server is unable to keep or open
 //! files says nothing of the index, and is not counted.
 //!
-//! The pipeline of the chunk is in another shard, which must be told exactly once, whatever ends in between. So the fact
-//! is a row until the pipeline has acknowledged it, and every message names the number of the index: the pipeline's
-//! number grows when it takes the fact, so a repeated one changes nothing, and an announcement with a greater number shows
-//! that it was taken. The row also says what is to become of the chunk, so that an operator's wish is carried out though its
-//! caller went away. The row stays for a while longer, so that a late announcement of the old index is recognised.
+//! The pipeline of the chunk is in another shard, which must hear of it exactly once, across crashes of either owner.
+//! So the fact is a row until the pipeline has acknowledged it, and every message names the number of the index. The
+//! pipeline increments its number when it accepts the fact. So a repeated message changes nothing, and an
+//! announcement with a greater number proves the acceptance. The row also says what is to become of the chunk, so
+//! that an operator's decision is carried out even if its caller has gone. The row stays for a while longer, so that
+//! a late announcement of the old index is recognised.
 
 use super::assignment::Copies;
 use super::refusal::Refusal;
@@ -20,8 +21,8 @@ use crate::limits::{RETURN_KEPT, UNFETCHED_MAX};
 use crate::redact;
 use crate::time::Time;
 
-/// What the pipeline must be told: the chunk, which of its indexes is given up, and why.
-pub type Returned = (ChunkId, u32, GiveUpReason);
+/// The message to the pipeline: the chunk, which of its indexes is given up, and why.
+pub type GivenUpIndex = (ChunkId, u32, GiveUpReason);
 
 /// What is rare to know of a chunk: see [`BuiltRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,10 +32,7 @@ pub(super) struct IndexAttempt {
 }
 
 impl State {
-    /// Forgets a chunk; its servers are to delete their copies. The pipeline is not told.
-    ///
-    /// # Errors
-    /// If it is not known.
+    /// Forgets a chunk; its servers are to delete their copies. The pipeline gets no message.
     pub fn chunk_gone(&mut self, chunk: ChunkId, now: Time, out: &mut Vec<Write>) -> Result<(), Refusal> {
         if !self.chunks.contains_key(&chunk.0) {
             return Err(Refusal::UnknownChunk(chunk.0));
@@ -45,22 +43,22 @@ impl State {
     }
 
     /// Gives an index up because an operator wants that. One that was replaced changes nothing; one that was given up before
-    /// is given up for this reason, as long as the pipeline was not told another.
+    /// is given up for this reason, unless the pipeline has got another one.
     pub fn give_up(&mut self, (chunk, index): (ChunkId, u32), why: GiveUpReason, now: Time, out: &mut Vec<Write>) {
         let known = self.chunks.contains_key(&chunk.0);
         let later = self.returns.get(&chunk.0).is_some_and(|row| row.index > index);
         if known && self.mark(chunk.0).index == index {
             self.let_go(chunk.0, why, false, now, out);
         } else if !known && !later {
-            // The pipeline still has it as built, though it was forgotten, or has not been told yet.
+            // The pipeline still has it as built, though it was forgotten or the message is still on its way.
             self.note_return(chunk.0, Some(ReturnRow { index, why, at: now, taken: false }), out);
         }
         self.finish(out);
     }
 
-    /// What the pipelines must be told, after this chunk, at most this many.
+    /// The messages for the pipelines, after this chunk, at most this many.
     #[must_use]
-    pub fn returns(&self, after: Option<ChunkId>, most: usize) -> Vec<Returned> {
+    pub fn returns(&self, after: Option<ChunkId>, most: usize) -> Vec<GivenUpIndex> {
         let first = after.map_or(0, |chunk| chunk.0.saturating_add(1));
         let rows = self.untaken.range(first..).take(most).filter_map(|id| Some((*id, self.returns.get(id)?)));
         rows.map(|(id, row)| (ChunkId(id), row.index, row.why.clone())).collect()
@@ -82,9 +80,9 @@ impl State {
         }
     }
 
-    /// A copy on this server is gone that was never ready: the server rests. Whether the chunk is given up for that: not as long as a
-    /// server that has not said so yet may fetch it, because one server that cannot read the artifact proves nothing. While
-    /// any server has the chunk, it is not even counted.
+    /// A copy on this server is gone that was never ready: the server rests. Whether the chunk is given up for that:
+    /// not as long as a server that has not reported so yet may fetch it, because one server that cannot read the
+    /// artifact proves nothing. While any server has the chunk, it is not even counted.
     pub(super) fn count_unfetched(&mut self, (id, server): (u64, Ix), now: Time, out: &mut Vec<Write>) -> bool {
         self.begin_rest(server, now);
         self.refusers.entry(id).or_default().insert(server);
@@ -99,7 +97,7 @@ impl State {
         if unfetched >= UNFETCHED_MAX && !hope {
             let why = format!(
                 "index servers could not fetch it in {unfetched} attempts{}, and none has it",
-                self.told_attempt(id, server)
+                self.explain_attempt(id, server)
             );
             self.let_go(id, GiveUpReason::Lost(why.into()), false, now, out);
             return true;
@@ -109,7 +107,7 @@ impl State {
     }
 
     /// Which server tried last, and from where: its own log says more.
-    fn told_attempt(&self, id: u64, server: Ix) -> String {
+    fn explain_attempt(&self, id: u64, server: Ix) -> String {
         let name = self.names.iter().find(|(_, ix)| **ix == server).map(|(name, _)| name);
         let Some((name, chunk)) = name.zip(self.chunks.get(&id)) else { return String::new() };
         format!(" (the last by '{name}' from {})", redact::location_in_reason(&chunk.artifact().location))

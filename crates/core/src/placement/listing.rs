@@ -40,7 +40,7 @@ pub struct Cursor {
 pub struct Page {
     /// The copies that match.
     pub placements: Vec<PlacementView>,
-    /// To go on after; none at the end.
+    /// The position to continue after; none at the end.
     pub next: Option<Cursor>,
 }
 
@@ -66,10 +66,8 @@ pub struct PlacementView {
 }
 
 impl State {
-    /// The copies after `after` that match, by server and chunk, at most `limit`; examines a bounded number.
-    ///
-    /// # Errors
-    /// If the filter names a server that is not known.
+    /// The copies after `after` that match, by server and chunk, at most `limit`; examines a bounded number. Fails if
+    /// the filter names a server that is not known.
     pub fn list(&self, filter: &Filter, after: Option<&Cursor>, limit: usize, now: Time) -> Result<Page, Refusal> {
         let named = filter.server.as_ref();
         if let Some(server) = named.filter(|server| !self.names.contains_key(*server)) {
@@ -102,9 +100,6 @@ impl State {
     }
 
     /// All copies of a chunk, by server.
-    ///
-    /// # Errors
-    /// If the chunk is not known.
     pub fn copies_of(&self, chunk: ChunkId, now: Time) -> Result<Vec<PlacementView>, Refusal> {
         let servers = self.names.values().filter_map(|ix| Some((*ix, self.servers.get(ix)?)));
         let copies = servers.filter_map(|(ix, server)| Some((ix, server, server.copies.get(&chunk.0)?.state)));
@@ -143,7 +138,7 @@ impl State {
         };
         let (mut fate, mut changes_at) = self.fate(server, now);
         if let Some(at) = self.overdue_at(chunk, ix).filter(|_| changes_at.is_none() && fate.is_empty()) {
-            fate = format!("; placed elsewhere if nothing is heard of it for {}", at.since(now).told());
+            fate = format!("; placed elsewhere if nothing is heard of it for {}", at.since(now).in_words());
             changes_at = Some(at.max(now));
         }
         let text = match state {
@@ -179,9 +174,10 @@ impl State {
             (_, true, _) => {
                 ("; the server is drained, and it is placed elsewhere as soon as another server takes it".into(), None)
             }
-            (_, _, true) if now < at => {
-                (format!("; the server has failed, and it is placed elsewhere in {}", at.since(now).told()), Some(at))
-            }
+            (_, _, true) if now < at => (
+                format!("; the server has failed, and it is placed elsewhere in {}", at.since(now).in_words()),
+                Some(at),
+            ),
             (_, _, true) => {
                 ("; the server has failed, and it is placed elsewhere as soon as another server takes it".into(), None)
             }

@@ -1,4 +1,4 @@
-//! A state from its rows.
+//! Builds the state from its rows.
 
 use super::assignment::Assignment;
 use super::chunk::Chunk;
@@ -14,10 +14,8 @@ use crate::names::MachineId;
 pub struct Damaged(pub String);
 
 impl State {
-    /// Loads a state from its rows. Work that was begun is picked up by ticks.
-    ///
-    /// # Errors
-    /// If a copy names a server that has no row, or a chunk has two chosen copies in a row.
+    /// Loads a state from its rows. Work that was begun is picked up by ticks. Fails if a copy names a server that has
+    /// no row, or a chunk has two chosen copies in a row.
     pub fn load(
         config: Config,
         ledger: Option<LedgerRow>,
@@ -81,13 +79,13 @@ impl State {
             self.rows.entry(row).and_modify(|row| row.placed += 1);
         }
         let Some(assignment) = chunk.assignments.get_mut(at) else { return Ok(()) };
-        let place = if copy.part == CopyRole::Chosen { &mut assignment.chosen } else { &mut assignment.former };
+        let place = if copy.role == CopyRole::Chosen { &mut assignment.chosen } else { &mut assignment.former };
         if place.replace(ix).is_some() {
             return Err(Damaged(format!("chunk {id} has two copies for one place in row {}", row.0)));
         }
-        assignment.lost |= copy.part == CopyRole::Lost;
+        assignment.lost |= copy.role == CopyRole::Lost;
         self.time_fetch(id, ix, copy.since);
-        if copy.part == CopyRole::Chosen {
+        if copy.role == CopyRole::Chosen {
             self.weigh(id, Some(ix), true);
         } else {
             self.start_sweep(ix);
@@ -128,10 +126,10 @@ impl State {
             server.copies.iter().map(move |(chunk, held)| {
                 let row = server.facts.row;
                 let assignment = self.assignment(*chunk, row).filter(|assignment| assignment.former == Some(ix));
-                let part = assignment.map_or(CopyRole::Chosen, |assignment| {
+                let role = assignment.map_or(CopyRole::Chosen, |assignment| {
                     if assignment.lost { CopyRole::Lost } else { CopyRole::Leaving }
                 });
-                let copy = PlacementRow { row, state: held.state, part, since: held.since() };
+                let copy = PlacementRow { row, state: held.state, role, since: held.since() };
                 Write::Placement(ChunkId(*chunk), server.id.clone(), Some(copy))
             })
         });

@@ -57,7 +57,7 @@ mod tick;
 mod unready;
 
 pub use build::Built;
-pub use give_up::Returned;
+pub use give_up::GivenUpIndex;
 pub use listing::{Cursor, Filter, Page, PlacementView};
 pub use load::Damaged;
 pub use map::{Map, MapRow, MapServer, Missing};

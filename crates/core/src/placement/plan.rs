@@ -1,4 +1,4 @@
-//! What an assignment should look like, given the health of its servers.
+//! Plans an assignment, given the health of its servers.
 
 use std::collections::BTreeSet;
 
@@ -89,8 +89,8 @@ impl State {
             self.pick_first(chunk, row, avoid)
         } else if self.must_leave(ix, now) || self.is_kept_back(ix, state) {
             // Not from one doubted server to another.
-            let doubted = self.servers.get(&ix).is_some_and(super::state::Server::is_doubted);
-            if doubted { self.pick(chunk, row, avoid, false) } else { self.pick_first(chunk, row, avoid) }
+            let probe_suspects = self.servers.get(&ix).is_some_and(super::state::Server::is_probe_suspect);
+            if probe_suspects { self.pick(chunk, row, avoid, false) } else { self.pick_first(chunk, row, avoid) }
         } else {
             None
         };
@@ -104,10 +104,11 @@ impl State {
         }
     }
 
-    /// The server for a chunk that nobody in the row serves: if there is no eligible one, one that only probes doubt.
+    /// The server for a chunk without a server in the row: an eligible one, else one that is suspect only by its
+    /// probes.
     fn pick_first(&self, id: u64, no: RowNo, avoid: Option<Ix>) -> Option<Ix> {
         let row = self.rows.get(&no)?;
-        self.pick_of(id, if row.eligible.is_empty() { &row.doubted } else { &row.eligible }, avoid, false)
+        self.pick_of(id, if row.eligible.is_empty() { &row.probe_suspects } else { &row.eligible }, avoid, false)
     }
 
     /// The server that would be the least full with the chunk, of those that have no copy of it. One that rests only if

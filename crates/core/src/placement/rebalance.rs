@@ -46,7 +46,7 @@ impl State {
         self.budget(now) > 0 && self.wants_moves()
     }
 
-    /// When moves that wait for the budget may go on.
+    /// When moves that wait for the budget may continue.
     pub(super) fn budget_renewed_at(&self, now: Time) -> Option<Time> {
         let waits = self.config.moves_per_minute > 0 && self.budget(now) == 0 && self.wants_moves();
         waits.then(|| self.ledger.moves_from.after(MINUTE))

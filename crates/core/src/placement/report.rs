@@ -1,4 +1,4 @@
-//! A server reports what it does with a copy.
+//! Reports of index servers about their copies.
 //!
 //! Allowed: assigned → fetching or ready, fetching → ready, every state → gone. Repeating the present state changes
 //! nothing; so does `gone` for a chunk that is known and not placed there. Repeated `fetching` is news of the fetch, and
@@ -16,6 +16,7 @@ use crate::ids::ChunkId;
 use crate::limits::FETCH_NEWS_INTERVAL;
 use crate::names::MachineId;
 use crate::time::Time;
+use crate::words::words;
 
 /// What a server says of its copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,25 +31,12 @@ pub enum CopyReport {
     Unable,
 }
 
-impl CopyReport {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fetching => "fetching",
-            Self::Ready => "ready",
-            Self::Gone => "gone",
-            Self::Unable => "unable",
-        }
-    }
-}
+words!(CopyReport, name: Fetching "fetching", Ready "ready", Gone "gone", Unable "unable");
 
 impl State {
     /// Checks that a report is about the present index of a chunk, if it names one by its checksum. A late report about
-    /// an index that was given up would otherwise vouch for the next. A copy that is to be deleted may be of any.
-    ///
-    /// # Errors
-    /// If it is about another index.
+    /// an index that was given up would otherwise vouch for the next. A copy that is to be deleted may be of any. Fails
+    /// if it is about another index.
     pub fn check_index(&self, chunk: ChunkId, server: &MachineId, checksum: [u8; 32]) -> Result<(), Refusal> {
         let copies = self.names.get(server).and_then(|ix| self.servers.get(ix)).map(|server| &server.copies);
         let wanted = copies.and_then(|copies| copies.get(&chunk.0));
@@ -60,15 +48,13 @@ impl State {
         Ok(())
     }
 
-    /// Takes a server's report on a copy; answers the copy's state, none if it is gone.
-    ///
-    /// # Errors
-    /// If chunk or server are not known, the chunk is not placed there, or the state does not follow.
+    /// Takes a server's report on a copy; answers the copy's state, none if it is gone. Fails if chunk or server are
+    /// not known, the chunk is not placed there, or the state does not follow.
     pub fn report(
         &mut self,
         chunk: ChunkId,
         server: &MachineId,
-        said: CopyReport,
+        reported: CopyReport,
         now: Time,
         out: &mut Vec<Write>,
     ) -> Result<Option<PlacementState>, Refusal> {
@@ -82,7 +68,7 @@ impl State {
         if copy.is_some() {
             self.servers.entry(ix).and_modify(|server| server.news = now);
         }
-        match (copy, said) {
+        match (copy, reported) {
             (None, _) if !self.chunks.contains_key(&id) => return Err(Refusal::UnknownChunk(id)),
             (None, CopyReport::Gone | CopyReport::Unable) => return Ok(None),
             (None, _) => return Err(Refusal::NotPlaced { chunk: id, server: name() }),
@@ -93,7 +79,7 @@ impl State {
             }
             (Some(PlacementState::Draining), _) => return Err(Refusal::NotWanted { chunk: id, server: name() }),
             (Some(PlacementState::Ready), CopyReport::Fetching) => {
-                let (is, asked) = (PlacementState::Ready.name().into(), said.name().into());
+                let (is, asked) = (PlacementState::Ready.name().into(), reported.name().into());
                 return Err(Refusal::WrongStep { chunk: id, server: name(), is, asked });
             }
             (Some(state @ PlacementState::Fetching), CopyReport::Fetching) => {
@@ -122,7 +108,7 @@ impl State {
                 let former = before.former.filter(|former| *former != ix).map(|former| (former, PlacementState::Ready));
                 let next = Copies { chosen: kept.or(former), ..Copies::default() };
                 self.lay(id, row, next, Some(ix), now, out);
-                if said == CopyReport::Unable {
+                if reported == CopyReport::Unable {
                     self.begin_rest(ix, now);
                 } else if copy.is_some_and(is_unready) && self.count_unfetched((id, ix), now, out) {
                     self.finish(out);

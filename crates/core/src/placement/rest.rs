@@ -1,4 +1,4 @@
-//! Servers that cannot keep what they fetch rest.
+//! Back-off for servers that cannot keep what they fetch.
 //!
 //! A server with a full or read-only disk reports that it is unable to keep copies, or reports every copy gone before it is ready. It stays the emptiest of its row, so
 //! moves towards balance, and copies of a drained server, would go to it without end. So after such a report a server gets no
@@ -71,7 +71,7 @@ impl State {
     pub fn explain_rest(&self, server: &MachineId, now: Time) -> Option<String> {
         let server = self.names.get(server).and_then(|ix| self.servers.get(ix)).filter(|server| server.refusals > 0)?;
         let next = match server.rest {
-            Some(at) => format!("gets the next one in {}", at.since(now).told()),
+            Some(at) => format!("gets the next one in {}", at.since(now).in_words()),
             None => "gets one at a time until it has kept one".to_owned(),
         };
         let times = server.refusals;

@@ -9,6 +9,7 @@ use crate::ids::ChunkId;
 use crate::names::MachineId;
 use crate::pipeline::row::Artifact;
 use crate::time::Time;
+use crate::words::words;
 
 /// The state of a copy. A copy that is gone has no row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -23,18 +24,7 @@ pub enum PlacementState {
     Draining,
 }
 
-impl PlacementState {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Assigned => "assigned",
-            Self::Fetching => "fetching",
-            Self::Ready => "ready",
-            Self::Draining => "draining",
-        }
-    }
-}
+words!(PlacementState, name: Assigned "assigned", Fetching "fetching", Ready "ready", Draining "draining");
 
 /// What a copy is to its assignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +45,7 @@ pub struct PlacementRow {
     /// Its state.
     pub state: PlacementState,
     /// What it is to its assignment.
-    pub part: CopyRole,
+    pub role: CopyRole,
     /// The last news of it, in whole seconds, while it is not ready: since then it is assigned, or fetched. Else zero.
     pub since: Time,
 }
@@ -121,7 +111,7 @@ pub enum GiveUpReason {
     Skip,
 }
 
-/// A chunk that has left placement. The pipeline must be told, or has been.
+/// A chunk that has left placement. The pipeline must hear of it, or has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReturnRow {
     /// The index that is given up.
@@ -130,7 +120,7 @@ pub struct ReturnRow {
     pub why: GiveUpReason,
     /// When.
     pub at: Time,
-    /// Whether the pipeline knows. Then the row only tells late announcements from new ones.
+    /// Whether the pipeline knows. Then the row only distinguishes late announcements from new ones.
     pub taken: bool,
 }
 

@@ -8,10 +8,7 @@ use super::state::{Row, Server, State, is_unready};
 use crate::fleet::RowNo;
 
 impl State {
-    /// Checks the state; the error names what does not hold.
-    ///
-    /// # Errors
-    /// If something does not hold: a bug.
+    /// Checks the state; the error names what does not hold, which is a bug.
     pub fn self_check(&self) -> Result<(), String> {
         for (id, chunk) in &self.chunks {
             let rows: BTreeSet<RowNo> = chunk.assignments.iter().map(|assignment| assignment.row).collect();
@@ -21,7 +18,7 @@ impl State {
         let untaken = self.returns.iter().filter(|(_, row)| !row.taken).map(|(id, _)| id);
         hold(self.untaken.iter().eq(untaken), || "chunks that have left are miscounted".to_owned())?;
         let ends = self.return_ends.len() + self.untaken.len();
-        hold(ends == self.returns.len(), || "a chunk that has left is kept for ever".to_owned())?;
+        hold(ends == self.returns.len(), || "a chunk that has left is never removed".to_owned())?;
         hold(self.marks.keys().all(|id| self.chunks.contains_key(id)), || "a mark has no chunk".to_owned())?;
         self.servers.iter().try_for_each(|(ix, server)| self.check_server(*ix, server))?;
         self.rows.iter().try_for_each(|(no, row)| self.check_row(*no, row))?;
@@ -81,15 +78,15 @@ impl State {
         let key = (server.fullness(0), ix);
         let listed = self.rows.get(&server.facts.row).is_some_and(|row| row.eligible.contains(&key));
         hold(listed == server.is_eligible(), || format!("'{id}' is listed as eligible: {listed}"))?;
-        let listed = self.rows.get(&server.facts.row).is_some_and(|row| row.doubted.contains(&key));
-        hold(listed == server.is_doubted(), || format!("'{id}' is listed as doubted: {listed}"))
+        let listed = self.rows.get(&server.facts.row).is_some_and(|row| row.probe_suspects.contains(&key));
+        hold(listed == server.is_probe_suspect(), || format!("'{id}' is listed as doubted: {listed}"))
     }
 
     fn check_row(&self, no: RowNo, row: &Row) -> Result<(), String> {
         let placed = self.chunks.keys().filter(|id| self.assignment(**id, no).is_some()).count();
         let served = self.chunks.keys().filter(|id| self.holder(**id, no).is_some()).count();
         hold((placed, served) == (row.placed, row.served), || format!("row {} miscounts its assignments", no.0))?;
-        hold(row.eligible.len() + row.doubted.len() <= row.servers.len(), || {
+        hold(row.eligible.len() + row.probe_suspects.len() <= row.servers.len(), || {
             format!("row {} lists a server twice", no.0)
         })?;
         let waits = |id: &u64| {

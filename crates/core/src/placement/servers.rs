@@ -4,22 +4,22 @@ use std::collections::BTreeSet;
 
 use super::row::{ServerRow, Write};
 use super::state::{Ix, Row, Server, State};
-use crate::fleet::{Desired, Holdings, Judged, RowNo, ServerView};
+use crate::fleet::{Desired, Holdings, Judged, RowNo};
 use crate::names::MachineId;
 use crate::time::Time;
 
 impl State {
     /// Takes all index servers of the fleet, and whether their moves are frozen. What follows for copies is left to
     /// ticks; the map follows at once.
-    pub fn servers(&mut self, servers: &[ServerView], frozen: bool, now: Time, out: &mut Vec<Write>) {
+    pub fn servers(&mut self, servers: &[(MachineId, ServerRow)], frozen: bool, now: Time, out: &mut Vec<Write>) {
         self.freeze(frozen, now);
-        let named: BTreeSet<&MachineId> = servers.iter().map(|server| &server.id).collect();
+        let named: BTreeSet<&MachineId> = servers.iter().map(|(id, _)| id).collect();
         let left: Vec<Ix> = self.names.iter().filter(|(id, _)| !named.contains(id)).map(|(_, ix)| *ix).collect();
         for ix in left {
             self.leave(ix, None, now, out);
         }
-        for server in servers {
-            self.see(server, now, out);
+        for (id, facts) in servers {
+            self.see(id, facts.clone(), now, out);
         }
         self.finish(out);
     }
@@ -56,37 +56,27 @@ impl State {
     }
 
     /// A server of the fleet, new or known.
-    pub(super) fn see(&mut self, view: &ServerView, now: Time, out: &mut Vec<Write>) {
-        let facts = ServerRow {
-            row: view.row,
-            capacity: view.capacity,
-            address: view.address.clone(),
-            judged: view.judged,
-            since: view.since,
-            desired: view.desired,
-            accepts: view.accepts,
-            unanswered: view.unanswered,
-            removed: false,
-        };
-        let Some(ix) = self.names.get(&view.id).copied() else {
-            let new_row = self.rows.get(&view.row).is_none_or(|row| !self.is_map_row(row));
-            let ix = self.enter(view.id.clone(), facts.clone());
-            out.push(Write::Server(view.id.clone(), Some(facts)));
+    pub(super) fn see(&mut self, id: &MachineId, facts: ServerRow, now: Time, out: &mut Vec<Write>) {
+        let Some(ix) = self.names.get(id).copied() else {
+            let no = facts.row;
+            let new_row = self.rows.get(&no).is_none_or(|row| !self.is_map_row(row));
+            let ix = self.enter(id.clone(), facts.clone());
+            out.push(Write::Server(id.clone(), Some(facts)));
             // A failed one is not in the map, but makes its row.
             self.visible |= new_row || self.is_alive(ix);
             self.time_failure(ix);
-            self.woken(view.row, now);
+            self.woken(no, now);
             return;
         };
         match self.servers.get_mut(&ix) {
-            Some(server) if server.facts.removed => server.successor = Some(view.clone()),
-            Some(server) if server.facts.row != facts.row => self.leave(ix, Some(view.clone()), now, out),
+            Some(server) if server.facts.removed => server.successor = Some(facts),
+            Some(server) if server.facts.row != facts.row => self.leave(ix, Some(facts), now, out),
             _ => self.change(ix, facts, now, out),
         }
     }
 
     /// A server has left the fleet, and may be followed by another of the same name.
-    fn leave(&mut self, ix: Ix, successor: Option<ServerView>, now: Time, out: &mut Vec<Write>) {
+    fn leave(&mut self, ix: Ix, successor: Option<ServerRow>, now: Time, out: &mut Vec<Write>) {
         let Some(server) = self.servers.get_mut(&ix) else { return };
         server.successor = successor;
         let (no, was_here) = (server.facts.row, !server.facts.removed);
@@ -106,8 +96,8 @@ impl State {
         if server.is_eligible() {
             row.eligible.insert((server.fullness(0), ix));
         }
-        if server.is_doubted() {
-            row.doubted.insert((server.fullness(0), ix));
+        if server.is_probe_suspect() {
+            row.probe_suspects.insert((server.fullness(0), ix));
         }
         self.names.insert(id, ix);
         self.servers.insert(ix, server);
@@ -128,16 +118,16 @@ impl State {
             self.visible = true;
         }
         self.visible |= alive && was.address != facts.address;
-        let (eligible, doubted) = (row.eligible.remove(&key), row.doubted.remove(&key));
+        let (eligible, probe_suspects) = (row.eligible.remove(&key), row.probe_suspects.remove(&key));
         if server.is_eligible() {
             row.eligible.insert((server.fullness(0), ix));
         }
-        if server.is_doubted() {
-            row.doubted.insert((server.fullness(0), ix));
+        if server.is_probe_suspect() {
+            row.probe_suspects.insert((server.fullness(0), ix));
         }
         // The last eligible one that goes makes way for those that only probes doubt.
-        let last = eligible && row.eligible.is_empty() && !row.doubted.is_empty();
-        let woken = (server.is_eligible() && !eligible) || (server.is_doubted() && !doubted) || last;
+        let last = eligible && row.eligible.is_empty() && !row.probe_suspects.is_empty();
+        let woken = (server.is_eligible() && !eligible) || (server.is_probe_suspect() && !probe_suspects) || last;
         let keeps_back = server.keeps_work_back();
         let returned = server.is_alive() && !alive;
         let drained = server.is_drained() && (was.desired != Desired::Drain || was.judged != facts.judged);
@@ -198,9 +188,9 @@ impl State {
                 self.rows.remove(&no);
             }
         }
-        out.push(Write::Server(server.id, None));
+        out.push(Write::Server(server.id.clone(), None));
         if let Some(successor) = server.successor {
-            self.see(&successor, now, out);
+            self.see(&server.id, successor, now, out);
         }
     }
 }

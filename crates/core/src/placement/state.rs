@@ -10,7 +10,7 @@ use super::chunk::Chunk;
 use super::give_up::IndexAttempt;
 use super::map::Listed;
 use super::row::{LedgerRow, PlacementState, ReturnRow, ServerRow, Write};
-use crate::fleet::{Desired, Judged, RowNo, ServerView};
+use crate::fleet::{Desired, Judged, RowNo};
 use crate::limits;
 use crate::names::MachineId;
 use crate::time::{Millis, Time};
@@ -42,7 +42,7 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// A copy of which there are news; the time counts while it is not ready.
+    /// A copy with a new report; the time counts while it is not ready.
     pub fn new(state: PlacementState, now: Time) -> Self {
         let since = if is_unready(state) { u32::try_from(now.as_secs()).unwrap_or(u32::MAX) } else { 0 };
         Self { state, since }
@@ -64,7 +64,7 @@ pub(super) const fn is_unready(state: PlacementState) -> bool {
 pub struct State {
     pub(super) config: Config,
     pub(super) chunks: BTreeMap<u64, Chunk>,
-    /// Of chunks of which there is anything out of the ordinary.
+    /// Of chunks with anything out of the ordinary.
     pub(super) marks: BTreeMap<u64, IndexAttempt>,
     /// Servers that have reported a copy gone that was never ready, since this state was loaded.
     pub(super) refusers: BTreeMap<u64, BTreeSet<Ix>>,
@@ -117,7 +117,7 @@ pub(super) struct Server {
     pub refusals: u32,
     /// Until when it rests for that.
     pub rest: Option<Time>,
-    /// When it last said anything about a copy to this state.
+    /// When it last reported a copy to this state.
     pub news: Time,
     /// When to look whether it does anything about them.
     pub stall: Option<Time>,
@@ -130,7 +130,7 @@ pub(super) struct Server {
     /// When it is given up, if it has failed and is not given up yet.
     pub timer: Option<Time>,
     /// A new machine under the same name, to be added when this one's copies are forgotten.
-    pub successor: Option<ServerView>,
+    pub successor: Option<ServerRow>,
 }
 
 impl Server {
@@ -168,7 +168,7 @@ impl Server {
     }
 
     /// Whether it may get a first copy if its row has no eligible server: it reports, and only probes doubt it.
-    pub fn is_doubted(&self) -> bool {
+    pub fn is_probe_suspect(&self) -> bool {
         let facts = &self.facts;
         let suspect = facts.judged == Judged::Suspect && facts.unanswered;
         !facts.removed && suspect && facts.desired == Desired::Online && facts.accepts
@@ -198,7 +198,7 @@ pub(super) struct Row {
     /// Those that may get new copies, the emptiest first.
     pub eligible: BTreeSet<(u128, Ix)>,
     /// Those that may get first copies if there are no eligible ones.
-    pub doubted: BTreeSet<(u128, Ix)>,
+    pub probe_suspects: BTreeSet<(u128, Ix)>,
     /// Chunks without a copy here, for lack of a server that takes it.
     pub unplaced: BTreeSet<u64>,
     /// Chunks without a copy here because each eligible server must first delete an old one.
@@ -214,7 +214,7 @@ pub(super) struct Row {
 impl Row {
     /// Whether a server takes first copies.
     pub fn takes_copies(&self) -> bool {
-        !self.eligible.is_empty() || !self.doubted.is_empty()
+        !self.eligible.is_empty() || !self.probe_suspects.is_empty()
     }
 
     /// Whether chunks wait for a copy that they could get now.

@@ -1,4 +1,4 @@
-//! A slice of the work that changes have left behind.
+//! Does deferred work, a slice at a time.
 
 use super::row::{PlacementState, Write};
 use super::state::{Ix, Row, State};

@@ -1,17 +1,18 @@
-//! Copies that are not ready: how long a server may take, and which servers must not keep them.
+//! Copies that are not ready: the deadline for a server to fetch one, and which servers must give theirs up.
 //!
-//! A fetch of which nothing was heard for a while is placed elsewhere, if there is another server. The server may repeat
-//! `fetching` to keep it. A copy that was only assigned waits longer, as long as its server says anything about any copy:
-//! it may have a long list, but not for ever. All of it counts from when this state could hear of it at the earliest, so a new owner gives
-//! every server its whole time.
+//! A fetch without news for a while is placed elsewhere, if there is another server. The server may repeat `fetching` to
+//! keep it. A copy that was only assigned waits longer, as long as its server says anything about any copy:
+//! it may have a long list, but only up to a limit. All of it counts from when this state could hear of it at the
+//! earliest, so a new owner gives every server its whole time.
 //!
-//! The times are not in the rows of copies. A repeated `fetching` would then be a write each, of which a server with a long list
-//! sends thousands; and a new owner would have to add the time in which no owner listened, which no row knows. The price: while
-//! shard 0 changes its owner more often than every [`FETCH_SILENCE_MAX`], a copy that is never fetched stays where it is. Readers
-//! are told that it is missing all the while.
+//! The times are not in the rows of copies. Each repeated `fetching` would then be a write, and a server with a long list
+//! sends thousands; a new owner would also have to add the time without an owner, which is in no row. The price: while
+//! shard 0 changes its owner more often than every [`FETCH_SILENCE_MAX`], a copy that is never fetched stays where it is.
+//! Meanwhile the map lists it as missing.
 //!
-//! A copy that was not begun serves nobody. Without a former copy it leaves a server that gets no work at once, and it
-//! does so during a freeze as well, like every first placement. A fetch leaves at once only if its server has failed.
+//! A copy that was not begun serves no search. Without a former copy it leaves a server that gets no work at once,
+//! and does so during a freeze as well, like every first placement. A fetch leaves at once only if its server has
+//! failed.
 
 use super::row::{PlacementState, Write};
 use super::state::{Copy, Ix, State, is_unready};

@@ -1,6 +1,6 @@
 //! Continue mode: a primary that no store answers may act beyond its term with the agreement of its standbys. This
-//! module decides which members the primary must ask, what it was told about them, and who may take over a term that
-//! expired while its primary may still continue.
+//! module decides which members the primary must ask, which lists of them it has got, and who may take over a term
+//! that expired while its primary may still continue.
 //!
 //! The rule: such a primary acts beyond its term only while *every* member of the last list it was given has just
 //! promised not to take over. So only a standby that is certainly on that list may take over before the continue time
@@ -9,9 +9,9 @@
 //! contains the member while its row exists. What the primary has certainly received ([`Agreement::heard`]) is what it
 //! acknowledges with its next heartbeat.
 //!
-//! The answer that grants a term carries no continue time: if it is lost, nobody acts. The first list is sent with the
-//! first renewal. Every standby that joined by then is on it; if that answer is lost, the primary behaves strictly. So
-//! that list counts as received at once.
+//! The answer that grants a term carries no continue time: if it is lost, no primary acts. The first list is sent
+//! with the first renewal. Every standby that joined by then is on it; if that answer is lost, the primary behaves
+//! strictly. So that list counts as received at once.
 
 use std::net::IpAddr;
 
@@ -21,15 +21,15 @@ use crate::ids::Epoch;
 use crate::names::Uuid;
 use crate::time::{Millis, Time};
 
-/// What a primary may rely on after its term, as far as it was told.
+/// What a primary may rely on after its term, by the answers that it got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
     /// How long it may continue at most: the longest time it may still rely on.
     pub goes_on: Millis,
-    /// The continue time told last.
-    pub told: Millis,
-    /// The version since which it was told exactly that.
-    pub told_at: u64,
+    /// The continue time announced last.
+    pub announced: Millis,
+    /// The version that first announced it.
+    pub announced_at: u64,
     /// The version of the latest list that it certainly has; zero if none.
     pub heard: u64,
     /// Acknowledgements count from this version on.
@@ -47,7 +47,7 @@ pub struct Member {
     pub from: Option<IpAddr>,
 }
 
-/// What a primary is told about continuing.
+/// What a primary learns about continuing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoingOn {
     /// The version of the role's row this was sent with; returned with the next heartbeat.
@@ -79,22 +79,22 @@ pub struct LastTerm {
 }
 
 impl Agreement {
-    /// Records that the primary is told, with this version of the row, that it may continue for this long. `heard` is
+    /// Records that this version of the row announces to the primary that it may continue for this long. `heard` is
     /// what it acknowledges.
     ///
     /// A longer time takes effect as soon as it is sent, a shorter one only when the primary has acknowledged it.
-    pub(super) fn tell(&mut self, goes_on: Millis, heard: Option<u64>, version: u64) {
+    pub(super) fn announce(&mut self, goes_on: Millis, heard: Option<u64>, version: u64) {
         if let Some(heard) = heard.filter(|heard| *heard >= self.counts_from && *heard < version) {
             self.heard = self.heard.max(heard);
         }
-        if self.told != goes_on {
-            (self.told, self.told_at) = (goes_on, version);
+        if self.announced != goes_on {
+            (self.announced, self.announced_at) = (goes_on, version);
         }
         if goes_on > Millis(0) && self.counts_from == 0 {
             // The first list of the term.
             (self.heard, self.counts_from) = (version, version);
         }
-        if goes_on > self.goes_on || self.heard >= self.told_at {
+        if goes_on > self.goes_on || self.heard >= self.announced_at {
             self.goes_on = goes_on;
         }
     }
@@ -103,7 +103,7 @@ impl Agreement {
     pub(super) const fn forget(&mut self, version: u64) {
         self.heard = 0;
         self.counts_from = version;
-        self.told_at = version;
+        self.announced_at = version;
     }
 }
 
@@ -127,18 +127,13 @@ impl RoleRow {
         self.longest_to_go_on() > Millis(0)
     }
 
-    /// How long a primary may continue after its term, by the settings or by what it was told.
+    /// How long a primary may continue after its term, by the settings or by an earlier announcement.
     pub(super) fn longest_to_go_on(&self) -> Millis {
         self.settings.goes_on().max(self.agreed())
     }
 
     fn agreed(&self) -> Millis {
         self.term.as_ref().map_or(Millis(0), |term| term.agreement.goes_on)
-    }
-
-    /// The expired term whose primary may continue at this time.
-    pub(super) fn going_on(&self, now: Time) -> Option<&Term> {
-        self.term.as_ref().filter(|term| term.expires_at <= now && now < term.may_act_until())
     }
 
     /// Whether this standby is certainly on the list of the term's primary.
@@ -159,13 +154,14 @@ pub(super) fn members(facts: &Facts, primary: &Uuid, removed: &[(Uuid, Option<St
 
 /// Why a candidate must wait for the end of a term whose primary may continue, and until when; `None` if it need not.
 pub(super) fn barred(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Option<(&'static str, Time)> {
-    let term = row.going_on(facts.now)?;
-    let until = term.may_act_until();
+    let (_, until) = facts.going_on(row)?;
     // A restarted candidate with another peer address may not remember its earlier promises.
     let is_same = |known: &Candidate| known.uuid == candidate.uuid && known.peer == candidate.peer;
     match facts.standbys.iter().find(|standby| standby.joined > 0 && is_same(&standby.candidate)) {
         None => Some(("it did not know of you", until)),
-        Some(standby) if !row.is_heard(standby) => Some(("you joined later than it was surely told", until)),
+        Some(standby) if !row.is_heard(standby) => {
+            Some(("you joined later than the last list that it surely has", until))
+        }
         Some(_) => None,
     }
 }

@@ -6,10 +6,8 @@ use super::refusal::Refusal;
 use crate::settings::Change;
 
 /// Decides a deletion. An expired term does not prevent it, even if its primary may continue by agreement: when a whole
-/// fleet has died at once, only an operator can help.
-///
-/// # Errors
-/// If the role is not known, has a primary or a standby, or may have a primary that this store does not know of.
+/// fleet has died at once, only an operator can help. Fails if the role is not known, has a primary or a standby, or
+/// may have a primary that this store does not know of.
 pub fn delete(facts: &Facts) -> Result<Decided<()>, Refusal> {
     if facts.row.is_none() {
         return Err(Refusal::UnknownRole(facts.role.to_string()));
@@ -17,15 +15,16 @@ pub fn delete(facts: &Facts) -> Result<Decided<()>, Refusal> {
     let (row, _) = facts.open()?;
     let in_use = |why: String| Err(Refusal::InUse { role: facts.role.to_string(), why });
     if let Some(term) = row.live(facts.now) {
-        let left = term.expires_at.since(facts.now).told();
+        let left = term.expires_at.since(facts.now).in_words();
         return in_use(format!("'{}' is its primary for another {left}", term.holder.uuid));
     }
     if let Some(standby) = facts.fresh().next() {
         return in_use(format!("'{}' stands by", standby.candidate.uuid));
     }
     // An operator may override the continue time, but not the time for which a primary may certainly act.
-    if row.quiet_until > facts.now.after(row.longest_to_go_on()) {
-        return in_use("another store has stepped in and may have lost who its primary is".into());
+    if facts.changed_until(&row) > facts.now.after(row.longest_to_go_on()) || facts.trusted_at(&row) > facts.now {
+        let why = "its last primary may not know yet that its term is over: the store, its clock or this node has just changed";
+        return in_use(why.into());
     }
     let mut origin = facts.origin.unwrap_or_default();
     origin.epoch = origin.epoch.max(row.epoch);

@@ -1,13 +1,13 @@
 //! The input and output of role decisions.
 
 use super::refusal::Refusal;
-use super::row::{Origin, RoleRow, RoleSettings, StandbyRow};
+use super::row::{Origin, RoleRow, RoleSettings, StandbyRow, Term};
 use super::slots::Runs;
 use crate::ids::Epoch;
 use crate::limits;
 use crate::names::{RoleName, Uuid};
 use crate::settings::Change;
-use crate::time::Time;
+use crate::time::{Millis, Time};
 
 /// What the store says about one role at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub struct Facts {
     pub now: Time,
     /// Which store it is.
     pub incarnation: u64,
-    /// When the store's clock was last seen to step forward, in its time after the step; zero if never.
-    pub stepped_at: Time,
+    /// Since when the node that decides knows that time has run evenly. It has not watched the clock before, or saw a step then.
+    pub steady_since: Time,
 }
 
 /// Rows to write. A compare-and-swap: valid only if every row of the facts that they replace, and the role's own row,
@@ -66,12 +66,51 @@ impl Facts {
         }
     }
 
+    /// When the end of the last term can be trusted. One that was renewed before this node began to watch the clock, or before a
+    /// step of it, may have expired by a step alone: its holder may rely on the whole term that it was granted. One
+    /// that was renewed since counts by the same time on both sides. Nodes that have watched the clock for longer
+    /// need not wait, so this is not written down.
+    pub(super) fn trusted_at(&self, row: &RoleRow) -> Time {
+        let unwatched = row.term.as_ref().is_some_and(|term| term.renewed_at < self.steady_since);
+        if unwatched { self.steady_since.after(row.longest_term()) } else { Time::ZERO }
+    }
+
+    /// Until when a change of store keeps the role quiet. That period may have ended by a step alone, too, unless a term was granted
+    /// since.
+    pub(super) fn changed_until(&self, row: &RoleRow) -> Time {
+        let unwatched = row.quiet_until.before(row.quiet_for) < self.steady_since;
+        let granted_since = row.term.as_ref().is_some_and(|term| term.granted_at >= row.quiet_until);
+        if row.quiet_until > Time::ZERO && unwatched && !granted_since {
+            row.quiet_until.max(self.steady_since.after(row.quiet_for))
+        } else {
+            row.quiet_until
+        }
+    }
+
+    /// Until when nothing is granted.
+    pub(super) fn quiet_until(&self, row: &RoleRow) -> Time {
+        self.changed_until(row).max(self.trusted_at(row))
+    }
+
+    /// The expired term whose primary may continue now, and until when.
+    pub(super) fn going_on<'a>(&self, row: &'a RoleRow) -> Option<(&'a Term, Time)> {
+        let term = row.term.as_ref().filter(|term| term.expires_at <= self.now)?;
+        let goes_on = term.agreement.goes_on;
+        let trusted = if goes_on > Millis(0) { self.trusted_at(row).after(goes_on) } else { Time::ZERO };
+        let until = term.may_act_until().max(trusted);
+        (self.now < until).then_some((term, until))
+    }
+
+    /// Since when the role has been vacant, if it is; quiet periods do not count.
+    pub(super) fn vacant_since(&self, row: &RoleRow) -> Time {
+        row.term.as_ref().map_or(row.vacant_since, |term| term.expires_at).max(self.quiet_until(row))
+    }
+
     /// The role to decide on: the existing one, or a new one.
     pub(super) fn open(&self) -> Result<(RoleRow, Option<Origin>), Refusal> {
         if let Some(row) = &self.row {
             let mut row = row.clone();
             row.notice(self.incarnation, self.now);
-            row.quiet_until = row.quiet_until.max(row.quiet_after_step(self.stepped_at));
             return Ok((row, None));
         }
         let origin = self.enlarged()?;
@@ -89,6 +128,7 @@ impl Facts {
             avoided: None,
             incarnation: self.incarnation,
             quiet_until: quiet,
+            quiet_for: settings.ttl,
             runs: Runs::default(),
         };
         Ok((row, Some(origin)))
@@ -96,7 +136,9 @@ impl Facts {
 
     /// The origin, with one more role.
     fn enlarged(&self) -> Result<Origin, Refusal> {
-        let begun = Origin { incarnation: self.incarnation, ..Origin::default() };
+        // Without a row, no role was made in the first store: its incarnation is 0 or 1. One that has replaced it may have lost the row
+        // together with the first role.
+        let begun = Origin { incarnation: self.incarnation.min(1), ..Origin::default() };
         let mut origin = self.origin.unwrap_or(begun);
         if origin.roles >= limits::ROLES_MAX {
             let what =

@@ -1,5 +1,7 @@
 //! Heartbeat: acquire the role, renew the term, or stand by. One call does all three, so no candidate acts on a stale
 //! read.
+//!
+//! The primary is the holder of the last granted term, as long as its deadline has not passed by the store's time.
 
 use std::net::IpAddr;
 
@@ -77,11 +79,8 @@ pub struct HeartbeatReply {
     pub ran: Option<Run>,
 }
 
-/// Decides a heartbeat. `entropy` becomes the token if a term starts.
-///
-/// # Errors
-/// If the candidate's heartbeats are too rare, its uuid is the primary's without the token, or there are too many roles or
-/// standbys.
+/// Decides a heartbeat. `entropy` becomes the token if a term starts. Fails if the candidate's heartbeats are too rare,
+/// its uuid is the primary's without the token, or there are too many roles or standbys.
 pub fn heartbeat(facts: &Facts, ask: &HeartbeatCall, entropy: u128) -> Result<Decided<HeartbeatReply>, Refusal> {
     let (mut row, origin) = facts.open()?;
     check_interval(facts, &row, &ask.candidate)?;
@@ -89,7 +88,7 @@ pub fn heartbeat(facts: &Facts, ask: &HeartbeatCall, entropy: u128) -> Result<De
     let mut standbys = Vec::new();
     match outcome {
         Outcome::Acquired => acquire(&mut row, &ask.candidate, entropy, facts.now),
-        Outcome::Renewed => renew(&mut row, ask, facts.now),
+        Outcome::Renewed => renew(facts, &mut row, ask),
         // A candidate whose slot has been run has nothing left to do and is not counted as a standby.
         Outcome::Standby if ran(&row, ask).is_some() => {}
         Outcome::Standby => standbys.push(stand_by(facts, &mut row, ask)?),
@@ -127,17 +126,17 @@ fn check_interval(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Result
 ///
 /// Why there is never a second primary: a term starts only where none is live ([`RoleRow::live`] by the store's time),
 /// and the decision takes effect only if the row has not changed (compare-and-swap). An expired term is renewed under
-/// its epoch only while its row is still the last one: nobody was primary since, not even through a store that has been
-/// replaced. A term whose primary may continue ([`going_on`]) is taken over only by a member that the primary must have
-/// asked, and only in the state in which that member saw it: a request that was overtaken by a renewal is void. A
-/// primary that still acts by such an agreement proves that nobody has taken over, in any store.
+/// its epoch only while its row is still the last one: no other primary was granted since, not even by a store that
+/// has been replaced. A term whose primary may continue ([`going_on`]) is taken over only by a member that the
+/// primary must have asked, and only in the state in which that member saw it: a request that was overtaken by a
+/// renewal is void. A primary that still acts by such an agreement proves that there was no takeover, in any store.
 fn course(facts: &Facts, row: &RoleRow, ask: &HeartbeatCall) -> Result<Outcome, Refusal> {
     let (now, candidate) = (facts.now, &ask.candidate);
     if ask.token.is_some() && ask.token == row.released {
         // A heartbeat overtaken by its own release: it must not make the released candidate primary again.
         return Err(facts.not_the_term(row));
     }
-    let quiet = row.quiet_until > now;
+    let quiet = facts.quiet_until(row) > now;
     let live = row.live(now);
     if let Some(term) = row.term.as_ref().filter(|term| term.holder.uuid == candidate.uuid) {
         let proven = ask.token == Some(term.token);
@@ -155,7 +154,7 @@ fn course(facts: &Facts, row: &RoleRow, ask: &HeartbeatCall) -> Result<Outcome, 
             });
         }
     }
-    let bid = row.going_on(now).is_none_or(|term| ask.take_over == Some(term.bid()));
+    let bid = facts.going_on(row).is_none_or(|(term, _)| ask.take_over == Some(term.bid()));
     let free =
         live.is_none() && !quiet && candidate.ready && bid && continue_mode::barred(facts, row, candidate).is_none();
     let grant = free && ran(row, ask).is_none() && view::head_start(facts, row, candidate).is_none();
@@ -178,22 +177,32 @@ fn acquire(row: &mut RoleRow, candidate: &Candidate, entropy: u128, now: Time) {
     });
 }
 
-fn renew(row: &mut RoleRow, ask: &HeartbeatCall, now: Time) {
+/// Renews the term, but for no less than its holder may still rely on. The time to live was 60 s and is 5 s now:
+///
+/// 1. A is granted the role for 60 s. The store's clock steps forward by 50 s: the term ends in 10 s by that clock,
+///    in 60 s by A's.
+/// 2. A renews, and the answer is lost: A still relies on 60 s. The row shows that it was renewed after the step, so other nodes
+///    trust the end of the term from now on ([`Facts::trusted_at`]).
+/// 3. A is cut off. At the end of the term B is granted the role, 50 s too early.
+///
+/// So the first renewal after a step moves the end of the term to when it would have been trusted without the renewal.
+fn renew(facts: &Facts, row: &mut RoleRow, ask: &HeartbeatCall) {
+    let (now, trusted_at) = (facts.now, facts.trusted_at(row));
     let (ttl, goes_on) = (row.settings.ttl, row.settings.goes_on());
     // Two renewals within one millisecond must still differ.
     row.version += 1;
     let Some(term) = &mut row.term else { return };
     term.holder = ask.candidate.clone();
     term.renewed_at = now;
-    // A shorter time to live does not revoke what the holder was told. Where others may request the term as they saw
-    // it, every renewal must be visible.
+    // A shorter time to live does not shorten the term that the holder was granted. Where others may request the term
+    // as they saw it, every renewal must be visible.
     let shows = if term.agreement.goes_on > Millis(0) { term.expires_at.after(Millis(1)) } else { term.expires_at };
-    term.expires_at = shows.max(now.after(ttl));
+    term.expires_at = shows.max(now.after(ttl)).max(trusted_at);
     let counts_from = term.agreement.counts_from;
-    term.agreement.tell(goes_on, ask.heard, row.version);
+    term.agreement.announce(goes_on, ask.heard, row.version);
     if counts_from > 0 && ask.heard.is_some_and(|heard| heard >= counts_from) {
-        // It is acting, on the word of this very store: whatever another store may have lost, nobody else is primary.
-        row.quiet_until = row.quiet_until.min(now);
+        // It acts by a grant of this very store: whatever another store may have lost, there is no other primary.
+        (row.quiet_until, row.quiet_for) = (row.quiet_until.min(now), Millis(0));
     }
 }
 
@@ -243,7 +252,7 @@ fn answer(facts: &Facts, row: &RoleRow, ask: &HeartbeatCall, outcome: Outcome) -
     let own = live.filter(|_| outcome != Outcome::Standby);
     let (mut reason, mut changes_in) = view::explain(facts, Some(row), Some(candidate));
     if let Some(run) = ran {
-        let (slot, epoch, ago) = (&run.slot, run.epoch.0, facts.now.since(run.at).told());
+        let (slot, epoch, ago) = (&run.slot, run.epoch.0, facts.now.since(run.at).in_words());
         reason = format!("slot '{slot}' was run in epoch {epoch}, {ago} ago; there is nothing left to do; {reason}");
         changes_in = None;
     }

@@ -5,10 +5,7 @@ use super::refusal::Refusal;
 use crate::ids::Epoch;
 
 /// Decides that no epoch up to this one is granted any more; creates the role if necessary. A live term keeps its
-/// epoch, under which it renews; its successor gets a higher one.
-///
-/// # Errors
-/// If there are too many roles.
+/// epoch, under which it renews; its successor gets a higher one. Fails if there are too many roles.
 pub fn raise_epoch(facts: &Facts, least: Epoch) -> Result<Decided<()>, Refusal> {
     let (mut row, origin) = facts.open()?;
     row.epoch = row.epoch.max(least);

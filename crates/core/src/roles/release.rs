@@ -28,10 +28,8 @@ pub struct Released {
 }
 
 /// Decides a release. It is bound to the term: the token of another term changes nothing. Idempotent. A slot that the
-/// holder has run is recorded with it: see [`super::slots`].
-///
-/// # Errors
-/// If the role is not known, or the token is not that of the present term.
+/// holder has run is recorded with it: see [`super::slots`]. Fails if the role is not known, or the token is not that
+/// of the present term.
 pub fn release(
     facts: &Facts,
     uuid: &Uuid,
@@ -76,7 +74,7 @@ pub fn release(
             writes.row = facts.changed(&row);
             was = Was::Primary;
         }
-        // Whoever recorded it, the slot was run, which is all the caller needs to know.
+        // The slot was run, by this caller or another, which is all it needs to know.
         None if slot.is_some_and(|slot| row.runs.of(slot).is_some()) => {}
         None if slot.is_some() => return Err(not_the_term),
         None if token.is_some() && token == row.released => was = Was::Primary,

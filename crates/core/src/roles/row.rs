@@ -10,6 +10,7 @@ use crate::limits;
 use crate::metadata::Metadata;
 use crate::names::Uuid;
 use crate::time::{Millis, Time};
+use crate::words::words;
 
 /// What a primary does that cannot reach the store before its term ends. The store only keeps and distributes this;
 /// candidates act on it.
@@ -22,16 +23,7 @@ pub enum Mode {
     Continue,
 }
 
-impl Mode {
-    /// Its name on the wire.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Strict => "strict",
-            Self::Continue => "continue",
-        }
-    }
-}
+words!(Mode, as_str: Strict "strict", Continue "continue");
 
 /// Operator settings of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +87,7 @@ pub struct Candidate {
     pub ready: bool,
     /// 0 to 9; of several ready candidates, 9 goes first.
     pub priority: u8,
-    /// Its heartbeat interval, if it names one; else the one it is told.
+    /// Its heartbeat interval, if it names one; else the one in its answers.
     pub interval: Option<Millis>,
     /// Where it accepts the primary's questions, if it does.
     pub peer: Option<Peer>,
@@ -149,9 +141,10 @@ pub struct RoleRow {
     pub avoided: Option<Uuid>,
     /// The store that wrote this.
     pub incarnation: u64,
-    /// Quiet period: until then only a live term is renewed and nothing is granted, because the store was replaced or
-    /// its clock stepped forward.
+    /// Quiet period: until then only a live term is renewed and nothing is granted, because the store was replaced.
     pub quiet_until: Time,
+    /// How long it lasts at least, from its start. Settings that change meanwhile do not shorten it.
+    pub quiet_for: Millis,
     /// The slots that were run.
     pub runs: Runs,
 }
@@ -163,23 +156,11 @@ impl RoleRow {
         self.term.as_ref().filter(|term| term.expires_at > now)
     }
 
-    /// Since when the role has been vacant, if it is; quiet periods do not count.
-    #[must_use]
-    pub fn vacant_since(&self) -> Time {
-        self.term.as_ref().map_or(self.vacant_since, |term| term.expires_at).max(self.quiet_until)
-    }
-
-    /// Until when nothing is granted because the store's clock stepped forward at `stepped_at`. A term renewed before
-    /// may have expired by the step alone: its holder relies on it for up to one time to live more, and for as long
-    /// again as it may continue. A term renewed since counts by the new time on both sides.
-    #[must_use]
-    pub fn quiet_after_step(&self, stepped_at: Time) -> Time {
-        match &self.term {
-            Some(term) if term.renewed_at < stepped_at => {
-                stepped_at.after(self.settings.ttl).after(self.longest_to_go_on())
-            }
-            _ => Time::ZERO,
-        }
+    /// The longest term that a primary may rely on after its last renewal, by its own clock: one time to live, or a
+    /// longer one granted before that was shortened.
+    pub(super) fn longest_term(&self) -> Millis {
+        let current = self.term.as_ref().map_or(Millis(0), |term| term.expires_at.since(term.renewed_at));
+        self.settings.ttl.max(current)
     }
 
     /// Handles a change of store. The new store may have lost what was granted last: so for one time to live nothing
@@ -190,7 +171,9 @@ impl RoleRow {
             self.incarnation = incarnation;
             let goes_on = self.longest_to_go_on();
             // A quiet period from an earlier change of store is not cut short by another one.
-            self.quiet_until = self.quiet_until.max(now.after(self.settings.ttl).after(goes_on));
+            let most = Millis(self.longest_term().0.saturating_add(goes_on.0));
+            self.quiet_for = self.quiet_for.max(most);
+            self.quiet_until = self.quiet_until.max(now.after(most));
             if goes_on > Millis(0) {
                 // Above every version that earlier stores may have issued: each of them started at its own, earlier
                 // time and advanced more slowly than time does.

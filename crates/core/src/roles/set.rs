@@ -33,11 +33,9 @@ impl RoleChanges {
     }
 }
 
-/// Decides a change of settings; creates the role if necessary. A live term keeps what its holder was told: a new time
-/// to live takes effect with its next renewal, and so does a new continue time.
-///
-/// # Errors
-/// If a present candidate's heartbeats are too rare for the new time to live, or there are too many roles.
+/// Decides a change of settings; creates the role if necessary. A live term keeps its length: a new time to live
+/// takes effect with its next renewal, and so does a new continue time. Fails if a present candidate's heartbeats are
+/// too rare for the new time to live, or there are too many roles.
 pub fn set(facts: &Facts, changes: &RoleChanges) -> Result<Decided<()>, Refusal> {
     let (mut row, origin) = facts.open()?;
     changes.apply(&mut row.settings);

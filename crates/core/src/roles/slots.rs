@@ -1,5 +1,6 @@
 //! Slots: scheduled work to be run once, on whichever machine gets to it. A slot is a name, such as a date. A role
-//! remembers the slots that were run, and a candidate that asks for one of those is told so and never granted the role.
+//! remembers the slots that were run, and a candidate that asks for one of those learns so and is never granted the
+//! role.
 //!
 //! The record changes in one way only: the holder of a term releases it and names the slot, in the same
 //! compare-and-swap of the same row. Interleavings that could run a slot twice, and why they do not:
@@ -16,9 +17,9 @@
 //! - *A runner is paused past its term.* Its command is killed before the term ends; its token no longer names a term.
 //!
 //! A slot *is* run again if its run left no record: the command failed or was stopped, its machine died, or no server
-//! could be told of its end before another candidate was granted the role. Such a run cannot be told from one that died
-//! just before its end. A store that lost acknowledged writes may have lost a record too, and deleting the role forgets
-//! all of them.
+//! heard of its end before another candidate was granted the role. Such a run looks like one that died just before
+//! its end. A store that lost acknowledged writes may have lost a record too, and deleting the role forgets all of
+//! them.
 
 use std::collections::VecDeque;
 

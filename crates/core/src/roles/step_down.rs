@@ -1,13 +1,11 @@
-//! Step down: an operator asks the primary to let go. The term stays its own until it releases it: work is never cut
-//! off.
+//! Step down: an operator asks the primary to release its term. The term stays its own until it releases it: work is
+//! never cut off.
 
 use super::facts::{Decided, Facts, Writes};
 use super::refusal::Refusal;
 
-/// Marks the live term; its holder is told with its next heartbeat.
-///
-/// # Errors
-/// If the role is not known or has no primary.
+/// Marks the live term; the answer to its holder's next heartbeat says so. Fails if the role is not known or has no
+/// primary.
 pub fn step_down(facts: &Facts) -> Result<Decided<()>, Refusal> {
     if facts.row.is_none() {
         return Err(Refusal::UnknownRole(facts.role.to_string()));

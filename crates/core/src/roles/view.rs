@@ -137,9 +137,8 @@ fn standby_view(standby: &StandbyRow, now: Time) -> StandbyView {
 ///
 /// The rule: any ready candidate may take a vacant role, but one with a lower priority than a ready standby must first
 /// give that standby one interval, at most a quarter of the time to live. A candidate that was asked to step down comes
-/// after all others. The bound depends only on the start of the vacancy, which nothing moves while it lasts: so
-/// whatever the preferred standby does, a quarter of the time to live after that start any ready candidate is granted
-/// the role.
+/// after all others. The bound depends only on the start of the vacancy, which is fixed while it lasts. So any ready
+/// candidate is granted the role a quarter of the time to live after that start, whatever the preferred standby does.
 pub(super) fn head_start(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> Option<(Uuid, Time)> {
     let rank = |c: &Candidate| (row.avoided.as_ref() != Some(&c.uuid), c.priority);
     let first = facts
@@ -148,13 +147,13 @@ pub(super) fn head_start(facts: &Facts, row: &RoleRow, candidate: &Candidate) ->
         .filter(|other| other.uuid != candidate.uuid && other.ready && rank(other) > rank(candidate))
         .max_by_key(|other| rank(other))?;
     let span = first.interval_under(&row.settings).min(row.settings.interval_max());
-    let until = row.vacant_since().after(span);
+    let until = facts.vacant_since(row).after(span);
     (until > facts.now).then(|| (first.uuid.clone(), until))
 }
 
 /// Whether the candidate would be granted the expired term if it asked.
 pub(super) fn may_take_over(facts: &Facts, row: &RoleRow, candidate: &Candidate) -> bool {
-    let open = row.going_on(facts.now).is_some() && row.quiet_until <= facts.now && candidate.ready;
+    let open = facts.going_on(row).is_some() && facts.quiet_until(row) <= facts.now && candidate.ready;
     open && continue_mode::barred(facts, row, candidate).is_none() && head_start(facts, row, candidate).is_none()
 }
 
@@ -168,7 +167,7 @@ pub(super) fn explain(facts: &Facts, row: Option<&RoleRow>, asker: Option<&Candi
         let left = term.expires_at.since(now);
         let asked = if term.step_down { "; it was asked to step down" } else { "" };
         let (uuid, epoch) = (&term.holder.uuid, term.epoch.0);
-        let text = format!("'{uuid}' is primary in epoch {epoch} for {} more unless it renews{asked}", left.told());
+        let text = format!("'{uuid}' is primary in epoch {epoch} for {} more unless it renews{asked}", left.in_words());
         return (text, Some(left));
     }
     if row.incarnation != facts.incarnation {
@@ -177,22 +176,15 @@ pub(super) fn explain(facts: &Facts, row: Option<&RoleRow>, asker: Option<&Candi
             None,
         );
     }
-    let after_step = row.quiet_after_step(facts.stepped_at);
-    if after_step > now {
-        let left = after_step.max(row.quiet_until).since(now);
-        let text = format!(
-            "the store's clock stepped forward, so the last term may have run out too early: nothing is granted for {} more",
-            left.told()
-        );
-        return (text, Some(left));
-    }
-    if row.quiet_until > now {
-        let left = row.quiet_until.since(now);
-        let text = format!(
-            "another store has stepped in and may have lost what was granted last: nothing is granted for {} more",
-            left.told()
-        );
-        return (text, Some(left));
+    let quiet_until = facts.quiet_until(row);
+    if quiet_until > now {
+        let left = quiet_until.since(now);
+        let why = if quiet_until > row.quiet_until {
+            "the store's clock stepped forward, or this server has just started: the last term may have run out too early"
+        } else {
+            "another store has stepped in and may have lost what was granted last"
+        };
+        return (format!("{why}: nothing is granted for {} more", left.in_words()), Some(left));
     }
     vacancy(facts, row, asker)
 }
@@ -201,10 +193,10 @@ fn vacancy(facts: &Facts, row: &RoleRow, asker: Option<&Candidate>) -> (String, 
     let now = facts.now;
     let ended = match &row.term {
         Some(term) => {
-            format!("the term of '{}' ran out {} ago", term.holder.uuid, now.since(term.expires_at).told())
+            format!("the term of '{}' ran out {} ago", term.holder.uuid, now.since(term.expires_at).in_words())
         }
         None if row.released.is_some() => {
-            format!("the last term was released {} ago", now.since(row.vacant_since).told())
+            format!("the last term was released {} ago", now.since(row.vacant_since).in_words())
         }
         None => "nobody has held this role yet".into(),
     };
@@ -214,22 +206,22 @@ fn vacancy(facts: &Facts, row: &RoleRow, asker: Option<&Candidate>) -> (String, 
         }
         if let Some((why, until)) = continue_mode::barred(facts, row, asker) {
             let left = until.since(now);
-            let text = format!("{ended}; it may go on by its standbys' agreement for {} more: {why}", left.told());
+            let text = format!("{ended}; it may go on by its standbys' agreement for {} more: {why}", left.in_words());
             return (text, Some(left));
         }
         if let Some((uuid, until)) = head_start(facts, row, asker) {
             let left = until.since(now);
-            return (format!("{ended}; '{uuid}' comes first and has {} more to take it", left.told()), Some(left));
+            return (format!("{ended}; '{uuid}' comes first and has {} more to take it", left.in_words()), Some(left));
         }
     }
     let ready = facts.fresh().filter(|standby| standby.candidate.ready).count();
-    if let Some(term) = row.going_on(now) {
-        let left = term.may_act_until().since(now);
+    if let Some((_, until)) = facts.going_on(row) {
+        let left = until.since(now);
         let able = || facts.standbys.iter().filter(|standby| row.is_heard(standby));
         let here = able().filter(|standby| standby.is_fresh(now)).count();
         let text = format!(
             "{ended}; it may go on by its standbys' agreement for {} more; of {} that could take over before, {here} are here",
-            left.told(),
+            left.in_words(),
             able().count()
         );
         return (text, Some(left));

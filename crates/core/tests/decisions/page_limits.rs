@@ -4,6 +4,7 @@
 use crate::support::Shard;
 use proptest::prelude::*;
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, Release, Reservation, UrlResult};
+use wayleave_core::frontier::view::Counts;
 use wayleave_core::invariants;
 use wayleave_core::metadata::Metadata;
 use wayleave_core::settings::{Change, CrawlChanges, PaceChanges, Revisit};
@@ -44,6 +45,8 @@ struct World {
     live: Vec<Reservation>,
     limit: u64,
     elsewhere: u64,
+    /// What other shards would know if only changed crawls were published.
+    published: Option<(Counts, u64)>,
 }
 
 impl World {
@@ -57,7 +60,7 @@ impl World {
             shard.state.set_host(&format!("h{host}").as_str().into(), &delay, false, None, shard.now).unwrap();
         }
         shard.commit(Vec::new());
-        Self { shard, live: Vec::new(), limit: 5, elsewhere: 0 }
+        Self { shard, live: Vec::new(), limit: 5, elsewhere: 0, published: None }
     }
 
     fn used(&self) -> u64 {
@@ -107,7 +110,7 @@ impl World {
             }
             Command::Elsewhere { pages } => {
                 self.elsewhere = pages;
-                self.tell();
+                self.publish();
             }
             Command::Pass { span } => {
                 self.shard.now = Time(self.shard.now.0 + span);
@@ -121,13 +124,13 @@ impl World {
             }
             Command::Reload => {
                 self.shard.reload();
-                self.tell();
+                self.publish();
             }
             _ => {}
         }
     }
 
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         let crawl = self.shard.state.crawl_no("c").unwrap();
         self.shard.state.set_used_elsewhere(crawl, self.elsewhere);
     }
@@ -135,6 +138,13 @@ impl World {
     fn check(&mut self) {
         self.shard.state.wake(self.shard.now);
         let now = self.shard.now;
+        let crawl = self.shard.state.crawl_no("c").unwrap();
+        let counts = self.shard.state.limited_counts(crawl).map(|(_, urls, hosts)| (urls, hosts));
+        if self.shard.state.take_limits_changed().contains(&crawl) {
+            self.published = counts;
+        }
+        assert_eq!(self.published, counts, "every change of a limited crawl is published");
+        assert_eq!(self.shard.state.readiness().0, self.shard.state.crawl_ready("c"), "there is no other crawl");
         let audit = self.shard.state.audit(now);
         invariants::counts_agree(&audit).unwrap();
         invariants::scheduled(&audit).unwrap();

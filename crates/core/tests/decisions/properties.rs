@@ -290,7 +290,7 @@ impl Pair {
     }
 
     fn rework(&mut self, host: usize, crawl: usize, what: BulkAction) {
-        let told = self.shard.rework(&host_name(host), CRAWLS[crawl], what);
+        let outcome = self.shard.rework(&host_name(host), CRAWLS[crawl], what);
         let now = self.model.now;
         let (mut done, mut reserved) = (0, 0);
         for url in self.model.urls.iter_mut().filter(|url| (url.host, url.crawl) == (host, crawl)) {
@@ -306,7 +306,7 @@ impl Pair {
             self.model.urls.retain(|url| !rests(url));
         }
         self.model.rough |= done > 0;
-        assert_eq!(told, BulkOutcome { done, reserved, unknown: 0, unreadable: 0 });
+        assert_eq!(outcome, BulkOutcome { done, reserved, unknown: 0, unreadable: 0 });
     }
 
     /// Equivalent to a release without results.

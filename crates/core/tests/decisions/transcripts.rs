@@ -4,6 +4,6 @@
 //! lines are the decision: `<` the answer, `+` and `-` rows written and removed.
 
 stories! {
-    ".", crate::story::tell:
+    ".", crate::story::replay:
     add, reserve_and_release, politeness, clock_step, back_off, expire, hand_out, alias_move, delete, held_back, turns
 }

@@ -161,7 +161,7 @@ fn a_queue_with_few_urls_on_hold_is_found_behind_many_with_too_many() {
     shard.now = shard.now.after(Millis(2_500));
     assert!(shard.hand_out(100, 10, None, 1_000_000).is_empty(), "256 are skipped");
     let first = shard.reserve(1, 1, None, 1_000);
-    assert_ne!(&*first[0].host, "h256.example", "whoever skips nothing begins with the group that is ready longest");
+    assert_ne!(&*first[0].host, "h256.example", "without skips the group that is ready longest comes first");
     assert!(first[0].host[1..].split('.').next().is_some_and(|host| host.parse::<usize>().unwrap() < 256), "{first:?}");
     let found = (0..10).map(|_| shard.hand_out(100, 10, None, 1_000_000)).find(|urls| !urls.is_empty());
     let found = found.expect("it is hidden by those with too many on hold");

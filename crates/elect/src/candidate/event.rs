@@ -69,7 +69,7 @@ impl Candidate {
         self.leave()
     }
 
-    /// The guarded work has stopped: by itself, in which case `then` says how to continue, or as it was told.
+    /// The guarded work has stopped: by itself, in which case `then` says how to continue, or on request.
     pub fn on_stopped(&mut self, now: Moment, then: Then) -> Vec<Effect> {
         let (held, then, next) = match std::mem::replace(&mut self.stage, CandidateStage::Finished) {
             CandidateStage::Leading(held) => (held, then, None),
@@ -136,7 +136,7 @@ impl Candidate {
         }
     }
 
-    fn on_primary(&mut self, now: Moment, new: Held, told: Option<GoingOn>, effects: &mut Vec<Effect>) {
+    fn on_primary(&mut self, now: Moment, new: Held, going_on: Option<GoingOn>, effects: &mut Vec<Effect>) {
         // A response that arrives after the end of its own term must not revive it.
         let fresh = new.epoch > self.led;
         match &mut self.stage {
@@ -147,7 +147,7 @@ impl Candidate {
                     self.led = new.epoch;
                     effects.push(Effect::Lead { epoch: new.epoch, until: new.until });
                     self.stage = CandidateStage::Leading(new);
-                    self.agree_anew(told);
+                    self.agree_anew(going_on);
                     self.move_end(effects);
                 } else if !waits {
                     // Granted, but its response arrived too late to begin with: renew, then lead.
@@ -164,7 +164,7 @@ impl Candidate {
                     // The latest response about a term counts, even if it shortens it: T may have been lowered.
                     *held = Held { until: held.until, ..new };
                 }
-                self.agree(told, latest, newer);
+                self.agree(going_on, latest, newer);
                 self.move_end(effects);
             }
             CandidateStage::Leading(_) if fresh => {

@@ -190,7 +190,7 @@ impl Candidate {
         Effect::Send(Heartbeat { call, token, ready, heard, take_over })
     }
 
-    /// The moment by which the work must be told to stop.
+    /// The moment by which the work must be asked to stop.
     const fn stop_at(&self, held: &Held) -> Moment {
         held.until.before(self.wish.grace)
     }
@@ -207,7 +207,7 @@ impl Candidate {
 
     /// Jitter against a thundering herd: when a server comes back, its clients must not all reconnect at once.
     fn pause(&self, entropy: u64) -> Millis {
-        part(self.interval(), entropy)
+        random_fraction(self.interval(), entropy)
     }
 
     /// A response is lost: a primary retries soon, because its term is running; others back off.
@@ -233,7 +233,7 @@ impl Candidate {
 }
 
 /// A random fraction of a span.
-fn part(span: Millis, entropy: u64) -> Millis {
+fn random_fraction(span: Millis, entropy: u64) -> Millis {
     Millis(u64::try_from((u128::from(span.0) * u128::from(entropy)) >> 64).unwrap_or(span.0))
 }
 
@@ -241,7 +241,7 @@ fn part(span: Millis, entropy: u64) -> Millis {
 /// intervals.
 fn jittered(span: Millis, entropy: u64, nth: u64) -> Millis {
     let varied = Millis(span.0 / nth);
-    Millis(span.0 - varied.0 + part(varied, entropy).0)
+    Millis(span.0 - varied.0 + random_fraction(varied, entropy).0)
 }
 
 #[cfg(test)]

@@ -90,24 +90,24 @@ impl Asked {
 }
 
 impl Agreement {
-    fn hear(&mut self, told: Option<GoingOn>, newer: bool) {
-        let Some(told) = told else {
+    fn hear(&mut self, going_on: Option<GoingOn>, newer: bool) {
+        let Some(going_on) = going_on else {
             // Earlier lists stay excluded: the version is kept.
             (self.goes_on, self.members) = (Millis(0), Vec::new());
             return;
         };
-        if told.version <= self.version && newer {
+        if going_on.version <= self.version && newer {
             // A store that does not know the earlier list: that list is worth nothing to it.
             *self = Self { next_ask: self.next_ask, ..Self::default() };
             return;
         }
-        if told.version <= self.version {
+        if going_on.version <= self.version {
             return;
         }
-        (self.version, self.goes_on) = (told.version, Millis(told.continue_for_ms));
+        (self.version, self.goes_on) = (going_on.version, Millis(going_on.continue_for_ms));
         let before = std::mem::take(&mut self.members);
         let promised = |m: &Member| before.iter().find(|asked| asked.is(&m.uuid, m.peer.as_ref()))?.promised;
-        self.members = told.members.into_iter().map(|m| Asked { promised: promised(&m), member: m }).collect();
+        self.members = going_on.members.into_iter().map(|m| Asked { promised: promised(&m), member: m }).collect();
     }
 
     /// Whether the term may be continued at all.
@@ -152,7 +152,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// A server responded; what it said about terms is recorded.
+    /// A server responded; what it reported about terms is recorded.
     pub(super) fn hear(&mut self, now: Moment, sent: Moment, answer: &HeartbeatReply) {
         self.hear_of_renewal(sent, answer);
         self.answered = self.answered.max(Some(now));
@@ -213,9 +213,6 @@ impl Line {
 
 impl Candidate {
     /// The primary of a term asks for a promise not to take over for `span`.
-    ///
-    /// # Errors
-    /// Why it declines.
     pub fn on_question(&mut self, now: Moment, epoch: u64, span: Millis) -> Result<(), Decline> {
         match &self.stage {
             CandidateStage::Leading(_) | CandidateStage::Stopping { .. } | CandidateStage::Standing(Some(_)) => {
@@ -283,15 +280,15 @@ impl Candidate {
     }
 
     /// A new term begins: the agreement of an earlier one does not apply.
-    pub(super) fn agree_anew(&mut self, told: Option<GoingOn>) {
+    pub(super) fn agree_anew(&mut self, going_on: Option<GoingOn>) {
         self.agreement = Agreement::default();
-        self.agreement.hear(told, true);
+        self.agreement.hear(going_on, true);
     }
 
-    /// What the server said about continuing the current term.
-    pub(super) fn agree(&mut self, told: Option<GoingOn>, latest: bool, newer: bool) {
-        if told.is_some() || latest {
-            self.agreement.hear(told, newer);
+    /// What the server announced about continuing the current term.
+    pub(super) fn agree(&mut self, going_on: Option<GoingOn>, latest: bool, newer: bool) {
+        if going_on.is_some() || latest {
+            self.agreement.hear(going_on, newer);
         }
     }
 

@@ -12,7 +12,7 @@ fn member(name: &str, reachable: bool) -> Member {
     Member { uuid: name.into(), peer: reachable.then_some(peer), from: None }
 }
 
-fn told(version: u64, secs: u64, members: &[Member]) -> Option<GoingOn> {
+fn list(version: u64, secs: u64, members: &[Member]) -> Option<GoingOn> {
     Some(GoingOn { version, continue_for_ms: secs * 1_000, members: members.to_vec() })
 }
 
@@ -37,7 +37,7 @@ fn leading(going_on: Option<GoingOn>) -> Candidate {
     let first = beat(&candidate.on_wake(Moment(0), FULL));
     candidate.on_answer(Moment(10), first.call, primary(None), FULL);
     let second = beat(&candidate.on_wake(Moment(3_010), FULL));
-    assert_eq!(second.heard, None, "nothing was told yet");
+    assert_eq!(second.heard, None, "nothing was announced yet");
     candidate.on_answer(Moment(3_020), second.call, primary(going_on), FULL);
     candidate
 }
@@ -67,11 +67,11 @@ fn until(candidate: &Candidate) -> u64 {
 }
 
 #[test]
-fn a_term_is_gone_on_with_by_the_promise_of_every_member_and_only_by_that() {
-    let mut candidate = leading(told(7, 600, &[member("b", true), member("c", true)]));
+fn a_term_continues_only_with_a_promise_of_every_member() {
+    let mut candidate = leading(list(7, 600, &[member("b", true), member("c", true)]));
     let own = 3_010 + 15_000 - 155;
     assert_eq!(until(&candidate), own);
-    assert!(questions(&candidate.on_wake(Moment(4_000), FULL)).is_empty(), "nobody is asked while a server answers");
+    assert!(questions(&candidate.on_wake(Moment(4_000), FULL)).is_empty(), "no member is asked while a server answers");
     let asked = lose_until(&mut candidate, 9_000);
     let (b, c) = (asked.iter().rfind(|q| q.member == "b").unwrap(), asked.iter().rfind(|q| q.member == "c").unwrap());
     assert_eq!((b.epoch, b.span), (1, T));
@@ -86,18 +86,18 @@ fn a_term_is_gone_on_with_by_the_promise_of_every_member_and_only_by_that() {
 }
 
 #[test]
-fn nobody_goes_on_past_the_time_that_was_told_whatever_is_promised() {
-    let mut candidate = leading(told(7, 2, &[member("b", true)]));
+fn no_primary_continues_past_the_announced_time() {
+    let mut candidate = leading(list(7, 2, &[member("b", true)]));
     let last = lose_until(&mut candidate, 12_000).pop().unwrap();
     candidate.on_promise(&last);
     assert_eq!(until(&candidate), 3_010 + 17_000 - 175, "the margin grows with the time");
     // Without members this is the only bound.
-    assert_eq!(until(&leading(told(7, 2, &[]))), 3_010 + 17_000 - 175);
+    assert_eq!(until(&leading(list(7, 2, &[]))), 3_010 + 17_000 - 175);
 }
 
 #[test]
 fn a_member_that_cannot_be_asked_makes_the_role_strict_and_is_named() {
-    let mut candidate = leading(told(7, 600, &[member("b", true), member("old", false)]));
+    let mut candidate = leading(list(7, 600, &[member("b", true), member("old", false)]));
     let mute = candidate.members().filter(|member| member.peer.is_none());
     assert_eq!(mute.map(|member| &*member.uuid).collect::<Vec<_>>(), ["old"]);
     assert_eq!(lose_until(&mut candidate, 12_000), []);
@@ -105,11 +105,11 @@ fn a_member_that_cannot_be_asked_makes_the_role_strict_and_is_named() {
 }
 
 #[test]
-fn the_latest_list_counts_and_is_said_back() {
-    let mut candidate = leading(told(7, 600, &[]));
+fn the_latest_list_counts_and_is_acknowledged() {
+    let mut candidate = leading(list(7, 600, &[]));
     let third = beat(&candidate.on_wake(Moment(6_100), FULL));
     assert_eq!(third.heard, Some(7));
-    let effects = candidate.on_answer(Moment(6_110), third.call, primary(told(9, 600, &[member("b", true)])), FULL);
+    let effects = candidate.on_answer(Moment(6_110), third.call, primary(list(9, 600, &[member("b", true)])), FULL);
     assert_eq!(
         effects,
         [Effect::Extend { epoch: 1, until: Moment(6_100 + 15_000 - 155) }],
@@ -117,10 +117,10 @@ fn the_latest_list_counts_and_is_said_back() {
     );
     let fourth = beat(&candidate.on_wake(Moment(9_200), FULL));
     // An outdated list that arrives late, and then none: neither restores a longer term.
-    candidate.on_answer(Moment(9_210), third.call, primary(told(8, 600, &[])), FULL);
+    candidate.on_answer(Moment(9_210), third.call, primary(list(8, 600, &[])), FULL);
     assert_eq!((until(&candidate), candidate.agreement.heard()), (6_100 + 15_000 - 155, Some(9)));
     candidate.on_answer(Moment(9_220), fourth.call, primary(None), FULL);
-    candidate.on_answer(Moment(9_230), third.call, primary(told(9, 600, &[])), FULL);
+    candidate.on_answer(Moment(9_230), third.call, primary(list(9, 600, &[])), FULL);
     assert_eq!(until(&candidate), 9_200 + 15_000 - 155, "strict stays strict");
 }
 
@@ -172,7 +172,7 @@ fn a_promise_is_kept_though_the_server_would_let_it_take_over() {
 }
 
 #[test]
-fn who_has_asked_for_a_term_promises_nothing_until_that_ask_is_surely_void() {
+fn a_member_that_asked_for_a_term_promises_nothing_until_that_ask_expires() {
     let mut candidate = standby(last(99, true));
     let asks = beat(&candidate.on_wake(Moment(10), FULL));
     assert!(asks.take_over.is_some());
@@ -190,7 +190,7 @@ fn who_has_asked_for_a_term_promises_nothing_until_that_ask_is_surely_void() {
 }
 
 #[test]
-fn a_term_that_was_asked_for_in_vain_is_not_asked_for_again_without_a_pause() {
+fn an_unsuccessful_ask_for_a_term_is_not_repeated_without_a_pause() {
     let mut candidate = standby(last(99, true));
     let asks = beat(&candidate.on_wake(Moment(10), FULL));
     let answer = HeartbeatReply::Standby { ttl: T, remaining: T, last: last(99, true) };
@@ -199,22 +199,22 @@ fn a_term_that_was_asked_for_in_vain_is_not_asked_for_again_without_a_pause() {
 }
 
 #[test]
-fn a_store_that_has_forgotten_what_it_told_is_not_gone_on_by() {
-    let mut candidate = leading(told(500, 600, &[]));
+fn a_store_that_lost_its_lists_ends_the_agreement() {
+    let mut candidate = leading(list(500, 600, &[]));
     let third = beat(&candidate.on_wake(Moment(6_100), FULL));
-    candidate.on_answer(Moment(6_110), third.call, primary(told(20, 600, &[])), FULL);
+    candidate.on_answer(Moment(6_110), third.call, primary(list(20, 600, &[])), FULL);
     assert_eq!((until(&candidate), candidate.agreement.heard()), (6_100 + 15_000 - 155, None));
     let fourth = beat(&candidate.on_wake(Moment(9_200), FULL));
-    candidate.on_answer(Moment(9_210), fourth.call, primary(told(21, 600, &[])), FULL);
+    candidate.on_answer(Moment(9_210), fourth.call, primary(list(21, 600, &[])), FULL);
     assert_eq!(candidate.agreement.heard(), Some(21), "what it says from then on counts");
 }
 
 #[test]
-fn a_term_that_ended_here_is_not_brought_back_by_an_answer_that_took_too_long() {
-    let mut candidate = leading(told(7, 600, &[member("b", true)]));
+fn a_term_that_ended_here_is_not_revived_by_a_late_answer() {
+    let mut candidate = leading(list(7, 600, &[member("b", true)]));
     let third = beat(&candidate.on_wake(Moment(6_100), FULL));
     let end = until(&candidate);
-    assert_eq!(candidate.on_answer(Moment(end), third.call, primary(told(9, 600, &[])), FULL), []);
+    assert_eq!(candidate.on_answer(Moment(end), third.call, primary(list(9, 600, &[])), FULL), []);
     let effects = candidate.on_wake(Moment(end), FULL);
     assert!(effects.contains(&Effect::StepDown { epoch: 1, why: Reason::OutOfAgreement }), "{effects:?}");
 }
@@ -225,7 +225,7 @@ fn who_has_promised_takes_the_role_in_no_way() {
     candidate.on_question(Moment(5_000), 1, T).unwrap();
     let sent = beat(&candidate.on_wake(Moment(6_000), FULL));
     assert!(!sent.ready, "a store that has lost the term must not give it the role");
-    // A bid that was in flight before is granted all the same: it waits with it.
+    // A bid that was in flight before is granted anyway: it waits with it.
     let granted =
         HeartbeatReply::Primary { epoch: 2, token: "u".into(), ttl: T, remaining: T, step_down: false, going_on: None };
     assert_eq!(candidate.on_answer(Moment(6_010), sent.call, granted.clone(), FULL), []);
@@ -238,7 +238,7 @@ fn who_has_promised_takes_the_role_in_no_way() {
 
 #[test]
 fn a_promise_moves_nothing_of_a_term_that_the_server_has_ended() {
-    let mut candidate = leading(told(7, 600, &[member("b", true)]));
+    let mut candidate = leading(list(7, 600, &[member("b", true)]));
     let asked = lose_until(&mut candidate, 9_000).pop().unwrap();
     let (at, beat) = next_beat(&mut candidate);
     let over = HeartbeatReply::Standby { ttl: T, remaining: T, last: None };
@@ -248,7 +248,7 @@ fn a_promise_moves_nothing_of_a_term_that_the_server_has_ended() {
 
 #[test]
 fn a_term_that_no_server_took_back_is_given_back_when_one_answers_again() {
-    let mut candidate = leading(told(7, 600, &[member("b", true)]));
+    let mut candidate = leading(list(7, 600, &[member("b", true)]));
     lose_until(&mut candidate, 60_000);
     let effects = candidate.on_stopped(Moment(60_000), Then::StandAgain(Millis(0)));
     let release = Effect::Release { identity: 0, token: Some("t".into()) };
@@ -270,12 +270,12 @@ fn a_term_that_no_server_took_back_is_given_back_when_one_answers_again() {
 }
 
 #[test]
-fn nobody_is_asked_without_a_plan() {
+fn no_member_is_asked_without_a_plan() {
     let mut candidate = Candidate::new(Wish { grace: Millis(2_000), ..Wish::default() });
     let first = beat(&candidate.on_wake(Moment(0), FULL));
     candidate.on_answer(Moment(10), first.call, primary(None), FULL);
     let second = beat(&candidate.on_wake(Moment(3_010), FULL));
-    candidate.on_answer(Moment(3_020), second.call, primary(told(7, 600, &[member("b", true)])), FULL);
+    candidate.on_answer(Moment(3_020), second.call, primary(list(7, 600, &[member("b", true)])), FULL);
     let third = beat(&candidate.on_wake(Moment(6_100), FULL));
     let short = HeartbeatReply::Primary {
         epoch: 1,
@@ -283,7 +283,7 @@ fn nobody_is_asked_without_a_plan() {
         ttl: Millis(2_000),
         remaining: T,
         step_down: false,
-        going_on: told(9, 600, &[member("b", true)]),
+        going_on: list(9, 600, &[member("b", true)]),
     };
     candidate.on_answer(Moment(6_110), third.call, short, FULL);
     for _ in 0..3 {

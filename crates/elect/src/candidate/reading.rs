@@ -7,7 +7,7 @@ use super::HeartbeatReply;
 
 impl HeartbeatReply {
     /// The response to a heartbeat of `uuid`; `None` if it is invalid (step 4c), for instance one that names another
-    /// primary and calls the sender primary all the same.
+    /// primary and calls the sender primary anyway.
     #[must_use]
     pub fn read(response: &HeartbeatResponse, uuid: &str) -> Option<Self> {
         let ttl = Millis(response.ttl_ms);

@@ -49,17 +49,17 @@ fn lose_all_until(candidate: &mut Candidate, end: u64) -> (Vec<(u64, Effect)>, u
 }
 
 #[test]
-fn a_term_counts_from_the_sending_of_the_heartbeat_and_not_from_its_answer() {
+fn a_term_counts_from_the_sending_of_its_heartbeat() {
     let mut candidate = leading(Wish::default());
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
     assert_eq!(beat.token.as_deref(), Some("t1"));
-    // The response takes 1.4 s: the term ends 15 s after 4,100 all the same, less the margin.
+    // The response takes 1.4 s: the term ends 15 s after 4,100 anyway, less the margin.
     let effects = candidate.on_answer(Moment(5_500), beat.call, primary(1, 15_000), FULL);
     assert_eq!(effects, [Effect::Extend { epoch: 1, until: Moment(18_945) }]);
 }
 
 #[test]
-fn lost_heartbeats_end_the_term_in_time_whatever_else_still_works() {
+fn lost_heartbeats_end_the_term_in_time() {
     // The original model's gap: reads that kept working kept a primary alive whose writes were lost. Here nothing
     // extends a term by a read; a push that the role is free, which is a read, changes nothing either.
     let mut candidate = leading(Wish::default());
@@ -72,7 +72,7 @@ fn lost_heartbeats_end_the_term_in_time_whatever_else_still_works() {
 }
 
 #[test]
-fn a_grace_lies_before_the_end_of_the_term() {
+fn the_grace_period_ends_before_the_term() {
     let mut candidate = leading(Wish { interval: None, grace: Millis(5_000) });
     let (seen, _) = lose_all_until(&mut candidate, 60_000);
     assert_eq!(seen[0], (10_845, Effect::StepDown { epoch: 1, why: Reason::OutOfTime }));
@@ -105,7 +105,7 @@ fn as_many_heartbeats_may_be_lost_as_the_plan_says() {
 }
 
 #[test]
-fn work_stops_before_the_role_is_given_back_and_then_it_stands_again() {
+fn work_stops_before_the_role_is_released_and_then_stands_by() {
     let mut candidate = leading(Wish::default());
     assert_eq!(candidate.on_resign(), [Effect::StepDown { epoch: 1, why: Reason::Resigned }]);
     assert_eq!(candidate.on_released(Moment(2_000)), [], "nothing was given back yet");
@@ -120,7 +120,7 @@ fn work_stops_before_the_role_is_given_back_and_then_it_stands_again() {
 }
 
 #[test]
-fn work_that_ends_by_itself_gives_the_role_back_at_once() {
+fn work_that_ends_releases_the_role_at_once() {
     let mut candidate = leading(Wish::default());
     let effects = candidate.on_stopped(Moment(2_000), Then::StandAgain(Millis(700)));
     assert!(matches!(effects[..], [Effect::Release { .. }]));
@@ -191,20 +191,24 @@ fn an_identity_that_is_used_up_is_given_up_for_a_new_one() {
 }
 
 #[test]
-fn a_primary_whose_term_is_over_for_the_server_stops_and_gives_nothing_back() {
+fn a_primary_whose_term_ended_at_the_server_stops_and_releases_nothing() {
     for answer in [HeartbeatReply::NotCurrent, HeartbeatReply::Standby { ttl: T, remaining: Millis(9_000), last: None }]
     {
         let mut candidate = leading(Wish::default());
         let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
         let effects = candidate.on_answer(Moment(4_200), beat.call, answer, FULL);
         assert_eq!(effects, [Effect::StepDown { epoch: 1, why: Reason::Superseded }]);
-        assert_eq!(candidate.on_stopped(Moment(4_300), Then::Finish), [], "it stands again, as it was told before");
+        assert_eq!(
+            candidate.on_stopped(Moment(4_300), Then::Finish),
+            [],
+            "it asks for the role again, as decided before"
+        );
         assert!(candidate.is_standing());
     }
 }
 
 #[test]
-fn a_new_epoch_of_its_own_is_led_only_after_the_work_of_the_old_one_stopped() {
+fn a_new_epoch_is_led_only_after_the_work_of_the_old_one_stopped() {
     let mut candidate = leading(Wish::default());
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
     let effects = candidate.on_answer(Moment(4_200), beat.call, primary(3, 15_000), FULL);
@@ -260,7 +264,7 @@ fn a_t_that_cannot_be_used_ends_the_candidate_and_gives_the_role_back() {
 }
 
 #[test]
-fn a_t_that_becomes_too_short_for_a_running_candidate_makes_it_stand_by_until_it_fits() {
+fn a_candidate_whose_t_becomes_too_short_stands_by_until_it_fits() {
     let mut candidate = leading(Wish { interval: None, grace: Millis(5_000) });
     let beat = sent(&candidate.on_wake(Moment(4_100), FULL));
     assert!(beat.ready);
@@ -275,7 +279,7 @@ fn a_t_that_becomes_too_short_for_a_running_candidate_makes_it_stand_by_until_it
     assert_eq!(candidate.on_released(Moment(4_300)), [], "it does not end");
     let at = candidate.wake_at().unwrap();
     let beat = sent(&candidate.on_wake(at, FULL));
-    assert!(!beat.ready, "nobody gives it the role meanwhile");
+    assert!(!beat.ready, "it cannot get the role meanwhile");
     // A grant in flight is released and not led.
     let grant =
         HeartbeatReply::Primary { epoch: 2, token: "t2".into(), ttl, remaining: ttl, step_down: false, going_on: None };

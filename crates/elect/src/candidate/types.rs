@@ -98,7 +98,7 @@ impl std::fmt::Display for Reason {
 /// What follows the end of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Then {
-    /// Stand again, after a pause.
+    /// Ask for the role again, after a pause.
     StandAgain(Millis),
     /// Stop for good.
     Finish,
@@ -183,7 +183,7 @@ pub(super) enum CandidateStage {
     Standing(Option<Held>),
     /// The work runs.
     Leading(Held),
-    /// The work was told to stop and may still be running. `next`: a later term that was granted meanwhile.
+    /// The work was asked to stop and may still be running. `next`: a later term that was granted meanwhile.
     Stopping {
         held: Held,
         then: Then,

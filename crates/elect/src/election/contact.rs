@@ -62,13 +62,13 @@ mod tests {
         let mut contact = Contact::default();
         assert_eq!(contact.on_heard(Moment(0)), None, "all is well");
         let lost = (0..3_600).filter_map(|second| Some((second, contact.on_lost(Moment(1_000 + second * 1_000))?)));
-        let told: Vec<(u64, News)> = lost.collect();
-        assert_eq!(told.first(), Some(&(0, News::Away)));
-        let reminded: Vec<u64> = told.iter().skip(1).map(|(second, _)| *second).collect();
+        let news: Vec<(u64, News)> = lost.collect();
+        assert_eq!(news.first(), Some(&(0, News::Away)));
+        let reminded: Vec<u64> = news.iter().skip(1).map(|(second, _)| *second).collect();
         assert_eq!(reminded, [10, 30, 70, 150, 310, 630, 1_230, 1_830, 2_430, 3_030]);
-        assert_eq!(told.last(), Some(&(3_030, News::StillAway(Millis(3_030_000)))));
+        assert_eq!(news.last(), Some(&(3_030, News::StillAway(Millis(3_030_000)))));
         assert_eq!(contact.on_heard(Moment(3_601_000)), Some(News::Back(Millis(3_600_000))));
         assert_eq!(contact.on_heard(Moment(3_602_000)), None);
-        assert_eq!(contact.on_lost(Moment(3_603_000)), Some(News::Away), "another outage is told again");
+        assert_eq!(contact.on_lost(Moment(3_603_000)), Some(News::Away), "another outage is reported again");
     }
 }

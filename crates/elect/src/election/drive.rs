@@ -14,7 +14,7 @@ use super::contact::{Contact, News};
 use super::peers::Asked;
 use super::state::{Control, Error, State};
 use super::talk::Talk;
-use super::wire::{Heard, Pending, Released, Said, Wire};
+use super::wire::{Heard, Pending, Released, Reply, Wire};
 use super::work::{Outcome, Patience, Running};
 use crate::candidate::{Call, Candidate, Effect, Question, Reason, Then};
 use crate::clock::{Clock, Moment};
@@ -113,8 +113,8 @@ impl<B: Send + 'static> Driver<B> {
         loop {
             let event = self.next(&mut control).await;
             let effects = self.handle(event);
-            self.tell_plan();
-            self.talk.tell_going_on(&self.candidate, self.clock.now());
+            self.log_plan();
+            self.talk.log_going_on(&self.candidate, self.clock.now());
             for effect in effects {
                 if let Effect::Lead { epoch, until } = effect {
                     self.lead(epoch, until, &mut work);
@@ -136,7 +136,7 @@ impl<B: Send + 'static> Driver<B> {
             biased;
             () = until(&*self.clock, drop_at) => Event::Overdue,
             outcome = ended(&mut self.running) => Event::Ended(outcome),
-            () = told_to_stop(control, stopped) => Event::Stopped,
+            () = asked_to_stop(control, stopped) => Event::Stopped,
             (call, heard) = answered(&mut self.call) => Event::Heard(call, heard),
             () = until(&*self.clock, wake_at) => Event::Woken,
             asked = self.talk.door.asked() => Event::Asked(asked),
@@ -194,7 +194,7 @@ impl<B: Send + 'static> Driver<B> {
             }
             Event::Answered(question, Ok(())) => self.candidate.on_promise(&question),
             Event::Answered(question, Err(why)) => {
-                self.talk.tell_declined(&question, &why);
+                self.talk.log_declined(&question, &why);
                 Vec::new()
             }
         }
@@ -202,28 +202,28 @@ impl<B: Send + 'static> Driver<B> {
 
     fn handle_heard(&mut self, now: Moment, call: Call, heard: Heard) -> Vec<Effect> {
         match heard {
-            Heard::Answer(answer, said) => {
+            Heard::Answer(answer, reply) => {
                 if let Some(News::Back(away)) = self.contact.on_heard(now) {
                     tracing::info!(role = self.wire.role(), away.ms = away.0, "heartbeats are answered again");
                 }
                 let effects = self.candidate.on_answer(now, call, answer, entropy());
-                self.talk.on_heard(&self.candidate, said.mode, self.wire.has_peer());
+                self.talk.on_heard(&self.candidate, reply.mode, self.wire.has_peer());
                 if !self.candidate.is_standing() {
                     return effects;
                 }
                 self.lost_in_a_row = 0;
-                if self.leaves(&said) {
+                if self.leaves(&reply) {
                     // It is leaving, so it is not reported as a standby.
-                    self.show(State::Standby { primary: said.primary, reason: said.reason });
+                    self.show(State::Standby { primary: reply.primary, reason: reply.reason });
                     return self.resign_after(effects);
                 }
-                self.stand_by(said);
+                self.stand_by(reply);
                 effects
             }
             Heard::Lost(why) => {
                 // It may hang at the same server; the next one starts where the next heartbeat is answered.
                 self.look = None;
-                self.tell_lost(now, &why);
+                self.log_lost(now, &why);
                 let effects = self.candidate.on_lost(now, call, entropy());
                 if !self.candidate.is_standing() {
                     return effects;
@@ -244,7 +244,7 @@ impl<B: Send + 'static> Driver<B> {
                 self.resign_after(lost)
             }
             Heard::Refused(error) => {
-                self.tell_lost(now, &format!("the server refuses it: {error}"));
+                self.log_lost(now, &format!("the server refuses it: {error}"));
                 self.candidate.on_lost(now, call, entropy())
             }
         }
@@ -257,15 +257,15 @@ impl<B: Send + 'static> Driver<B> {
     }
 
     /// Whether a standby has learned all that it wanted to know.
-    fn leaves(&mut self, said: &Said) -> bool {
-        if let Some(run) = &said.slot_run {
+    fn leaves(&mut self, reply: &Reply) -> bool {
+        if let Some(run) = &reply.slot_run {
             let (role, slot, epoch) = (self.wire.role(), &run.slot, run.epoch);
             tracing::info!(role, slot, epoch, "the slot was already run; nothing left to do");
             return true;
         }
-        match &said.primary {
+        match &reply.primary {
             Some(primary) if !self.waits && self.wire.is_another(primary) => {
-                self.result = Err(Error::Standby { primary: primary.clone(), epoch: said.epoch });
+                self.result = Err(Error::Standby { primary: primary.clone(), epoch: reply.epoch });
                 true
             }
             _ => false,
@@ -276,12 +276,12 @@ impl<B: Send + 'static> Driver<B> {
         Error::Unrecorded { slot: self.wire.slot().unwrap_or_default().to_owned(), why }
     }
 
-    fn stand_by(&mut self, said: Said) {
-        if self.look.is_none() && said.primary.is_some() {
+    fn stand_by(&mut self, reply: Reply) {
+        if self.look.is_none() && reply.primary.is_some() {
             self.look = Some(self.wire.vacancy(Duration::ZERO));
         }
-        self.talk.tell_primary(&said);
-        self.show(State::Standby { primary: said.primary, reason: said.reason });
+        self.talk.log_primary(&reply);
+        self.show(State::Standby { primary: reply.primary, reason: reply.reason });
     }
 
     /// What follows the end of the work.
@@ -301,7 +301,7 @@ impl<B: Send + 'static> Driver<B> {
         }
     }
 
-    /// Also a candidate that is already stopping its work, to stand again, must leave now.
+    /// Also a candidate that is already stopping its work, to ask again, must leave now.
     fn leave(&mut self) -> Then {
         _ = self.candidate.on_resign();
         Then::Finish
@@ -325,7 +325,7 @@ impl<B: Send + 'static> Driver<B> {
             Effect::Send(beat) => {
                 if self.call.is_some() {
                     let within = self.candidate.timeout().0;
-                    self.tell_lost(self.clock.now(), &format!("no answer within {within} ms"));
+                    self.log_lost(self.clock.now(), &format!("no answer within {within} ms"));
                 }
                 self.call = Some((beat.call, self.wire.heartbeat(&beat, self.candidate.timeout())?));
             }
@@ -343,7 +343,7 @@ impl<B: Send + 'static> Driver<B> {
                 let now = self.clock.now();
                 match (why, &mut self.running) {
                     (Reason::Superseded, _) => self.end_work(now),
-                    (_, Some(running)) => running.tell_to_stop(now),
+                    (_, Some(running)) => running.ask_to_stop(now),
                     (_, None) => {}
                 }
             }
@@ -372,7 +372,7 @@ impl<B: Send + 'static> Driver<B> {
         }
     }
 
-    fn tell_plan(&mut self) {
+    fn log_plan(&mut self) {
         let tight = self.candidate.too_tight();
         if let Some(error) = tight.filter(|_| tight != self.tight) {
             tracing::warn!(role = self.wire.role(), "{error}; standing by without taking the role until it fits");
@@ -392,7 +392,7 @@ impl<B: Send + 'static> Driver<B> {
     }
 
     /// A heartbeat was not acknowledged: logs it if that is news.
-    fn tell_lost(&mut self, now: Moment, why: &str) {
+    fn log_lost(&mut self, now: Moment, why: &str) {
         let (news, role) = (self.contact.on_lost(now), self.wire.role());
         match (news, self.candidate.working()) {
             (Some(News::Away), Some((epoch, until))) => {
@@ -448,7 +448,7 @@ async fn ended<B: Send + 'static>(running: &mut Option<Running<B>>) -> Outcome<B
     }
 }
 
-async fn told_to_stop(control: &mut watch::Receiver<Control>, stopped: bool) {
+async fn asked_to_stop(control: &mut watch::Receiver<Control>, stopped: bool) {
     if stopped || control.wait_for(|control| control.stop).await.is_err() {
         // No sender is left.
         pending().await

@@ -26,7 +26,7 @@ use peers::{Asking, Door};
 use talk::Talk;
 use wire::Wire;
 
-/// Stands for a role and runs work while it is primary.
+/// Asks for a role and runs work while it is primary.
 ///
 /// ```no_run
 /// use std::ops::ControlFlow;
@@ -67,13 +67,6 @@ impl Election {
         Self { client, role: role.into(), options, clock: Arc::new(BootClock), state, control }
     }
 
-    /// Replaces the machine's clock.
-    #[must_use]
-    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
-
     /// The current state and its changes.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<State> {
@@ -86,18 +79,17 @@ impl Election {
         Stopper(self.control.clone())
     }
 
-    /// Stands, works while primary, and stands again, until it is stopped or the work breaks off.
+    /// Asks for the role, works while primary, and asks again, until it is stopped or the work breaks off.
     ///
-    /// The work is started once per term, as a task. [`Term::stopping`] tells it to stop; if it has not ended when its
-    /// grace period is over, its task is cancelled, and if that fails too, the watchdog ends the process. Tasks, threads
-    /// and processes that the work starts must end with it, or keep a [`Term::hold`] until they have. The role is
-    /// released only when the work has ended and nothing holds its term; until then the term is renewed.
+    /// The work is started once per term, as a task. [`Term::stopping`] asks it to stop; if it has not ended when its
+    /// grace period is over, its task is cancelled, and if that fails too, the watchdog ends the process. Tasks,
+    /// threads and processes that the work starts must end with it, or keep a [`Term::hold`] until they have. The
+    /// role is released only when the work has ended and nothing holds its term; until then the term is renewed.
     ///
-    /// When the work ends by itself, `Continue(pause)` releases the role and stands again after the pause, and
+    /// When the work ends by itself, `Continue(pause)` releases the role and asks again after the pause, and
     /// `Break(value)` releases it and ends the election with the value. Returns `None` if it was stopped.
     ///
-    /// # Errors
-    /// If the server refuses permanently, T is too short for the options, or the work panicked.
+    /// Fails if the server refuses permanently, T is too short for the options, or the work panicked.
     pub async fn run<W, F, B>(self, work: W) -> Result<Option<B>, Error>
     where
         W: FnMut(Term) -> F,

@@ -141,7 +141,7 @@ impl Talks {
     async fn begin(&mut self, stream: TcpStream, known: Arc<Known>) {
         self.open.retain(|(_, task)| !task.is_finished());
         if self.open.len() >= PEER_CONNECTIONS_MAX {
-            // A connection that shows the secret meanwhile is closed all the same: the primary asks again.
+            // A connection that shows the secret meanwhile is closed anyway: the primary asks again.
             let stranger = self.open.iter().position(|(proven, _)| !proven.load(Ordering::Relaxed));
             if let Some((_, task)) = stranger.and_then(|at| self.open.remove(at)) {
                 task.abort();
@@ -184,12 +184,12 @@ async fn answer(request: Request<Incoming>, known: &Known, proven: &AtomicBool) 
         return say(StatusCode::FORBIDDEN, Err("the role or the secret is not this candidate's".into()));
     }
     proven.store(true, Ordering::Relaxed);
-    let (reply, told) = oneshot::channel();
+    let (reply, answer) = oneshot::channel();
     let question = Asked { epoch: asked.epoch, span: Millis(asked.for_ms), answer: reply };
     if known.sender.send(question).await.is_err() {
         return say(StatusCode::OK, Err("it is stopping".into()));
     }
-    say(StatusCode::OK, told.await.unwrap_or_else(|_| Err("it is stopping".into())))
+    say(StatusCode::OK, answer.await.unwrap_or_else(|_| Err("it is stopping".into())))
 }
 
 fn say(status: StatusCode, what: Result<(), String>) -> Response<Full<Bytes>> {
@@ -277,7 +277,7 @@ fn unreached(error: &legacy::Error) -> String {
 mod tests {
     use std::net::IpAddr;
 
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
     use crate::Moment;
@@ -293,8 +293,8 @@ mod tests {
 
     /// Any member of a role may announce any address, and every primary would call it.
     #[tokio::test]
-    async fn a_member_is_called_only_where_its_heartbeats_come_from_or_where_it_is_allowed() {
-        // A service of the internal network: nobody else listens there.
+    async fn a_member_is_called_only_at_its_heartbeat_source_or_an_allowed_address() {
+        // A service of the internal network: nothing else listens there.
         let inside = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = inside.local_addr().unwrap().to_string();
         let peer = |address: &str| Peer { address: address.into(), secret: "s".into() };
@@ -314,7 +314,7 @@ mod tests {
             assert_eq!(asking.refuses(&member).is_none(), address.starts_with("127.1:"), "a name is looked up first");
         }
         let none = tokio::time::timeout(Duration::ZERO, inside.accept()).await;
-        assert!(none.is_err(), "nobody has connected");
+        assert!(none.is_err(), "no peer has connected");
         for (networks, from) in [(&[][..], Some("127.0.0.1")), (&["127.0.0.0/8"], None)] {
             let mut asking = Asking::new("r", policy(networks));
             asking.ask(question(peer(&address), from), Millis(60_000));
@@ -327,6 +327,42 @@ mod tests {
         let mut asking = Asking::new("r", Policy::new([], false));
         asking.ask(question(peer(&address), Some("127.0.0.1")), Millis(60_000));
         assert!(asking.next().await.1.unwrap_err().contains("a loopback address"));
+    }
+
+    /// Any process of the network, and any page in a browser of this machine, can send to the port.
+    #[tokio::test]
+    async fn a_stranger_gets_no_promise_and_no_secret() {
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let mut door = Door::open("r", &PeerDoor { listen, advertised: None }).await.unwrap();
+        let Peer { address, secret } = door.peer();
+        let question = |role: &str, secret: &str| {
+            serde_json::to_string(&PromiseRequest { role: role.into(), epoch: 1, for_ms: 1, secret: secret.into() })
+                .unwrap()
+        };
+        let long = "x".repeat(PEER_BODY_BYTES_MAX + 1);
+        for (head, body, status) in [
+            ("GET /", String::new(), 404),
+            ("GET /promise", question("r", &secret), 404),
+            ("POST /", question("r", &secret), 404),
+            ("POST /promise", String::new(), 400),
+            ("POST /promise", "{}".into(), 400),
+            ("POST /promise", long, 400),
+            ("POST /promise", question("r", ""), 403),
+            ("POST /promise", question("r", &secret[1..]), 403),
+            ("POST /promise", question("r", &secret.to_lowercase().to_uppercase()), 403),
+            ("POST /promise", question("another", &secret), 403),
+        ] {
+            let mut stranger = TcpStream::connect(&address).await.unwrap();
+            let text = format!("{head} HTTP/1.1\r\nhost: evil.example\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            // It may have been refused before it is read to its end.
+            _ = stranger.write_all(text.as_bytes()).await;
+            let mut answer = Vec::new();
+            _ = stranger.read_to_end(&mut answer).await;
+            let answer = String::from_utf8(answer).unwrap();
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head} {body:.90}: {answer}");
+            assert!(!answer.contains(&secret), "{answer}");
+        }
+        assert!(door.questions.try_recv().is_err(), "the candidate was asked");
     }
 
     #[tokio::test]

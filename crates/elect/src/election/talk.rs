@@ -6,12 +6,12 @@ use std::future::pending;
 use wayleave_api::roles::{Member, Mode};
 
 use super::peers::{ALLOW, Asked, Asking, Door};
-use super::wire::Said;
+use super::wire::Reply;
 use crate::candidate::{Candidate, Question};
 use crate::clock::Moment;
 
 /// The maximum number of reasons logged between two responses of a server.
-const DECLINED_TOLD_MAX: usize = 100;
+const DECLINED_LOGGED_MAX: usize = 100;
 
 /// The listener, if there is one, and its own questions.
 pub(super) struct Talk {
@@ -59,9 +59,9 @@ impl Talk {
     /// Answers a question as the candidate decides.
     pub fn answer(candidate: &mut Candidate, now: Moment, asked: Asked) {
         let Asked { epoch, span, answer } = asked;
-        let told = candidate.on_question(now, epoch, span).map_err(|decline| decline.to_string());
-        // If the asker is gone it has no promise; one that was given is kept all the same.
-        _ = answer.send(told);
+        let verdict = candidate.on_question(now, epoch, span).map_err(|decline| decline.to_string());
+        // If the asker is gone it has no promise; one that was given is kept anyway.
+        _ = answer.send(verdict);
     }
 
     /// A server has responded.
@@ -95,15 +95,16 @@ impl Talk {
     }
 
     /// A member declined, or could not be reached.
-    pub fn tell_declined(&mut self, question: &Question, why: &str) {
-        if self.declined.len() < DECLINED_TOLD_MAX && self.declined.insert((question.member.clone(), why.to_owned())) {
+    pub fn log_declined(&mut self, question: &Question, why: &str) {
+        if self.declined.len() < DECLINED_LOGGED_MAX && self.declined.insert((question.member.clone(), why.to_owned()))
+        {
             let (role, uuid, address) = (&self.role, &question.member, &question.peer.address);
             tracing::warn!(role, uuid, address, why, "a standby does not promise to wait; trying again");
         }
     }
 
     /// Logs when work continues by agreement alone, and when that ends.
-    pub fn tell_going_on(&mut self, candidate: &Candidate, now: Moment) {
+    pub fn log_going_on(&mut self, candidate: &Candidate, now: Moment) {
         let goes_on = candidate.goes_on(now);
         if goes_on && !self.goes_on {
             let why =
@@ -114,19 +115,19 @@ impl Talk {
     }
 
     /// Logs the current primary when it changes.
-    pub fn tell_primary(&mut self, said: &Said) {
-        let now = (said.primary.clone(), if said.primary.is_some() { said.epoch } else { 0 });
+    pub fn log_primary(&mut self, reply: &Reply) {
+        let now = (reply.primary.clone(), if reply.primary.is_some() { reply.epoch } else { 0 });
         if self.primary.as_ref() == Some(&now) {
             return;
         }
         self.primary = Some(now);
         let role = &self.role;
-        match &said.primary {
+        match &reply.primary {
             Some(uuid) => {
-                let at = said.address.as_deref().map(|address| format!(" at {address}")).unwrap_or_default();
-                tracing::info!(role, "standing by; primary is {uuid}{at}, epoch {}", said.epoch);
+                let at = reply.address.as_deref().map(|address| format!(" at {address}")).unwrap_or_default();
+                tracing::info!(role, "standing by; primary is {uuid}{at}, epoch {}", reply.epoch);
             }
-            None => tracing::info!(role, "standing by; there is no primary: {}", said.reason),
+            None => tracing::info!(role, "standing by; there is no primary: {}", reply.reason),
         }
     }
 

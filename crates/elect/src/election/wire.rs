@@ -38,8 +38,8 @@ pub(super) struct Wire {
 
 /// The outcome of a heartbeat.
 pub(super) enum Heard {
-    /// A response, and what else the server said.
-    Answer(HeartbeatReply, Said),
+    /// A response, and what else the server reported.
+    Answer(HeartbeatReply, Reply),
     /// No response, or an invalid one; a retry may succeed.
     Lost(String),
     /// The server refuses this candidate permanently.
@@ -47,7 +47,7 @@ pub(super) enum Heard {
 }
 
 /// What a server says besides what the candidate acts on.
-pub(super) struct Said {
+pub(super) struct Reply {
     /// The primary.
     pub primary: Option<String>,
     /// Its address.
@@ -155,7 +155,7 @@ impl Wire {
         self.former.as_deref() != Some(primary)
     }
 
-    /// The slot that this candidate stands for.
+    /// The slot that this candidate asks for.
     pub fn slot(&self) -> Option<&str> {
         self.form.slot.as_deref()
     }
@@ -190,11 +190,11 @@ impl Wire {
             let released = released.await;
             match &released {
                 Ok(Ok(_)) => {}
-                Ok(Err(error)) if error.is_outcome_unknown() => tell_unknown(&role, &error.to_string()),
+                Ok(Err(error)) if error.is_outcome_unknown() => log_unknown(&role, &error.to_string()),
                 Ok(Err(error)) if token.is_some() => {
                     tracing::warn!(role, error = %error, "the role was not released; the term expires by itself");
                 }
-                Err(_) if token.is_some() => tell_unknown(&role, "no answer in time"),
+                Err(_) if token.is_some() => log_unknown(&role, "no answer in time"),
                 // A standby has no term to release; its registration expires by itself.
                 Ok(Err(_)) | Err(_) => {}
             }
@@ -205,7 +205,7 @@ impl Wire {
     }
 }
 
-fn tell_unknown(role: &str, why: &str) {
+fn log_unknown(role: &str, why: &str) {
     tracing::warn!(role, why, "it is unknown whether the role was released; if not, the term expires by itself");
 }
 
@@ -219,19 +219,19 @@ fn heard(answer: Result<HeartbeatResponse, Failure>, uuid: &str) -> Heard {
         Ok(answer) => answer,
         Err(error) => return failed(error),
     };
-    let Some(told) = HeartbeatReply::read(&answer, uuid) else {
+    let Some(outcome) = HeartbeatReply::read(&answer, uuid) else {
         return Heard::Lost("the answer calls this candidate primary and names another one, or no token".into());
     };
     let HeartbeatResponse { holder: primary, address, epoch, mode, reason, slot_run, .. } = answer;
-    Heard::Answer(told, Said { primary, address, epoch, mode, reason, slot_run })
+    Heard::Answer(outcome, Reply { primary, address, epoch, mode, reason, slot_run })
 }
 
 fn failed(error: Failure) -> Heard {
     match error.code() {
         Some(Code::DuplicateIdentity | Code::NotTheTerm) => {
             let (mode, reason) = (Mode::Strict, error.to_string());
-            let said = Said { primary: None, address: None, epoch: 0, mode, reason, slot_run: None };
-            Heard::Answer(HeartbeatReply::NotCurrent, said)
+            let reply = Reply { primary: None, address: None, epoch: 0, mode, reason, slot_run: None };
+            Heard::Answer(HeartbeatReply::NotCurrent, reply)
         }
         // Capacity may be freed.
         Some(Code::OverLimit | Code::Overloaded) => Heard::Lost(error.to_string()),

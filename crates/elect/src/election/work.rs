@@ -1,4 +1,4 @@
-//! The guarded work of one term: a task that is told to stop, then cancelled, then ended by the watchdog.
+//! The guarded work of one term: a task that is asked to stop, then cancelled, then ended by the watchdog.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -31,11 +31,11 @@ pub(super) struct Running<B> {
     patience: Patience,
     /// The end of the term, also after [`Term::end`].
     until: Moment,
-    /// Once it was told to stop. A heartbeat that is acknowledged meanwhile does not move it.
+    /// Set once it was asked to stop. A heartbeat that is acknowledged meanwhile does not move it.
     bound: Option<Bound>,
 }
 
-/// When work that was told to stop is cancelled, and when the last line is called.
+/// When work that was asked to stop is cancelled, and when the last line is called.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     cancel_at: Moment,
@@ -90,9 +90,9 @@ impl<B: Send + 'static> Running<B> {
         }
     }
 
-    /// Tells the work to stop. It has the grace period, or what is left of the term.
-    pub fn tell_to_stop(&mut self, now: Moment) {
-        self.term.tell_to_stop();
+    /// Asks the work to stop. It has the grace period, or what is left of the term.
+    pub fn ask_to_stop(&mut self, now: Moment) {
+        self.term.ask_to_stop();
         let Patience { grace, reserve } = self.patience;
         let (until, over) = (self.until, now.after(grace));
         // Work that ends by itself exactly at the end of its grace period is not cancelled.

@@ -2,6 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-mod looking;
+mod long_polls;
 mod no_overlap;
 mod stopping;

@@ -1,5 +1,5 @@
 //! Candidates against the core's own decisions, with losses, delays, pauses of their work and clock drift: at no
-//! instant do two of them believe to be primary.
+//! instant do two of them believe that they are primary.
 
 #![allow(
     clippy::unwrap_used,
@@ -92,7 +92,7 @@ impl World {
             origin: None,
             now: Time(1_000_000),
             incarnation: 0,
-            stepped_at: Time::ZERO,
+            steady_since: Time::ZERO,
         };
         let set = roles::set(&facts, &RoleChanges { ttl: Change::Set(T), ..RoleChanges::default() }).unwrap();
         let Change::Set(row) = set.writes.row else { panic!("a role is made") };

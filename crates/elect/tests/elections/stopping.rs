@@ -1,4 +1,5 @@
-//! The end of work: its grace is a bound whatever a server answers, holds keep the role, and a stop always ends.
+//! The end of work: its grace period is a bound under any answers of a server, holds keep the role, and a stop always
+//! ends.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -15,8 +16,8 @@ use wayleave_elect::{Election, Error, LastLine, Options, Stopper};
 const PATIENCE: Duration = Duration::from_secs(8);
 const GRACE: Duration = Duration::from_millis(300);
 
-/// A server that acknowledges each heartbeat of one candidate, which is primary; or refuses them once it is told to, after
-/// a while.
+/// A server that acknowledges each heartbeat of one candidate, which is primary; or refuses them on request, after a
+/// while.
 #[derive(Default)]
 struct Script {
     /// The requests: method and path.
@@ -99,7 +100,7 @@ async fn stop_after(stopper: Stopper, pause: Duration) {
 
 /// A regression: each heartbeat that was acknowledged moved the moment at which the work is cancelled.
 #[tokio::test]
-async fn work_that_does_not_stop_is_cancelled_when_its_grace_is_over_though_heartbeats_are_acknowledged() {
+async fn work_that_does_not_stop_is_cancelled_after_its_grace_period() {
     let (script, client) = Script::default().start().await;
     let election = Election::new(client, "r", options(Some(Duration::from_millis(50))));
     tokio::spawn(stop_after(election.stopper(), Duration::from_millis(500)));
@@ -117,7 +118,7 @@ async fn work_that_does_not_stop_is_cancelled_when_its_grace_is_over_though_hear
 }
 
 #[tokio::test]
-async fn work_that_is_held_keeps_the_role_and_its_heartbeats_after_its_task_has_ended() {
+async fn held_work_keeps_the_role_and_its_heartbeats_after_its_task_ended() {
     let (script, client) = Script::default().start().await;
     let election = Election::new(client, "r", options(Some(Duration::from_millis(50))));
     let stopper = election.stopper();

@@ -54,9 +54,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Simulated {
     /// Opens the store in a folder of a simulated disk.
-    ///
-    /// # Errors
-    /// If the folder cannot be used.
     pub fn open(
         disk: &SimDisk,
         tables: &SimTables,
@@ -192,8 +189,8 @@ impl Engine for Simulated {
     }
 
     fn look<'a>(&'a self, scans: &'a [Scan]) -> Pending<'a, Look> {
-        let (now, stepped_at) = (self.now(), Time::ZERO);
-        std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation: 0, stepped_at, rows })).boxed()
+        let (now, steady_since) = (self.now(), Time::ZERO);
+        std::future::ready(self.store.scan(scans).map(|rows| Look { now, incarnation: 0, steady_since, rows })).boxed()
     }
 
     fn commit(&self, batch: Batch) -> Commit {

@@ -388,16 +388,16 @@ fn no_seed_loses_what_was_acknowledged() {
 }
 
 #[test]
-fn the_same_seed_tells_the_same_story() {
-    let tell = |seed| {
+fn the_same_seed_gives_the_same_history() {
+    let history = |seed| {
         let mut story = Story::new(seed);
         story.run().unwrap();
         (format!("{:?}", story.counts), story.disk.operations())
     };
     for seed in [1, 2, 77] {
-        assert_eq!(tell(seed), tell(seed));
+        assert_eq!(history(seed), history(seed));
     }
-    assert_ne!(tell(1), tell(2));
+    assert_ne!(history(1), history(2));
 }
 
 /// One flipped bit anywhere in the journal after a clean shutdown: the store refuses to open, or nothing acknowledged
@@ -509,5 +509,5 @@ fn every_sync_that_is_left_out_is_noticed() {
             None => unnoticed.push(point),
         }
     }
-    assert!(unnoticed.is_empty(), "nobody misses {unnoticed:?}");
+    assert!(unnoticed.is_empty(), "no check misses {unnoticed:?}");
 }

@@ -1,4 +1,4 @@
-//! The memory engine as the model: whatever is committed and read, in flight or not, both engines agree.
+//! The memory engine as the model: both engines agree on every commit and read, in flight or not.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -109,7 +109,7 @@ async fn same_answers(store: &impl Engine, shard: u16, ops: Vec<Op>) -> Result<(
 }
 
 #[test]
-fn whatever_is_in_flight_reads_answer_as_the_model_does() {
+fn reads_match_the_model_with_commits_in_flight() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let store = runtime.block_on(async { open(&Cluster::shared().await.fresh_database().await).await });
     let shard = AtomicU16::new(0);

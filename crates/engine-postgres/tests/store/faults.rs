@@ -87,7 +87,7 @@ fn faults(steps: usize) -> impl Iterator<Item = (usize, Fault)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fenced_commit_is_done_exactly_once_whatever_goes_wrong_at_whichever_step() {
+async fn a_fenced_commit_is_applied_exactly_once_under_every_fault() {
     let world = World::new().await;
     let (epoch, mut seq) = world.engine.own(ShardId(1), &[]).await.unwrap();
     world.set_back().await;
@@ -108,7 +108,7 @@ async fn a_fenced_commit_is_done_exactly_once_whatever_goes_wrong_at_whichever_s
 
 /// Without a fence the outcome of a lost commit cannot be resolved. "Unknown" then means all or nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_without_a_fence_is_whole_and_its_answer_true_whatever_goes_wrong() {
+async fn a_commit_without_a_fence_is_atomic_and_truly_answered_under_faults() {
     let world = World::new().await;
     world.set_back().await;
     world.engine.commit(change(Epoch(0), None)).await.unwrap();
@@ -130,7 +130,7 @@ async fn a_commit_without_a_fence_is_whole_and_its_answer_true_whatever_goes_wro
 
 /// A cancelled BEGIN must not let the new epoch take effect without the seat that it depends on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_is_taken_only_with_its_seat_whatever_goes_wrong() {
+async fn a_shard_is_taken_only_with_its_seat_under_every_fault() {
     let world = World::new().await;
     world.engine.own(ShardId(1), &[]).await.unwrap();
     world.witness.commit(batch([put(9, "seat", "mine")])).await.unwrap();

@@ -1,4 +1,4 @@
-//! Loads that meet each other, and copies of a damaged database.
+//! Concurrent loads, and copies of a damaged database.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn header(epoch: u64) -> SnapshotHeader {
 
 /// A regression: the rows of both were mixed.
 #[tokio::test]
-async fn a_later_load_takes_the_place_of_an_earlier_one_whatever_both_load() {
+async fn a_later_load_replaces_an_earlier_one() {
     for later in ["x", "y"] {
         let url = Cluster::shared().await.fresh_database().await;
         let mut first = BulkLoad::create(&url, &header(3), "x").await.unwrap();
@@ -38,7 +38,10 @@ async fn a_later_load_takes_the_place_of_an_earlier_one_whatever_both_load() {
         assert!(matches!(refused, Err(OpenError::Superseded { .. })), "{refused:?}");
         second.write(&[row("n", later)]).await.unwrap();
         second.finish().await.unwrap();
+        assert!(open(&url).await.is_elsewhere(), "it was made from another store");
+        wayleave_engine_postgres::settle(&url).await.unwrap();
         let engine = open(&url).await;
+        assert!(!engine.is_elsewhere());
         let found = scan(&engine, all(1)).await;
         let names = if goes_on { vec!["a", "b", "m", "n"] } else { vec!["m", "n"] };
         assert_eq!(found, names.iter().map(|name| row(name, later)).collect::<Vec<_>>());

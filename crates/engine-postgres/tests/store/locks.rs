@@ -1,5 +1,7 @@
 //! Rows that another session has locked: batches that need them wait or are refused, and all others proceed.
 
+use std::time::{Duration, Instant};
+
 use tokio_postgres::{Client, NoTls};
 use wayleave_core::ids::ShardId;
 use wayleave_engine::rows::key::OUTSIDE;
@@ -12,9 +14,7 @@ use crate::open;
 
 /// A row outside the shards.
 fn outside(kind: Kind, name: &str) -> Key {
-    let mut key = keys::start(OUTSIDE, kind, name.len());
-    key.extend_from_slice(name.as_bytes());
-    key
+    keys::of(OUTSIDE, kind, &[name.as_bytes()])
 }
 
 /// A compare-and-swap as heartbeats make it.
@@ -62,7 +62,7 @@ async fn one_locked_role_stops_neither_other_roles_nor_nodes() {
     }
     assert!(!stuck.is_finished(), "no other commit waits until this one is given up");
     let answer = stuck.await.unwrap();
-    assert!(matches!(&answer, Err(Error::Unavailable(why)) if why.contains("55P03")), "{answer:?}");
+    assert!(matches!(&answer, Err(Error::Unavailable(why)) if why.contains("pg_blocking_pids")), "{answer:?}");
     drop(held);
     engine.commit(swap(&roles[4], Some("0"), "1")).await.unwrap();
 }
@@ -100,6 +100,71 @@ async fn batches_that_were_sent_with_a_locked_one_get_through() {
     assert!(names(&engine, all(7)).await.is_empty());
     drop(held);
     engine.commit(fenced([(7, epochs[6], 1)], [put(7, "1", "1")])).await.unwrap();
+}
+
+/// Ten roles and the fence of one shard are locked, and three nodes want them, again and again. A call for another
+/// row is answered before any of those calls is given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locked_rows_stall_only_their_own_callers() {
+    const ROUNDS: usize = 10;
+    let url = Cluster::shared().await.fresh_database().await;
+    let engines = [open(&url).await, open(&url).await, open(&url).await];
+    let locked: Vec<Key> = (0..10).map(|role| outside(Kind::Role, &format!("locked {role}"))).collect();
+    let name = |kind, at: usize| outside(kind, &format!("free {at}"));
+    let mut epochs = Vec::new();
+    for (at, engine) in engines.iter().enumerate() {
+        for key in [name(Kind::Role, at), name(Kind::Node, at)] {
+            engine.commit(swap(&key, None, "0")).await.unwrap();
+        }
+        epochs.push(engine.own(ShardId(at as u16 + 1), &[]).await.unwrap().0);
+    }
+    for key in &locked {
+        engines[0].commit(swap(key, None, "0")).await.unwrap();
+    }
+    let mut held = vec![holding(&url, "SELECT 1 FROM wayleave_fences WHERE shard = 1 FOR UPDATE").await];
+    for key in &locked {
+        held.push(hold_row(&url, key).await);
+    }
+    let fenced_out = tokio::spawn(engines[0].commit(fenced([(1, epochs[0], 1)], [put(1, "a", "1")])));
+    let wanted =
+        engines.iter().flat_map(|engine| locked.iter().map(move |key| engine.commit(swap(key, Some("0"), "1"))));
+    let stuck: Vec<_> = wanted.map(tokio::spawn).chain([fenced_out]).collect();
+    let mut slowest = [Duration::ZERO; 4];
+    for round in 0..ROUNDS {
+        let (old, new) = (round.to_string(), (round + 1).to_string());
+        let commits = engines.iter().enumerate().flat_map(|(at, engine)| {
+            let role = swap(&name(Kind::Role, at), Some(&old), &new);
+            let node = swap(&name(Kind::Node, at), Some(&old), &new);
+            let put = (at > 0)
+                .then(|| fenced([(at as u16 + 1, epochs[at], round as u64 + 1)], [put(at as u16 + 1, "a", &new)]));
+            [(0, Some(role)), (1, Some(node)), (2, put)].map(|(kind, batch)| (kind, batch.map(|b| engine.commit(b))))
+        });
+        let sent = Instant::now();
+        let answers = commits.filter_map(|(kind, commit)| {
+            commit.map(|commit| tokio::spawn(async move { (kind, commit.await, sent.elapsed()) }))
+        });
+        for answer in answers.collect::<Vec<_>>() {
+            let (kind, answer, took): (usize, _, _) = answer.await.unwrap();
+            assert_eq!(answer, Ok(()), "round {round}");
+            slowest[kind] = slowest[kind].max(took);
+        }
+        let sent = Instant::now();
+        engines[1].own(ShardId(100 + round as u16), &[]).await.unwrap();
+        slowest[3] = slowest[3].max(sent.elapsed());
+    }
+    println!(
+        "slowest: other roles {:.0?}, nodes {:.0?}, puts {:.0?}, taken shards {:.0?}",
+        slowest[0], slowest[1], slowest[2], slowest[3]
+    );
+    assert!(stuck.iter().all(|answer| !answer.is_finished()), "no other call waits until these are given up");
+    for answer in stuck {
+        let answer = answer.await.unwrap();
+        assert!(matches!(answer, Err(Error::Unavailable(_))), "{answer:?}");
+    }
+    drop(held);
+    // What was remembered as locked is found free.
+    engines[0].commit(swap(&locked[0], Some("0"), "1")).await.unwrap();
+    engines[0].commit(fenced([(1, epochs[0], 1)], [put(1, "a", "1")])).await.unwrap();
 }
 
 /// More rows are locked than there are committers: nodes must still be able to renew their leases.

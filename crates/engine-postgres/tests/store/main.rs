@@ -9,6 +9,7 @@
 )]
 
 mod against_memory;
+mod clock_steps;
 mod faults;
 mod loads;
 mod locks;

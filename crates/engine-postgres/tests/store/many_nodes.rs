@@ -59,7 +59,7 @@ async fn futures_in_order<T: Send + 'static>(tasks: Vec<tokio::task::JoinHandle<
     answers
 }
 
-/// The expected row is not the written row: it must be locked all the same.
+/// The expected row is not the written row: it must be locked anyway.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_that_each_expect_what_the_other_writes_cannot_both_win() {
     let url = Cluster::shared().await.fresh_database().await;
@@ -107,7 +107,7 @@ async fn a_node_that_lost_a_shard_is_fenced_also_in_the_middle_of_its_commits() 
 }
 
 #[tokio::test]
-async fn a_new_owner_in_the_same_process_does_not_read_what_the_old_one_will_be_refused() {
+async fn a_new_owner_in_the_same_process_does_not_read_fenced_out_writes() {
     let url = Cluster::shared().await.fresh_database().await;
     let engine = open(&url).await;
     let (epoch, _) = engine.own(ShardId(1), &[]).await.unwrap();
@@ -192,7 +192,7 @@ async fn a_node_sees_at_once_what_another_has_committed() {
 
 /// Time is shared through commits: a node never lags behind a commit that it can see.
 #[tokio::test]
-async fn a_commit_of_one_node_lies_in_the_past_of_all_others() {
+async fn a_commit_of_one_node_is_in_the_past_of_all_others() {
     let cluster = Cluster::shared().await;
     let url = cluster.fresh_database().await;
     let (one, two) = (open(&url).await, open(&url).await);
@@ -203,6 +203,7 @@ async fn a_commit_of_one_node_lies_in_the_past_of_all_others() {
     cluster.sql_in(database, &format!("update wayleave_fences set at = {ahead}")).await;
     one.own(ShardId(1), &[]).await.unwrap();
     assert!(one.now().0 >= ahead);
+    assert!(one.look(&[]).await.unwrap().steady_since.0 >= ahead, "that is a step for a node which has not seen it");
     // It records its lead for the others.
     let begun = Instant::now();
     while two.look(&[]).await.unwrap().now.0 < ahead {

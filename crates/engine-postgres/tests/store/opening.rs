@@ -1,8 +1,9 @@
 //! How a store opens, and the errors that an operator reads when it does not.
 
-use wayleave_engine::Engine;
 use wayleave_engine::format::VERSION;
+use wayleave_engine::rows::join;
 use wayleave_engine::suite::harness::{batch, check, put};
+use wayleave_engine::{Engine, Write};
 use wayleave_engine_postgres::{OpenError, Options, Postgres};
 use wayleave_testbed::Cluster;
 
@@ -53,7 +54,7 @@ async fn a_store_whose_database_was_copied_is_elsewhere_until_it_is_settled() {
     cluster.sql(&format!("create database {database}_copy template {database}_renamed")).await;
     let copy = cluster.url_of(&format!("{database}_copy"));
     for _ in 0..2 {
-        assert!(open(&copy).await.is_elsewhere(), "as long as nobody has settled it");
+        assert!(open(&copy).await.is_elsewhere(), "until it is settled");
     }
     wayleave_engine_postgres::settle(&copy).await.unwrap();
     assert!(!open(&copy).await.is_elsewhere());
@@ -79,6 +80,37 @@ async fn a_store_of_a_newer_format_is_refused_by_its_number() {
         assert!(text.contains(&words), "{words}: {text}");
     }
     assert_eq!(cluster.sql_in(database, all).await, before, "nothing was changed");
+}
+
+#[tokio::test]
+async fn a_store_with_a_raised_format_is_refused_by_older_programs() {
+    let cluster = Cluster::shared().await;
+    let url = cluster.fresh_database().await;
+    let engine = open(&url).await;
+    let joined = |format| batch([Write { key: join::key(), value: Some(join::encode(7, format)) }]);
+    engine.commit(joined(VERSION)).await.unwrap();
+    drop(open(&url).await);
+    engine.commit(joined(VERSION + 1)).await.unwrap();
+    let text = refused(&url).await.to_string();
+    assert!(text.contains(&format!("format {}", VERSION + 1)) && text.contains("newer wayleave"), "{text}");
+    let read = wayleave_engine_postgres::Reader::open(&url).await.err().unwrap().to_string();
+    assert_eq!(read, text, "a copy is refused too");
+}
+
+#[tokio::test]
+async fn a_newer_program_leaves_the_format_of_a_store_to_its_nodes() {
+    let cluster = Cluster::shared().await;
+    let url = cluster.fresh_database().await;
+    let engine = open(&url).await;
+    let database = url.rsplit('/').next().unwrap();
+    // As an older program has made it, whose nodes are at work.
+    cluster.sql_in(database, "update wayleave_format set version = -1").await;
+    drop(open(&url).await);
+    let recorded = async || cluster.sql_in(database, "select version from wayleave_format").await.trim().to_owned();
+    assert_eq!(recorded().await, "-1");
+    engine.commit(batch([Write { key: join::key(), value: Some(join::encode(7, VERSION)) }])).await.unwrap();
+    drop(open(&url).await);
+    assert_eq!(recorded().await, VERSION.to_string());
 }
 
 #[tokio::test]
@@ -132,7 +164,7 @@ async fn a_store_may_lie_in_a_schema_of_its_own() {
 }
 
 #[tokio::test]
-async fn the_databases_own_promises_are_told() {
+async fn the_durability_settings_of_the_database_are_reported() {
     let url = Cluster::shared().await.fresh_database().await;
     let engine = open(&url).await;
     let durability = engine.durability();
@@ -142,7 +174,7 @@ async fn the_databases_own_promises_are_told() {
 
 /// A server whose default would acknowledge before its disk, or that of its standby, has the commit.
 #[tokio::test]
-async fn sessions_wait_for_the_disk_whatever_the_servers_default_is() {
+async fn sessions_wait_for_the_disk_whatever_the_default() {
     for weaker in ["off", "local", "remote_write"] {
         check_session_under(weaker).await;
     }

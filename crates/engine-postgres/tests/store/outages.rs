@@ -14,13 +14,13 @@ use wayleave_engine_postgres::Postgres;
 use wayleave_testbed::Cluster;
 
 use crate::open;
-use crate::stream::{Told, check_told, commit_until, wait_for};
+use crate::stream::{Stream, check_stream, commit_until, wait_for};
 
 struct Running {
     engine: Arc<Postgres>,
     stop: Arc<AtomicBool>,
     progress: watch::Receiver<u64>,
-    owner: tokio::task::JoinHandle<Told>,
+    owner: tokio::task::JoinHandle<Stream>,
     /// The latest time; panics if time goes back.
     watch: tokio::task::JoinHandle<Time>,
 }
@@ -35,12 +35,12 @@ impl Running {
         Self { engine, stop, progress, owner, watch }
     }
 
-    async fn end(self) -> (Arc<Postgres>, Told) {
+    async fn end(self) -> (Arc<Postgres>, Stream) {
         self.stop.store(true, Ordering::SeqCst);
-        let told = self.owner.await.unwrap();
+        let stream = self.owner.await.unwrap();
         self.watch.await.unwrap();
-        check_told(&self.engine, &told).await;
-        (self.engine, told)
+        check_stream(&self.engine, &stream).await;
+        (self.engine, stream)
     }
 }
 
@@ -66,8 +66,8 @@ async fn while_the_database_is_gone_callers_hear_so_soon_and_later_ones_at_once(
     // Far less than a call may take, which is 10 s.
     for most in [Duration::from_secs(8), Duration::from_secs(4)] {
         let begun = Instant::now();
-        let told = engine.commit(batch([put(1, "b", "1")])).await;
-        assert!(matches!(told, Err(Error::Unavailable(_))), "{told:?}");
+        let outcome = engine.commit(batch([put(1, "b", "1")])).await;
+        assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
         assert!(begun.elapsed() < most, "{:?}", begun.elapsed());
     }
     cluster.start_again().await;
@@ -87,12 +87,12 @@ async fn commits_outlive_restarts_and_crashes_of_the_database() {
         }
         wait_for(&mut running.progress, 50).await;
     }
-    let (_, told) = running.end().await;
-    assert!(told.done.len() > 200, "{}", told.done.len());
+    let (_, stream) = running.end().await;
+    assert!(stream.done.len() > 200, "{}", stream.done.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_to_a_synchronous_standby_loses_nothing_and_is_told() {
+async fn a_failover_to_a_synchronous_standby_loses_nothing() {
     let primary = Cluster::start().await;
     let standby = primary.standby().await;
     let url = format!("postgres://postgres@{},{}/postgres", primary.address(), standby.address());
@@ -113,7 +113,7 @@ async fn a_failover_to_a_synchronous_standby_loses_nothing_and_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_sleeps_holds_nobody_up_for_ever() {
+async fn a_hung_database_blocks_no_caller_past_its_deadline() {
     let cluster = Cluster::start().await;
     let engine = open(&cluster.url()).await;
     let (epoch, _) = engine.own(ShardId(1), &[]).await.unwrap();
@@ -136,7 +136,7 @@ async fn a_database_that_sleeps_holds_nobody_up_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_turns_read_only_is_unavailable_until_it_takes_writes_again() {
+async fn a_read_only_database_is_unavailable_until_it_takes_writes_again() {
     let cluster = Cluster::start().await;
     let engine = open(&cluster.url()).await;
     engine.commit(batch([put(1, "a", "1")])).await.unwrap();

@@ -64,7 +64,7 @@ async fn commits_in_a_row_survive_a_cut_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_commit_without_a_fence_nobody_can_tell() {
+async fn an_unfenced_commit_stays_unknown_after_a_lost_answer() {
     for (cut, found) in [(Fault::CutBefore, None), (Fault::CutAnswer, Some("1"))] {
         let Cuttable { engine, proxy, .. } = cuttable().await;
         proxy.arm(0, cut);
@@ -101,7 +101,7 @@ async fn a_commit_that_never_arrived_is_fenced_by_the_new_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_can_tell_once_the_new_owner_has_come_past_the_number() {
+async fn the_outcome_is_unknown_once_a_new_owner_passed_the_number() {
     let (answer, _) = taken_over(Fault::CutBefore, 3).await;
     assert!(matches!(&answer, Err(Error::OutcomeUnknown(why)) if why.contains("another owner")), "{answer:?}");
 }

@@ -13,7 +13,7 @@ use wayleave_engine_postgres::Postgres;
 
 /// An owner's answers.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Stream {
     /// The value that was acknowledged under each sequence number.
     pub done: BTreeMap<u64, String>,
     /// The number of refused and of unknown answers.
@@ -23,15 +23,15 @@ pub struct Told {
 
 /// Commits one row after the other, each under its sequence number, a few in flight; takes the shard again after every
 /// failure, as a real owner does, and then checks that nothing acknowledged is gone and nothing refused is there.
-pub async fn commit_until(engine: Arc<Postgres>, stop: Arc<AtomicBool>, progress: watch::Sender<u64>) -> Told {
-    let mut told = Told::default();
+pub async fn commit_until(engine: Arc<Postgres>, stop: Arc<AtomicBool>, progress: watch::Sender<u64>) -> Stream {
+    let mut stream = Stream::default();
     let mut attempt = 0_u64;
     while !stop.load(Ordering::SeqCst) {
         let Ok((epoch, seq)) = engine.own(ShardId(1), &[]).await else {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        assert!(told.done.keys().next_back().is_none_or(|last| *last <= seq), "an acknowledged commit is gone");
+        assert!(stream.done.keys().next_back().is_none_or(|last| *last <= seq), "an acknowledged commit is gone");
         let mut next = seq;
         let mut waiting = std::collections::VecDeque::new();
         let mut failed = false;
@@ -47,26 +47,26 @@ pub async fn commit_until(engine: Arc<Postgres>, stop: Arc<AtomicBool>, progress
             let Some((number, value, commit)) = waiting.pop_front() else { break };
             match commit.await {
                 Ok(()) => {
-                    assert!(told.done.insert(number, value).is_none(), "number {number} was acknowledged twice");
+                    assert!(stream.done.insert(number, value).is_none(), "number {number} was acknowledged twice");
                     progress.send_modify(|count| *count += 1);
                 }
                 Err(Error::OutcomeUnknown(_)) => {
-                    told.unknown += 1;
+                    stream.unknown += 1;
                     failed = true;
                 }
                 Err(Error::Unavailable(_) | Error::Fenced { .. }) => {
-                    told.refused += 1;
+                    stream.refused += 1;
                     failed = true;
                 }
                 Err(error) => panic!("{error}"),
             }
         }
     }
-    told
+    stream
 }
 
 /// Every acknowledged row is there with its value, and there is exactly one row per sequence number.
-pub async fn check_told(engine: &Postgres, told: &Told) {
+pub async fn check_stream(engine: &Postgres, stream: &Stream) {
     let (_, seq) = engine.own(ShardId(1), &[]).await.unwrap();
     let rows = engine.scan_many(&[all(1)]).await.unwrap().remove(0);
     assert_eq!(rows.len() as u64, seq, "as many rows as numbers");
@@ -76,7 +76,7 @@ pub async fn check_told(engine: &Postgres, told: &Told) {
             (String::from_utf8(row.key[3..].to_vec()).unwrap().parse().unwrap(), String::from_utf8(row.value).unwrap())
         })
         .collect();
-    for (number, value) in &told.done {
+    for (number, value) in &stream.done {
         assert_eq!(rows.get(number), Some(value), "commit {number} was acknowledged");
     }
 }

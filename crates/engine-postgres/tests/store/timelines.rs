@@ -1,5 +1,5 @@
-//! An old primary that is left running after a failover. It takes no more commits, because its synchronous standby has left it, but it
-//! would go on answering reads.
+//! An old primary that is left running after a failover. It takes no more commits, because its synchronous standby
+//! has left it, but it would still answer reads.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use wayleave_testbed::Cluster;
 
 use crate::open;
 
-/// (reads leave connections to the primary behind) (the standby is promoted, the primary goes on) (a commit finds its way to the new
+/// (reads leave connections to the primary behind) (the standby is promoted, the primary continues) (a commit finds its way to the new
 /// primary) (reads). The standby comes first in the URL, so new connections go to it as soon as it takes writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_follow_the_commits_to_a_new_primary_though_the_old_one_still_answers() {
+async fn reads_follow_commits_to_a_new_primary_though_the_old_one_answers() {
     let old = Cluster::start().await;
     let new = old.standby().await;
     let url = format!("postgres://postgres@{},{}/postgres", new.address(), old.address());
@@ -36,7 +36,7 @@ async fn reads_follow_the_commits_to_a_new_primary_though_the_old_one_still_answ
 /// The old primary comes first in the URL. It is gone for a while, so connections go to the new one; when it is back, as itself and not
 /// as a standby, it answers first again and says that it takes writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_primary_that_comes_back_is_passed_over_for_the_host_with_the_greater_timeline() {
+async fn a_returning_old_primary_is_skipped_for_the_greater_timeline() {
     let old = Cluster::start().await;
     let new = old.standby().await;
     let url = format!("postgres://postgres@{},{}/postgres", old.address(), new.address());

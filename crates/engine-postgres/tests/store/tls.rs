@@ -35,7 +35,7 @@ async fn a_server_is_checked_as_far_as_the_url_asks() {
             where application_name = 'wayleave'";
         assert_eq!(cluster.sql(encrypted).await, "t", "{good}");
     }
-    // Whoever comes without TLS is turned away from now on.
+    // Connections without TLS are refused from now on.
     let only_tls = "sed -i 's/^host /hostssl /' pg_hba.conf";
     cluster.sql(&format!("copy (select 1) to program '{}'", only_tls.replace('\'', "''"))).await;
     cluster.sql("select pg_reload_conf()").await;
@@ -43,7 +43,7 @@ async fn a_server_is_checked_as_far_as_the_url_asks() {
     let refused = Postgres::open(&plain, Options::default()).await.err().unwrap().to_string();
     assert!(refused.contains("over TLS only") && refused.contains("sslmode=verify-full"), "{refused}");
     for bad in [
-        // Known to nobody, and another name than the certificate's.
+        // An unknown certificate, and another name than its own.
         url("localhost", "sslmode=verify-full"),
         url("127.0.0.1", &format!("sslmode=verify-full&sslrootcert={roots}")),
     ] {

@@ -9,41 +9,34 @@ use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::QueueId;
 use wayleave_core::time::Time;
 
-use super::url::{decode_details, encode_details};
+use super::field::{self, Field, codec, fields, or_empty};
 use super::{Kind, key as keys};
 use crate::Key;
 
-const VERSION: u8 = 1;
+fields!(DueRow { created, whole as or_empty, details });
+codec!(DueRow);
 
 /// The key of a queued URL.
 #[must_use]
 pub fn key(queue: QueueId, position: QueuePosition, url: &[u8]) -> Key {
-    let mut key = prefix_with_room(queue, 7 + url.len());
-    key.push(position.lane);
-    keys::push_time(&mut key, position.due);
-    key.extend_from_slice(url);
-    key
+    with_prefix(queue, &[position.lane], &keys::time(position.due), url)
 }
 
 /// The key prefix of a queue.
 #[must_use]
 pub fn prefix(queue: QueueId) -> Key {
-    prefix_with_room(queue, 0)
+    with_prefix(queue, &[], &[], &[])
 }
 
 /// The key after the last one of a lane.
 #[must_use]
 pub fn lane_end(queue: QueueId, lane: u8) -> Key {
-    let mut key = prefix_with_room(queue, 1);
-    key.push(lane + 1);
-    key
+    with_prefix(queue, &[lane + 1], &[], &[])
 }
 
-fn prefix_with_room(queue: QueueId, room: usize) -> Key {
-    let mut key = keys::start(queue.host.birth(), Kind::Due, 9 + room);
-    keys::push_host(&mut key, queue.host);
-    keys::push_queue_no(&mut key, queue.no);
-    key
+fn with_prefix(queue: QueueId, lane: &[u8], due: &[u8], url: &[u8]) -> Key {
+    let (host, no) = (keys::host(queue.host), keys::queue_no(queue.no));
+    keys::of(queue.host.birth(), Kind::Due, &[&host, &no, lane, due, url])
 }
 
 /// The part of a key that differs within a lane: due time and URL. Its byte order is row order.
@@ -53,9 +46,6 @@ pub fn within_lane(key: &[u8]) -> &[u8] {
 }
 
 /// The URL and queue position named by that part of a key.
-///
-/// # Errors
-/// If it does not parse.
 pub fn parse_within_lane(lane: u8, within: &[u8]) -> Result<(QueuePosition, UrlKey), Damaged> {
     let mut parts = keys::Parts(within);
     let position = QueuePosition { lane, due: Time(parts.number::<6>()?) };
@@ -63,9 +53,6 @@ pub fn parse_within_lane(lane: u8, within: &[u8]) -> Result<(QueuePosition, UrlK
 }
 
 /// The URL and queue position that a key names.
-///
-/// # Errors
-/// If the key does not parse.
 pub fn parse_key(key: &[u8]) -> Result<(QueueId, QueuePosition, UrlKey), Damaged> {
     let mut parts = keys::Parts(key);
     let (shard, _) = parts.prefix()?;
@@ -74,27 +61,7 @@ pub fn parse_key(key: &[u8]) -> Result<(QueueId, QueuePosition, UrlKey), Damaged
     Ok((queue, position, UrlKey(parts.rest().into())))
 }
 
-/// Encodes a row.
-#[must_use]
-pub fn encode(row: &DueRow) -> Vec<u8> {
-    let mut out = Writer::with_capacity(16 + row.details.metadata.as_bytes().len());
-    out.byte(VERSION);
-    out.number(row.created.0);
-    out.text(row.whole.as_deref().unwrap_or_default());
-    encode_details(&mut out, &row.details);
-    out.into()
-}
-
-/// Decodes a row.
-///
-/// # Errors
-/// If the bytes do not decode.
-pub fn decode(bytes: &[u8]) -> Result<DueRow, Damaged> {
-    let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
-        return Err(Damaged("a due row has an unknown version"));
-    }
-    let created = Time(input.number()?);
-    let whole = Some(input.text()?).filter(|text| !text.is_empty()).map(Into::into);
-    Ok(DueRow { created, whole, details: decode_details(&mut input)? })
+/// The URL and queue position that follow a key without a row: where a scan continues behind damage.
+pub fn parse_place(key: &[u8]) -> Result<(QueueId, QueuePosition, UrlKey), Damaged> {
+    parse_key(&keys::padded(key, keys::PREFIX_BYTES + 16))
 }

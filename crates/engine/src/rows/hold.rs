@@ -13,29 +13,19 @@ use crate::Key;
 /// The key of a hold.
 #[must_use]
 pub fn key(shard: ShardId, until: Time, queue: QueueId, url: &[u8]) -> Key {
-    let mut key = keys::start(shard, Kind::Hold, 17 + url.len());
-    keys::push_time(&mut key, until);
-    key.extend_from_slice(&queue.host.0.to_be_bytes());
-    keys::push_queue_no(&mut key, queue.no);
-    key.extend_from_slice(url);
-    key
+    let (host, no) = (queue.host.0.to_be_bytes(), keys::queue_no(queue.no));
+    keys::of(shard, Kind::Hold, &[&keys::time(until), &host, &no, url])
 }
 
 /// The first key of the holds that end at a time.
 #[must_use]
 pub fn from(shard: ShardId, until: Time) -> Key {
-    let mut key = keys::start(shard, Kind::Hold, 6);
-    keys::push_time(&mut key, until);
-    key
+    keys::of(shard, Kind::Hold, &[&keys::time(until)])
 }
 
 /// The hold that a key names.
-///
-/// # Errors
-/// If the key does not parse.
 pub fn parse_key(key: &[u8]) -> Result<(Time, QueueId, UrlKey), Damaged> {
-    let mut parts = keys::Parts(key);
-    parts.prefix()?;
+    let mut parts = keys::Parts::of(key)?;
     let until = parts.time()?;
     let host = HostId(parts.number::<8>()?);
     let queue = QueueId { host, no: parts.number::<3>()? as u32 };

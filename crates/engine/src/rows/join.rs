@@ -1,38 +1,28 @@
-//! How often a node has joined. Every join changes this row in the batch that writes the node's own row, so of two that
-//! join at the same time the second one conflicts and looks again: their own rows have different keys and would not.
+//! How often a node has joined, and the format of the store. Every join changes this row in the batch that writes the node's
+//! own row, so of two that join at the same time the second one conflicts and looks again: their own rows have different keys
+//! and would not. The same holds for a join and a raise of the format.
 //! Lifetime: from the first join, forever.
-//! Key: outside · 19. Value: version, number of joins.
+//! Key: outside · 19. Value: version, number of joins, format.
+//! Nodes of every format read it: it may only be appended to.
 
-use wayleave_core::codec::{Damaged, Reader, Writer};
+use wayleave_core::codec::Damaged;
 
-use super::{Kind, key as keys};
+use super::{Kind, field, key as keys};
 use crate::Key;
-
-const VERSION: u8 = 1;
 
 /// The key of the row.
 #[must_use]
 pub fn key() -> Key {
-    keys::start(keys::OUTSIDE, Kind::Join, 0)
+    keys::of(keys::OUTSIDE, Kind::Join, &[])
 }
 
 /// Encodes a row.
 #[must_use]
-pub fn encode(joins: u64) -> Vec<u8> {
-    let mut out = Writer::with_capacity(4);
-    out.byte(VERSION);
-    out.number(joins);
-    out.into()
+pub fn encode(joins: u64, format: u32) -> Vec<u8> {
+    field::encode_frozen(&(joins, format))
 }
 
-/// Decodes a row.
-///
-/// # Errors
-/// If the bytes do not decode.
-pub fn decode(bytes: &[u8]) -> Result<u64, Damaged> {
-    let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
-        return Err(Damaged("the row of joins has an unknown version"));
-    }
-    input.number()
+/// Decodes a row: the number of joins, and the format.
+pub fn decode(bytes: &[u8]) -> Result<(u64, u32), Damaged> {
+    field::decode_frozen(bytes, "the row of joins has an unknown version")
 }

@@ -13,19 +13,17 @@ pub const OUTSIDE: ShardId = ShardId(u16::MAX);
 /// The bytes of shard and kind.
 pub const PREFIX_BYTES: usize = 3;
 
-/// A key of a kind with capacity for `room` more bytes.
+/// A key of a kind with these parts.
 #[must_use]
-pub fn start(shard: ShardId, kind: Kind, room: usize) -> Key {
-    let mut key = Vec::with_capacity(PREFIX_BYTES + room);
+pub fn of(shard: ShardId, kind: Kind, parts: &[&[u8]]) -> Key {
+    let mut key = Vec::with_capacity(PREFIX_BYTES + parts.iter().map(|part| part.len()).sum::<usize>());
     key.extend_from_slice(&shard.0.to_be_bytes());
     key.push(kind as u8);
+    parts.iter().for_each(|part| key.extend_from_slice(part));
     key
 }
 
-/// The kind of the row that a key names.
-///
-/// # Errors
-/// If the key is too short, or no kind has its number.
+/// The kind of the row that a key names. Fails if the key is too short, or no kind has its number.
 pub fn kind(key: &[u8]) -> Result<Kind, Damaged> {
     let number = key.get(2).ok_or(Damaged("a key is too short"))?;
     Kind::ALL.get(usize::from(*number)).copied().ok_or(Damaged("a row is of an unknown kind"))
@@ -42,11 +40,11 @@ pub fn is_about_nodes(key: &[u8]) -> bool {
 /// The key range of a kind in a shard, end exclusive.
 #[must_use]
 pub fn range(shard: ShardId, first: Kind, last: Kind) -> (Key, Key) {
-    let mut end = start(shard, last, 0);
+    let mut end = of(shard, last, &[]);
     if let Some(kind) = end.last_mut() {
         *kind += 1;
     }
-    (start(shard, first, 0), end)
+    (of(shard, first, &[]), end)
 }
 
 /// The first key after every key with this prefix.
@@ -62,32 +60,49 @@ pub fn after_prefix(prefix: &[u8]) -> Key {
     vec![u8::MAX; 64]
 }
 
-/// Appends the number of a host within its birth shard: six bytes.
-pub fn push_host(key: &mut Key, host: HostId) {
-    let bytes = host.counter().to_be_bytes();
-    key.extend_from_slice(bytes.last_chunk::<6>().unwrap_or(&[0; 6]));
+/// A key with zeros appended up to a length. No key of at least this length sorts between the two.
+#[must_use]
+pub fn padded(key: &[u8], len: usize) -> Key {
+    let mut key = key.to_vec();
+    key.resize(key.len().max(len), 0);
+    key
 }
 
-/// Appends the number of a queue: three bytes.
-pub fn push_queue_no(key: &mut Key, no: u32) {
-    let bytes = no.to_be_bytes();
-    key.extend_from_slice(bytes.last_chunk::<3>().unwrap_or(&[0; 3]));
+/// The last bytes of a number.
+fn last<const N: usize>(number: u64) -> [u8; N] {
+    *number.to_be_bytes().last_chunk().unwrap_or(&[0; N])
 }
 
-/// Appends a time: six bytes.
-pub fn push_time(key: &mut Key, time: Time) {
-    let bytes = time.0.min(Time::NEVER.0).to_be_bytes();
-    key.extend_from_slice(bytes.last_chunk::<6>().unwrap_or(&[0; 6]));
+/// The number of a host within its birth shard.
+#[must_use]
+pub fn host(host: HostId) -> [u8; 6] {
+    last(host.counter())
+}
+
+/// The number of a queue.
+#[must_use]
+pub fn queue_no(no: u32) -> [u8; 3] {
+    last(no.into())
+}
+
+/// A time.
+#[must_use]
+pub fn time(time: Time) -> [u8; 6] {
+    last(time.0.min(Time::NEVER.0))
 }
 
 /// Reads the fields of a key in order.
 pub struct Parts<'a>(pub &'a [u8]);
 
 impl<'a> Parts<'a> {
+    /// What follows shard and kind.
+    pub fn of(key: &'a [u8]) -> Result<Self, Damaged> {
+        let mut parts = Self(key);
+        parts.prefix()?;
+        Ok(parts)
+    }
+
     /// The next `N` bytes.
-    ///
-    /// # Errors
-    /// If fewer are left.
     pub fn take<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
         let (head, rest) = self.0.split_first_chunk::<N>().ok_or(Damaged("a key is too short"))?;
         self.0 = rest;
@@ -95,35 +110,23 @@ impl<'a> Parts<'a> {
     }
 
     /// A number of `N` bytes.
-    ///
-    /// # Errors
-    /// If fewer bytes are left.
     pub fn number<const N: usize>(&mut self) -> Result<u64, Damaged> {
         Ok(self.take::<N>()?.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
     }
 
     /// The shard and the kind.
-    ///
-    /// # Errors
-    /// If the key is too short.
     pub fn prefix(&mut self) -> Result<(ShardId, u8), Damaged> {
         let shard = ShardId(self.number::<2>()? as u16);
         Ok((shard, self.number::<1>()? as u8))
     }
 
     /// A queue of the shard that the key begins with.
-    ///
-    /// # Errors
-    /// If the key is too short.
     pub fn queue(&mut self, birth: ShardId) -> Result<QueueId, Damaged> {
         let host = HostId::new(birth, self.number::<6>()?);
         Ok(QueueId { host, no: self.number::<3>()? as u32 })
     }
 
     /// A time.
-    ///
-    /// # Errors
-    /// If the key is too short.
     pub fn time(&mut self) -> Result<Time, Damaged> {
         Ok(Time(self.number::<6>()?))
     }
@@ -132,5 +135,10 @@ impl<'a> Parts<'a> {
     #[must_use]
     pub const fn rest(self) -> &'a [u8] {
         self.0
+    }
+
+    /// The remaining bytes as a text.
+    pub fn text(self) -> Result<&'a str, Damaged> {
+        std::str::from_utf8(self.0).map_err(|_| Damaged("a key is not UTF-8"))
     }
 }

@@ -12,9 +12,7 @@ use wayleave_core::frontier::row::{HostPart, HotRow};
 use wayleave_core::ids::ShardId;
 
 use super::{Kind, host, hot, key as keys};
-use crate::{Key, Write};
-
-const VERSION: u8 = 1;
+use crate::{Key, Write, format};
 
 const GONE: u8 = 0;
 const WHOLE: u8 = 1;
@@ -25,40 +23,28 @@ const BEGIN: u8 = 3;
 /// The key of a commit's log row.
 #[must_use]
 pub fn key(shard: ShardId, seq: u64) -> Key {
-    let mut key = keys::start(shard, Kind::Log, 8);
-    key.extend_from_slice(&seq.to_be_bytes());
-    key
+    keys::of(shard, Kind::Log, &[&seq.to_be_bytes()])
 }
 
 /// The commit number that a key names.
-///
-/// # Errors
-/// If the key does not parse.
 pub fn parse_key(key: &[u8]) -> Result<u64, Damaged> {
-    let mut parts = keys::Parts(key);
-    parts.prefix()?;
-    parts.number::<8>()
+    keys::Parts::of(key)?.number::<8>()
 }
 
 /// The row that says from which commit on there may be log rows.
 #[must_use]
 pub fn begin(shard: ShardId, seq: u64) -> Write {
     let mut out = Writer::default();
-    out.byte(VERSION);
+    format::write(&mut out);
     out.bytes(&key(shard, seq));
     out.byte(BEGIN);
     Write { key: key(shard, 0), value: Some(out.into()) }
 }
 
 /// The commit that such a row names.
-///
-/// # Errors
-/// If the bytes do not decode.
 pub fn decode_begin(bytes: &[u8]) -> Result<u64, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
-        return Err(Damaged("a log row has an unknown version"));
-    }
+    format::read(&mut input)?;
     let seq = parse_key(input.bytes()?)?;
     if input.byte()? == BEGIN { Ok(seq) } else { Err(Damaged("the beginning of the log is unknown")) }
 }
@@ -72,7 +58,7 @@ pub struct Pack {
 impl Default for Pack {
     fn default() -> Self {
         let mut out = Writer::default();
-        out.byte(VERSION);
+        format::write(&mut out);
         Self { out, value: Writer::default() }
     }
 }
@@ -93,7 +79,7 @@ impl Pack {
     /// Adds the changed part of a host.
     pub fn add_host(&mut self, shard: ShardId, host: ChangedHost<'_>) {
         self.value.clear();
-        let (id, said) = match host {
+        let (id, tag) = match host {
             ChangedHost::Whole(row) => {
                 host::encode_into(&mut self.value, row);
                 (row.id, WHOLE)
@@ -104,7 +90,7 @@ impl Pack {
             }
         };
         self.out.bytes(&hot::host_key(shard, id));
-        self.out.byte(said);
+        self.out.byte(tag);
         self.out.bytes(self.value.as_bytes());
     }
 
@@ -125,14 +111,9 @@ pub enum Change {
 }
 
 /// Decodes the changes of a log row. The row that says where the log begins has none.
-///
-/// # Errors
-/// If the bytes do not decode.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, Damaged> {
     let mut input = Reader::new(bytes);
-    if input.byte()? != VERSION {
-        return Err(Damaged("a log row has an unknown version"));
-    }
+    format::read(&mut input)?;
     let mut changes = Vec::new();
     while !input.is_empty() {
         let key = input.bytes()?;

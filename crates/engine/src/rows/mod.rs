@@ -1,5 +1,5 @@
-//! Row kinds and their encodings, one file per kind. A kind's number never changes. Every value begins with the version
-//! of its layout; unknown versions are refused.
+//! Row kinds and their encodings, one file per kind. A kind's number never changes. Every value begins with the number of
+//! its format ([`crate::format`]); unknown ones are refused.
 //!
 //! | number | kind | key after shard and kind | lifetime |
 //! |---|---|---|---|
@@ -14,7 +14,7 @@
 //! | 8 | hold | end, host, queue, URL | while the URL is on hold |
 //! | 9 | lease | token | while the reservation lives |
 //! | 10 | log | commit number | until the hot rows in it are written out |
-//! | 11 | job | host, queue | until the queue's rows are removed |
+//! | 11 | deleted queue | host, queue | until the queue's rows are removed |
 //! | 12 | role | role name; the origin of new roles under no name | until deletion |
 //! | 13 | standby | role name, uuid | until its deadline |
 //! | 14 | node | node id | while the node lives |
@@ -22,7 +22,7 @@
 //! | 16 | cluster | nothing | as long as the store: what its nodes agree on |
 //! | 17 | bulk job | job id | until enough later jobs have ended |
 //! | 18 | page ledger | crawl name | while the crawl has a page limit, in a store of several nodes |
-//! | 19 | join | nothing | from the first join on: counts joins, so that they conflict |
+//! | 19 | join | nothing | from the first join on: counts joins, so that they conflict, and has the format of the store |
 //! | 20 | chunk | id | while it is in progress |
 //! | 21 | resting chunk | id | once it is placed, set aside or skipped, until it is tried again |
 //! | 22 | pipeline | nothing | from the first chunk on |
@@ -38,20 +38,30 @@
 //! | 32 | pool owner | nothing | from the first pool of the shard on |
 //! | 33 | chunk links | chunk id, slice | while the chunk is in progress and has more links than its row |
 //!
-//! Kinds 1 to 5 are *hot*: the shard keeps them in memory. Each commit writes the changed ones as one log row; a
-//! checkpoint writes them individually from time to time. Kinds 12 to 16, 18 and 19 are outside the
-//! shards, under [`key::OUTSIDE`]; kinds 23 to 28 are in shard 0 only.
+//! Kinds 12 to 16, 18 and 19 are outside the shards, under [`key::OUTSIDE`]; kinds 23 to 28 are in shard 0 only.
+//!
+//! **Hot rows** (kinds 1 to 5) are kept in memory and rebuilt when a shard is opened. Each commit writes those it changed as
+//! one log row, so a batch that touches a thousand hosts writes one row; of a known host only the pace and the changed
+//! queues. A checkpoint writes the rows one by one and truncates the log: when the log has grown, and a minute after a
+//! deletion at the latest, so that names of deleted hosts do not stay. Opening reads the rows and replays the log.
+//!
+//! **URLs** stay in the store. Each has a `url` row (identity, in byte order) and, while queued, a `due` row. Its details
+//! (metadata, attempts, depth) are in exactly one of the two. Keys omit the `scheme://host` that the queue implies.
+//!
+//! **Chunks** in progress have one row with their first 16 links; the others are in rows of 16 links each. A renewal writes
+//! the first row, a report the rows of the links that it names. A chunk that comes to rest becomes one row of another
+//! kind, so that opening a shard does not read it.
 
 pub mod bulk_job;
 pub mod chunk;
 pub mod chunk_links;
 pub mod cluster;
+pub mod deleted_queue;
 pub mod due;
+mod field;
 pub mod hold;
 pub mod host;
 pub mod hot;
-mod ip_address;
-pub mod job;
 pub mod join;
 pub mod key;
 pub mod lease;
@@ -69,123 +79,36 @@ pub mod standby;
 pub mod url;
 pub mod worker;
 
+use std::fmt::Debug;
+
+use wayleave_core::codec::Damaged;
 use wayleave_core::frontier::row::Write as CoreWrite;
 use wayleave_core::ids::ShardId;
 
-use crate::Write;
+use crate::{Row, Write};
 
-/// The number of a row kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// The engine's own.
-    Fence = 0,
-    /// The state of a whole shard.
-    Shard = 1,
-    /// A crawl.
-    Crawl = 2,
-    /// An alias.
-    Alias = 3,
-    /// A host.
-    Host = 4,
-    /// A host that belongs to an alias in another shard.
-    Member = 5,
-    /// A URL.
-    Url = 6,
-    /// A queued URL, in queue order.
-    Due = 7,
-    /// A hold, ordered by its deadline.
-    Hold = 8,
-    /// A reservation.
-    Lease = 9,
-    /// The hot rows of one commit.
-    Log = 10,
-    /// A deleted queue whose rows are still to be removed.
-    Job = 11,
-    /// A role and its primary.
-    Role = 12,
-    /// A candidate for a role.
-    Standby = 13,
-    /// A Wayleave process.
-    Node = 14,
-    /// Which node owns a shard.
-    Seat = 15,
-    /// What all nodes of a store agree on.
-    Cluster = 16,
-    /// A job over many URLs.
-    BulkJob = 17,
-    /// The grants of a crawl's page limit.
-    PageLedger = 18,
-    /// The number of joins.
-    Join = 19,
-    /// A chunk in progress.
-    Chunk = 20,
-    /// A chunk that is placed, set aside or skipped.
-    RestingChunk = 21,
-    /// What the pipeline of a shard keeps besides its chunks.
-    Pipeline = 22,
-    /// A machine of the fleet.
-    Machine = 23,
-    /// A built chunk, as placement knows it.
-    BuiltChunk = 24,
-    /// A copy of a built chunk on an index server.
-    Copy = 25,
-    /// An index server, as placement knows it.
-    IndexServer = 26,
-    /// The version of the map, and what else concerns all of placement.
-    MapLedger = 27,
-    /// A chunk that has left placement.
-    ReturnedChunk = 28,
-    /// A pool of workers.
-    Pool = 29,
-    /// A worker of a pool.
-    Worker = 30,
-    /// A client's request for a worker.
-    Match = 31,
-    /// The label of what the pools of a shard have started.
-    PoolOwner = 32,
-    /// Links of a chunk in progress.
-    ChunkLinks = 33,
+/// Lists the kinds of rows; each has its number as its place.
+macro_rules! kinds {
+    ($($number:literal $kind:ident),* $(,)?) => {
+        /// The number of a row kind; see the table above.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the table of this module says what each is")]
+        #[repr(u8)]
+        pub enum Kind {
+            $($kind = $number,)*
+        }
+
+        impl Kind {
+            /// Every kind; each has its number as its place.
+            pub const ALL: [Self; [$($number),*].len()] = [$(Self::$kind),*];
+        }
+    };
 }
-
-impl Kind {
-    /// Every kind; each has its number as its place.
-    pub const ALL: [Self; 34] = [
-        Self::Fence,
-        Self::Shard,
-        Self::Crawl,
-        Self::Alias,
-        Self::Host,
-        Self::Member,
-        Self::Url,
-        Self::Due,
-        Self::Hold,
-        Self::Lease,
-        Self::Log,
-        Self::Job,
-        Self::Role,
-        Self::Standby,
-        Self::Node,
-        Self::Seat,
-        Self::Cluster,
-        Self::BulkJob,
-        Self::PageLedger,
-        Self::Join,
-        Self::Chunk,
-        Self::RestingChunk,
-        Self::Pipeline,
-        Self::Machine,
-        Self::BuiltChunk,
-        Self::Copy,
-        Self::IndexServer,
-        Self::MapLedger,
-        Self::ReturnedChunk,
-        Self::Pool,
-        Self::Worker,
-        Self::Match,
-        Self::PoolOwner,
-        Self::ChunkLinks,
-    ];
+kinds! {
+    0 Fence, 1 Shard, 2 Crawl, 3 Alias, 4 Host, 5 Member, 6 Url, 7 Due, 8 Hold, 9 Lease, 10 Log, 11 DeletedQueue, 12 Role,
+    13 Standby, 14 Node, 15 Seat, 16 Cluster, 17 BulkJob, 18 PageLedger, 19 Join, 20 Chunk, 21 RestingChunk,
+    22 Pipeline, 23 Machine, 24 BuiltChunk, 25 Copy, 26 IndexServer, 27 MapLedger, 28 ReturnedChunk, 29 Pool,
+    30 Worker, 31 Match, 32 PoolOwner, 33 ChunkLinks,
 }
 
 /// Converts a change decided by the core into a write to a row. `shard` is the writing shard.
@@ -204,14 +127,55 @@ pub fn encode(shard: ShardId, write: &CoreWrite) -> Write {
         CoreWrite::Lease(token, row) => {
             Write { key: lease::key(shard, *token), value: row.as_ref().map(lease::encode) }
         }
-        CoreWrite::Job(queue, set) => Write { key: job::key(shard, *queue), value: set.then(Vec::new) },
+        CoreWrite::DeletedQueue(queue, set) => {
+            Write { key: deleted_queue::key(shard, *queue), value: set.then(Vec::new) }
+        }
         CoreWrite::BulkJob(id, row) => {
             Write { key: bulk_job::key(shard, *id), value: row.as_deref().map(bulk_job::encode) }
         }
     }
 }
 
+/// What a row of any kind says, from its key and value alone.
+pub fn decode(row: &Row) -> Result<Box<dyn Debug>, Damaged> {
+    let Row { key, value } = row;
+    Ok(match key::kind(key)? {
+        Kind::Fence => Box::new(value.clone()),
+        Kind::Shard | Kind::Crawl | Kind::Alias | Kind::Host | Kind::Member => Box::new(hot::decode(key, Some(value))?),
+        Kind::Url => Box::new((url::parse_key(key)?, url::decode(value)?)),
+        Kind::Due => Box::new((due::parse_key(key)?, due::decode(value)?)),
+        Kind::Hold => Box::new(hold::parse_key(key)?),
+        Kind::Lease => Box::new(lease::decode(value)?),
+        Kind::Log => Box::new((log::parse_key(key)?, log::decode(value)?)),
+        Kind::DeletedQueue => Box::new(deleted_queue::parse_key(key)?),
+        Kind::Role if *key == role::origin_key() => Box::new(role::decode_origin(value)?),
+        Kind::Role => Box::new((role::parse_key(key)?, role::decode(value)?)),
+        Kind::Standby => Box::new((standby::parse_key(key)?, standby::decode(value)?)),
+        Kind::Node => Box::new(node::decode(value)?),
+        Kind::Seat => Box::new((seat::parse_key(key)?, seat::decode(value)?)),
+        Kind::Cluster => Box::new(cluster::decode(value)?),
+        Kind::BulkJob => Box::new(bulk_job::decode(value)?),
+        Kind::PageLedger => Box::new((page_ledger::parse_key(key)?, page_ledger::decode(value)?)),
+        Kind::Join => Box::new(join::decode(value)?),
+        Kind::Chunk | Kind::RestingChunk => Box::new(chunk::decode(value)?),
+        Kind::Pipeline => Box::new(chunk::decode_pipeline(value)?),
+        Kind::Machine => Box::new((machine::parse_key(key)?, machine::decode(value)?)),
+        Kind::BuiltChunk => Box::new(placement::decode_chunk(key, value)?),
+        Kind::Copy => Box::new(placement::decode_copy(key, value)?),
+        Kind::IndexServer => Box::new(placement::decode_server(key, value)?),
+        Kind::MapLedger => Box::new(placement::decode_ledger(value)?),
+        Kind::ReturnedChunk => Box::new(placement::decode_return(key, value)?),
+        Kind::Pool => Box::new(pool::decode(key, value)?),
+        Kind::Worker => Box::new((worker::parse_key(key)?, worker::decode(value)?)),
+        Kind::Match => Box::new((match_row::parse_key(key)?, match_row::decode(value)?)),
+        Kind::PoolOwner => Box::new(pool_owner::decode(value)?),
+        Kind::ChunkLinks => Box::new(chunk_links::decode(value)?),
+    })
+}
+
 #[cfg(test)]
-mod role_tests;
+mod fixtures;
+#[cfg(test)]
+mod sample;
 #[cfg(test)]
 mod tests;

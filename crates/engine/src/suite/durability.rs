@@ -33,7 +33,7 @@ pub async fn turns_survive_a_reopen<H: Harness>() {
     check(store.engine(), 1, [("a", Some("1"))]).await;
 }
 
-/// A caller may wait for the last commit first, or drop its future: the batches become durable all the same.
+/// A caller may wait for the last commit first, or drop its future: the batches become durable anyway.
 pub async fn commits_in_flight_resolve_in_any_order_of_waiting<H: Harness>() {
     let store = H::create().await;
     let mut answers: Vec<_> =

@@ -56,7 +56,7 @@ pub async fn a_wrong_number_is_fenced_and_leaves_nothing<H: Harness>() {
 }
 
 /// Epoch 0 has no owner.
-pub async fn a_shard_that_nobody_owns_is_fenced<H: Harness>() {
+pub async fn an_unowned_shard_is_fenced<H: Harness>() {
     let store = H::create().await;
     check_fenced(&store, fenced([(1, Epoch(0), 1)], [put(1, "a", "1")]), 1, Epoch(0), 0).await;
     check(store.engine(), 1, [("a", None)]).await;

@@ -72,9 +72,6 @@ pub fn all(shard: u16) -> Scan {
 }
 
 /// Commits and waits until it is durable or refused.
-///
-/// # Errors
-/// The engine's error.
 pub async fn commit<H: Harness>(store: &H, batch: Batch) -> Result<(), Error> {
     let answer = store.engine().commit(batch);
     store.settle().await;
@@ -82,19 +79,13 @@ pub async fn commit<H: Harness>(store: &H, batch: Batch) -> Result<(), Error> {
 }
 
 /// Owns a shard and waits until that is durable.
-///
-/// # Errors
-/// The engine's error.
 pub async fn own<H: Harness>(store: &H, shard: u16) -> Result<(Epoch, u64), Error> {
     let answer = store.engine().own(ShardId(shard), &[]);
     store.settle().await;
     answer.await
 }
 
-/// Checks that these rows of a shard have these values; `None` means that the row is absent.
-///
-/// # Panics
-/// If they do not.
+/// Checks that these rows of a shard have these values; `None` means that the row is absent. Panics if they do not.
 pub async fn check<const N: usize>(engine: &impl Engine, shard: u16, rows: [(&str, Option<&str>); N]) {
     let keys: Vec<Key> = rows.iter().map(|(name, _)| key(shard, name)).collect();
     let found = engine.get_many(&keys).await.expect("a read must answer");
@@ -104,20 +95,14 @@ pub async fn check<const N: usize>(engine: &impl Engine, shard: u16, rows: [(&st
     assert_eq!(found, expected, "rows {:?} of shard {shard}", rows.map(|(name, _)| name));
 }
 
-/// The rows of one scan.
-///
-/// # Panics
-/// If the engine does not answer.
+/// The rows of one scan. Panics if the engine does not answer.
 pub async fn scan(engine: &impl Engine, scan: Scan) -> Vec<Row> {
     let mut answers = engine.scan_many(&[scan]).await.expect("a scan must answer");
     assert_eq!(answers.len(), 1, "one scan, one answer");
     answers.remove(0)
 }
 
-/// The names of the rows that a scan returns.
-///
-/// # Panics
-/// If the engine does not answer.
+/// The names of the rows that a scan returns. Panics if the engine does not answer.
 pub async fn names(engine: &impl Engine, which: Scan) -> Vec<String> {
     let rows = scan(engine, which).await;
     rows.iter().map(|row| String::from_utf8_lossy(&row.key[3..]).into_owned()).collect()

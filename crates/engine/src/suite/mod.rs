@@ -46,7 +46,7 @@ macro_rules! conformance {
             fences::commits_in_turn_pass,
             fences::a_wrong_epoch_is_fenced_and_leaves_nothing,
             fences::a_wrong_number_is_fenced_and_leaves_nothing,
-            fences::a_shard_that_nobody_owns_is_fenced,
+            fences::an_unowned_shard_is_fenced,
             fences::a_new_owner_fences_the_old_one,
             fences::a_refused_batch_uses_up_no_number,
             fences::several_fences_hold_all_or_none,

@@ -38,7 +38,7 @@ impl Accepted {
             _ => self.run(effect).await,
         };
         if let Some(news) = news {
-            self.shared.outcomes.tell(self.pool.clone(), worker, news);
+            self.shared.outcomes.report(self.pool.clone(), worker, news);
         }
     }
 

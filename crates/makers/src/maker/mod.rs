@@ -1,7 +1,6 @@
 //! The Maker: carries out, at one site, the orders of the pools of all shards.
 //!
-//! Two long polls per shard fetch orders, so that one is open while the answer to the other is in flight. Each order runs in
-//! its own task, and outcomes are reported in batches. A Maker has no durable state: pools repeat what a crash loses, and
+//! A long poll per shard fetches orders. Each order runs in its own task, and outcomes are reported in batches. A Maker has no durable state: pools repeat what a crash loses, and
 //! runtimes recognise a repeated order.
 //!
 //! Concurrent events, and why they do no harm:
@@ -10,15 +9,15 @@
 //! |---|---|
 //! | a step is ordered again while it is being carried out | it is not started twice: the order is dropped |
 //! | a worker's next step comes while its last one runs | runtime orders of a worker take turns |
-//! | an order comes after one for a later step of its worker, because two polls were answered at once, or its task is slow | the highest step is noted as it is accepted; lower ones are not carried out |
+//! | an order comes after one for a later step of its worker, because an answer was late, or its task is slow | the highest step is noted as it is accepted; lower ones are not carried out |
 //! | a worker is to be removed while it is made, which may take as long as its image | the making is given up; runtimes start nothing for an order that was |
-//! | a worker ends, or is to be removed, while it is awaited | the waiting ends; what it would have said is stale |
+//! | a worker ends, or is to be removed, while it is awaited | the waiting ends; its answer would be stale |
 //! | the same question is asked again, later | another time of sending makes it another question; the worker knows the token |
 //! | a worker hangs | its calls end by their deadline, few of them are made at a time, and the others wait for it with no permit of its pool |
-//! | two batches of news of a pool are told at a time | those of one worker are in one lane, and arrive in order |
-//! | a pool cannot be told | its news wait, bounded, and are dropped at last; other pools do not notice |
-//! | an exit is told twice, or after a restart | its instance tells which run it was |
-//! | a list fails | nothing is told: a list that lacks a worker would declare it dead |
+//! | two batches of news of a pool are sent at a time | those of one worker are in one lane, and arrive in order |
+//! | a pool cannot be reached | its news wait, bounded, and are dropped at last; other pools do not notice |
+//! | an exit is reported twice, or after a restart | its instance identifies the run |
+//! | a list fails | nothing is reported: a list that lacks a worker would declare it dead |
 
 mod carry_out;
 mod outcomes;
@@ -46,8 +45,6 @@ use crate::runtime::{Failure, Runtime};
 const POLL_WAIT: Millis = Millis(5_000);
 /// An answer that comes later than this after its poll began is not taken: what it outdates is remembered for longer.
 const POLL_TIME: Duration = Duration::from_secs(15);
-/// Polls of one shard at a time.
-const POLLS: usize = 2;
 /// The first pause after a poll that failed; it doubles.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -67,9 +64,6 @@ pub trait Pools: Send + Sync + 'static {
 
     /// Says that a site is there, and returns what the pools of a shard have ordered of it, as soon as there is something;
     /// nothing if there is none within `wait`.
-    ///
-    /// # Errors
-    /// If the shard cannot be reached. The Maker asks again.
     async fn orders(
         &self,
         shard: ShardId,
@@ -78,11 +72,9 @@ pub trait Pools: Send + Sync + 'static {
         wait: Millis,
     ) -> Result<Vec<(PoolName, Effect)>, Failure>;
 
-    /// Tells a pool what came of its orders. News of a pool that does not exist are dropped, which is no error.
-    ///
-    /// # Errors
-    /// If the pool cannot be reached. The Maker tries again for a while.
-    async fn tell(&self, pool: &PoolName, news: Vec<Input>) -> Result<(), Failure>;
+    /// Reports the outcomes of orders to a pool. News of a pool that does not exist are dropped, which is no error.
+    /// Fails if the pool cannot be reached. The Maker tries again for a while.
+    async fn report(&self, pool: &PoolName, news: Vec<Input>) -> Result<(), Failure>;
 }
 
 /// Where a Maker works.
@@ -94,7 +86,7 @@ pub struct Site {
     pub runtime: Arc<dyn Runtime>,
 }
 
-/// A Maker at work. Dropped, it stops at once; workers go on.
+/// A Maker at work. Dropped, it stops at once; workers continue.
 #[derive(Debug)]
 pub struct Maker {
     stopping: CancellationToken,
@@ -116,15 +108,13 @@ impl Maker {
         let shards = pools.shards();
         let shared = Shared::new(site, pools, calls, stopping.clone(), tasks.clone());
         for shard in 0..shards {
-            for _ in 0..POLLS {
-                tasks.spawn(poll(Arc::clone(&shared), ShardId(shard)));
-            }
+            tasks.spawn(poll(Arc::clone(&shared), ShardId(shard)));
         }
-        tasks.spawn(shared::tell_ends(shared, events));
+        tasks.spawn(shared::report_ends(shared, events));
         Self { stopping, tasks }
     }
 
-    /// Fetches no more orders, and waits a moment for what is being done. Workers go on.
+    /// Fetches no more orders, and waits a moment for what is being done. Workers continue.
     pub async fn stop(self) {
         self.stopping.cancel();
         self.tasks.close();

@@ -44,7 +44,7 @@ impl OutcomeSender {
     }
 
     /// Queues an outcome for delivery.
-    pub fn tell(self: &Arc<Self>, pool: PoolName, worker: WorkerNo, news: Input) {
+    pub fn report(self: &Arc<Self>, pool: PoolName, worker: WorkerNo, news: Input) {
         let queue = (pool, worker.0 % QUEUES);
         let mut waiting = self.lock();
         if let Some(others) = waiting.get_mut(&queue) {
@@ -82,10 +82,10 @@ impl OutcomeSender {
 
     async fn deliver(&self, pool: &PoolName, batch: Vec<Input>) {
         for pause in PAUSES_MS {
-            match self.pools.tell(pool, batch.clone()).await {
+            match self.pools.report(pool, batch.clone()).await {
                 Ok(()) => return,
                 Err(why) => {
-                    tracing::debug!(%pool, %why, pause_ms = pause, "cannot tell a pool what came of its orders")
+                    tracing::debug!(%pool, %why, pause_ms = pause, "cannot report the outcomes of orders to a pool")
                 }
             }
             tokio::select! {
@@ -93,7 +93,7 @@ impl OutcomeSender {
                 () = sleep(Duration::from_millis(pause)) => {}
             }
         }
-        tracing::warn!(%pool, news = batch.len(), "a pool could not be told what came of its orders; it will order again");
+        tracing::warn!(%pool, news = batch.len(), "outcomes of orders could not be reported to a pool; it will order again");
     }
 }
 
@@ -106,7 +106,7 @@ struct Draining {
 impl Drop for Draining {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!(pool = %self.queue.0, "a task that tells a pool its news broke; another one goes on");
+            tracing::error!(pool = %self.queue.0, "a task that reports to a pool has panicked; another one continues");
             self.outcomes.start(self.queue.clone());
         }
     }

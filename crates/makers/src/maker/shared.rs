@@ -142,7 +142,7 @@ impl Shared {
         let Ended { worker, instance, exit } = ended;
         self.lock().steps.on_end(&worker);
         let WorkerKey { pool, generation, worker, .. } = worker;
-        self.outcomes.tell(pool, worker, Input::Exited { worker, generation, instance, exit });
+        self.outcomes.report(pool, worker, Input::Exited { worker, generation, instance, exit });
     }
 }
 
@@ -161,8 +161,8 @@ impl Drop for Step<'_> {
     }
 }
 
-/// Tells pools of workers that ended, until the Maker stops.
-pub async fn tell_ends(shared: Arc<Shared>, mut events: mpsc::Receiver<Ended>) {
+/// Reports ended workers to their pools, until the Maker stops.
+pub async fn report_ends(shared: Arc<Shared>, mut events: mpsc::Receiver<Ended>) {
     loop {
         tokio::select! {
             () = shared.stopping.cancelled() => return,

@@ -74,7 +74,7 @@ impl Steps {
         known.awaiting.as_ref().filter(earlier).into_iter().for_each(|it| it.end.cancel());
     }
 
-    /// Whoever has this locked gives orders about the worker.
+    /// The holder of this lock gives orders about the worker.
     pub fn step_lock(&self, worker: &WorkerKey) -> Option<Arc<Mutex<()>>> {
         self.by_worker.get(worker).map(|known| Arc::clone(&known.step_lock))
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_step_is_kept_while_an_earlier_order_may_come_and_then_forgotten() {
+    fn the_highest_step_is_kept_only_while_an_earlier_order_may_arrive() {
         let (mut steps, start) = (Steps::default(), Instant::now());
         steps.ordered(&key(1), 5, StepKind::Remove, start);
         steps.ordered(&key(1), 3, StepKind::Make, start + KEPT / 2);
@@ -138,7 +138,7 @@ mod tests {
         );
         let step_lock = steps.step_lock(&key(1)).unwrap();
         steps.ordered(&key(2), 1, StepKind::Other, start + 3 * KEPT);
-        assert!(steps.step_lock(&key(1)).is_some(), "somebody waits for its turn");
+        assert!(steps.step_lock(&key(1)).is_some(), "an order waits for its turn");
         drop(step_lock);
         steps.ordered(&key(2), 1, StepKind::Other, start + 5 * KEPT);
         assert!(steps.step_lock(&key(1)).is_none() && steps.by_worker.len() == 1);

@@ -7,8 +7,8 @@
 //! A Kubernetes runtime fits the same trait: `create` makes a pod of that name, labels are labels, `events` is a watch.
 
 pub mod docker;
-mod kept;
 pub mod process;
+mod removed_output;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -32,55 +32,38 @@ pub trait Runtime: Send + Sync + 'static {
     /// Its kind, which recipes name.
     fn kind(&self) -> RuntimeKind;
 
-    /// Creates and starts a worker. If there is one of this key already, it is that one.
-    ///
-    /// # Errors
-    /// If it cannot be started, or has ended already.
+    /// Creates and starts a worker. If there is one of this key already, it is that one. Fails if it cannot be started,
+    /// or has ended already.
     async fn create(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<Instance, Failure>;
 
     /// Starts a worker again that has exited. If it runs, it is that one; what it ran last before the order is
-    /// [`Make::last`].
-    ///
-    /// # Errors
-    /// If it cannot be started, or has been and has ended already.
+    /// [`Make::last`]. Fails if it cannot be started, or has been and has ended already.
     async fn restart(&self, worker: &WorkerKey, make: &Make, deadline: Instant) -> Result<Instance, Failure>;
 
-    /// Asks a worker to end, and waits until it has. One that does not exist has ended.
-    ///
-    /// # Errors
-    /// If it still runs at the deadline.
+    /// Asks a worker to end, and waits until it has. One that does not exist has ended. Fails if it still runs at the
+    /// deadline.
     async fn stop(&self, worker: &WorkerKey, deadline: Instant) -> Result<(), Failure>;
 
-    /// Ends a worker by force and removes all that is left of it. One that does not exist is removed.
-    ///
-    /// # Errors
-    /// If something may be left of it.
+    /// Ends a worker by force and removes all that is left of it. One that does not exist is removed. Fails if
+    /// something may be left of it.
     async fn remove(&self, worker: &WorkerKey, deadline: Instant) -> Result<(), Failure>;
 
-    /// Everything there is of a pool of this owner, of whatever generation, running or not.
-    ///
-    /// # Errors
-    /// If that cannot be told: an incomplete list would declare living workers dead.
+    /// Everything there is of a pool of this owner, of whatever generation, running or not. Fails if that is unknown:
+    /// an incomplete list would declare living workers dead.
     async fn list(&self, pool: &PoolName, owner: &str, deadline: Instant) -> Result<Vec<WorkerFound>, Failure>;
 
     /// The end of a worker's output, also of one of the last that were removed. Empty if there is none: it was never started,
     /// or its output is not kept any more.
-    ///
-    /// # Errors
-    /// If it cannot be read now.
     async fn logs(&self, worker: &WorkerKey, bytes_max: usize, deadline: Instant) -> Result<String, Failure>;
 
     /// The last workers of a pool that were removed here and whose output is kept, the last one first. A pool's owner
-    /// forgets them when it ends; this list outlives the server.
-    ///
-    /// # Errors
-    /// If that cannot be told in time.
+    /// forgets them when it ends; this list outlives the server. Fails if that cannot be read in time.
     async fn removed(&self, _pool: &PoolName, _deadline: Instant) -> Result<Vec<Removed>, Failure> {
         Ok(Vec::new())
     }
 
-    /// News of workers that have ended. Only a hint: it may be missing, late or repeated, and lists tell the truth.
-    /// There is one receiver: the last that was asked for.
+    /// News of workers that have ended. Only a hint: it may be missing, late or repeated, and only lists are
+    /// complete. There is one receiver: the last that was asked for.
     fn events(&self) -> mpsc::Receiver<Ended>;
 }
 
@@ -139,13 +122,13 @@ pub struct Removed {
 pub struct Ended {
     /// The worker.
     pub worker: WorkerKey,
-    /// What has ended: its start tells the worker's runs apart.
+    /// What has ended: the time of its start distinguishes the worker's runs.
     pub instance: Instance,
     /// How.
     pub exit: Exit,
 }
 
-/// Why a runtime could not do what it was told: a sentence for the operator.
+/// Why a runtime could not carry out an order: a sentence for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Failure(pub Arc<str>);

@@ -81,7 +81,7 @@ async fn a_container_is_created_asked_stopped_restarted_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_a_container_ended_is_told() {
+async fn the_exit_of_a_container_is_reported() {
     let engine = Engine::get().await;
     let runtime = engine.runtime().await;
     let mut greedy = worker(3, &[("MISBEHAVE", "eat")]);

@@ -53,8 +53,8 @@ impl Engine {
             &["link", "set", &bridge, "up"],
         ] {
             let done = Command::new("ip").args(words).output().expect("`ip` is missing: install iproute2");
-            let said = String::from_utf8_lossy(&done.stderr).into_owned();
-            assert!(done.status.success(), "no bridge for containers can be made, which needs root: {said}");
+            let output = String::from_utf8_lossy(&done.stderr).into_owned();
+            assert!(done.status.success(), "no bridge for containers can be made, which needs root: {output}");
         }
         let path = |name: &str| folder.path().join(name);
         let mut command = Command::new("dockerd");

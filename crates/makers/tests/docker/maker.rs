@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wayleave_core::matches::{Asker, Input, PoolSpec};
+use wayleave_core::matches::{Asker, Input, PoolSpec, PullPolicy, RuntimeKind};
 use wayleave_makers::runtime::docker::DockerRuntime;
 use wayleave_makers::{Maker, Runtime, Site};
 
@@ -23,7 +23,7 @@ async fn clients_are_matched_though_makers_are_killed_and_no_container_is_left()
     let engine = Engine::get().await;
     let runtime = Arc::new(engine.runtime().await);
     let pool = Arc::new(Pool::new(PoolSpec {
-        runtime: Some("docker".into()),
+        runtime: Some(RuntimeKind::Docker),
         image: Some(IMAGE.into()),
         command: vec!["/worker".into()],
         env: [("SLOTS".to_owned(), "10".to_owned())].into(),
@@ -31,7 +31,7 @@ async fn clients_are_matched_though_makers_are_killed_and_no_container_is_left()
         slots: Some(10),
         max: Some(3),
         idle_ms: Some(100),
-        pull: Some("never".into()),
+        pull: Some(PullPolicy::Never),
         ..PoolSpec::default()
     }));
     let clients: Vec<String> = (0..30).map(|n| format!("client/{n}")).collect();

@@ -8,14 +8,13 @@ use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, setrlimit}
 use tokio::time::Instant;
 use wayleave_makers::Runtime;
 
-use super::open;
 use super::support::{OWNER, POOL, eventually, is_alive, key, make, recipe, soon};
+use super::{open, opened};
 
 /// The Maker ends the making of a worker that is to be removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_create_that_is_given_up_starts_nothing_after_the_removal() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = open(state.path()).await;
+    let (state, runtime) = opened().await;
     for no in 1..=100 {
         let (key, make) = (key(no), make(no, recipe(&["sleep", "1000"], &[])));
         let given_up = runtime.create(&key, &make, soon()).now_or_never();
@@ -36,8 +35,7 @@ async fn a_create_that_is_given_up_starts_nothing_after_the_removal() {
 #[tokio::test]
 #[ignore = "started by the test after it"]
 async fn without_descriptors() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = open(state.path()).await;
+    let (state, runtime) = opened().await;
     // The child itself says so: by then it has left the group of its parent, and does not end with it.
     let script = "setsid sh -c 'echo child $$; exec sleep 1000' & wait";
     let instance = runtime.create(&key(1), &make(1, recipe(&["sh", "-c", script], &[])), soon()).await.unwrap();
@@ -63,16 +61,16 @@ async fn without_descriptors() {
     _ = kill_process(Pid::from_raw(child.parse().unwrap()).unwrap(), Signal::KILL);
     assert!(ended.is_some());
     assert!(left && removed.is_err(), "a child was left: {removed:?}");
-    assert!(recorded, "without its record nobody would find the child: {removed:?}");
-    assert!(!after, "it is ended once that can be told");
+    assert!(recorded, "the child is found only by its record: {removed:?}");
+    assert!(!after, "it is ended once it can be found");
     println!("all well");
 }
 
 #[tokio::test]
-async fn a_process_that_cannot_be_looked_for_is_not_taken_for_one_that_is_not_there() {
+async fn a_process_that_cannot_be_searched_for_is_not_taken_for_absent() {
     let mut alone = Command::new(std::env::current_exe().unwrap());
     alone.args(["--ignored", "--exact", "abandoned::without_descriptors", "--nocapture"]);
     let done = alone.output().unwrap();
-    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success() && said.contains("all well"), "{said}");
+    let output = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && output.contains("all well"), "{output}");
 }

@@ -12,8 +12,8 @@ use wayleave_core::matches::{Exit, Instance, Verdict};
 use wayleave_makers::runtime::process::{ProcessRuntime, Settings};
 use wayleave_makers::{Runtime, await_listening};
 
-use super::open;
 use super::support::{OWNER, POOL, ask, eventually, is_alive, key, make, recipe, soon, worker};
+use super::{open, opened};
 
 const STATE: &str = "STATE_OF_A_SERVER_THAT_IS_KILLED";
 
@@ -35,8 +35,7 @@ fn edit(state: &Path, change: impl FnOnce(&mut Value)) {
 
 #[tokio::test]
 async fn a_second_runtime_adopts_what_the_first_one_has_started() {
-    let state = tempfile::tempdir().unwrap();
-    let first = open(state.path()).await;
+    let (state, first) = opened().await;
     let instance = first.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
     let why = ProcessRuntime::open(Settings::new(state.path().to_owned())).await.unwrap_err();
     assert!(why.to_string().starts_with("another server uses the state folder"), "{why}");
@@ -69,7 +68,7 @@ async fn a_copy_of_the_folder_is_refused_while_a_server_uses_the_first() {
     assert!(why.contains("is a copy of one that another server of this machine uses"), "{why}");
     assert!(is_alive(&instance.id));
     drop(first);
-    // As after a backup is put back: nobody else has the workers.
+    // As after a backup is restored: there is no other owner of the workers.
     let second = open(&copy).await;
     let listed = second.list(&POOL.into(), OWNER, soon()).await.unwrap();
     assert_eq!(listed[0].instance.as_ref(), Some(&instance));
@@ -77,7 +76,7 @@ async fn a_copy_of_the_folder_is_refused_while_a_server_uses_the_first() {
     assert!(!is_alive(&instance.id));
 }
 
-/// A server that dies between start and record would leave a process that nobody knows.
+/// A server that dies between start and record would leave an unknown process.
 #[tokio::test]
 async fn a_run_is_recorded_before_its_process_starts() {
     let state = tempfile::tempdir().unwrap();
@@ -105,9 +104,9 @@ async fn server_that_is_killed() {
     std::future::pending::<()>().await;
 }
 
-/// Its worker is then nobody's child that this process could ask.
+/// Its worker is then not a child that this process could wait for.
 #[tokio::test]
-async fn after_kill_9_of_the_server_its_worker_is_adopted_with_its_reservations_and_its_end_is_noticed() {
+async fn after_kill_9_of_the_server_its_worker_is_adopted_and_its_exit_noticed() {
     let state = tempfile::tempdir().unwrap();
     let mut server = Command::new(std::env::current_exe().unwrap());
     server.args(["--ignored", "--exact", "adoption::server_that_is_killed", "--nocapture"]);
@@ -156,7 +155,7 @@ async fn server_of_a_worker_with_children_that_is_killed() {
 
 /// A regression: they were found by their environment alone, and outlived their worker.
 #[tokio::test]
-async fn what_an_adopted_worker_leaves_behind_ends_with_it_though_it_carries_no_mark() {
+async fn the_descendants_of_an_adopted_worker_end_with_it_without_a_mark() {
     let state = tempfile::tempdir().unwrap();
     let mut server = Command::new(std::env::current_exe().unwrap());
     let name = "adoption::server_of_a_worker_with_children_that_is_killed";
@@ -183,9 +182,8 @@ async fn what_an_adopted_worker_leaves_behind_ends_with_it_though_it_carries_no_
 }
 
 #[tokio::test]
-async fn a_server_that_died_between_start_and_record_left_a_process_that_is_found_by_its_mark() {
-    let state = tempfile::tempdir().unwrap();
-    let first = open(state.path()).await;
+async fn a_process_started_but_not_recorded_is_found_by_its_mark() {
+    let (state, first) = opened().await;
     let instance = first.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
     drop(first);
     edit(state.path(), |record| record["process"] = Value::Null);
@@ -198,8 +196,7 @@ async fn a_server_that_died_between_start_and_record_left_a_process_that_is_foun
 
 #[tokio::test]
 async fn a_server_that_died_before_the_start_left_nothing() {
-    let state = tempfile::tempdir().unwrap();
-    let first = open(state.path()).await;
+    let (state, first) = opened().await;
     first.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
     let written = std::fs::read(record(state.path())).unwrap();
     first.remove(&key(1), soon()).await.unwrap();
@@ -230,8 +227,7 @@ fn start_after(started: u64) -> std::process::Child {
 /// The id of a worker's process belongs to a stranger now: the worker has ended, and the stranger is left alone.
 #[tokio::test]
 async fn a_process_id_that_is_used_again_is_not_taken_for_the_worker() {
-    let state = tempfile::tempdir().unwrap();
-    let first = open(state.path()).await;
+    let (state, first) = opened().await;
     let instance = first.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
     drop(first);
     kill(&instance.id);
@@ -249,8 +245,7 @@ async fn a_process_id_that_is_used_again_is_not_taken_for_the_worker() {
 
 #[tokio::test]
 async fn a_worker_of_another_boot_has_ended() {
-    let state = tempfile::tempdir().unwrap();
-    let first = open(state.path()).await;
+    let (state, first) = opened().await;
     let instance = first.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
     drop(first);
     edit(state.path(), |record| record["boot"] = json!("another"));

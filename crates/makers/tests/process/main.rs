@@ -4,15 +4,15 @@
 
 mod abandoned;
 mod adoption;
-mod asking;
+mod limits;
 mod maker;
 mod orders;
 mod running;
-mod scarcity;
 mod scripted;
 mod slow_engine;
 #[path = "../support/mod.rs"]
 mod support;
+mod worker_calls;
 
 use std::path::Path;
 
@@ -24,4 +24,11 @@ async fn open(state: &Path) -> ProcessRuntime {
         ProcessRuntime::open(Settings::new(state.to_owned())).await.ok()
     })
     .await
+}
+
+/// The same in a folder of its own.
+async fn opened() -> (tempfile::TempDir, ProcessRuntime) {
+    let state = tempfile::tempdir().unwrap();
+    let runtime = open(state.path()).await;
+    (state, runtime)
 }

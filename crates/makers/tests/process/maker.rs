@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use wayleave_core::matches::{PoolSpec, Verdict};
+use wayleave_core::matches::{PoolSpec, RuntimeKind, Verdict};
 use wayleave_makers::runtime::process::ProcessRuntime;
 use wayleave_makers::{Maker, Runtime, Site};
 
-use super::open;
+use super::opened;
 use super::support::pool::Pool;
 use super::support::{OWNER, POOL, about, eventually, is_alive, program, soon};
 
 fn spec(env: &[(&str, &str)], max: u64) -> PoolSpec {
     let env = [("SLOTS", "10")].iter().chain(env).map(|(name, value)| (name.to_string(), value.to_string())).collect();
     PoolSpec {
-        runtime: Some("process".into()),
+        runtime: Some(RuntimeKind::Process),
         command: vec![program().into()],
         env,
         slots: Some(10),
@@ -27,6 +27,14 @@ fn spec(env: &[(&str, &str)], max: u64) -> PoolSpec {
 fn start(runtime: &Arc<ProcessRuntime>, pool: &Arc<Pool>) -> Maker {
     let runtime: Arc<dyn Runtime> = Arc::clone(runtime) as _;
     Maker::start(Site { name: "here".into(), runtime }, Arc::clone(pool) as _, crate::support::calls())
+}
+
+/// A runtime in a folder of its own, and a Maker between it and a pool.
+async fn started(spec: PoolSpec) -> (tempfile::TempDir, Arc<ProcessRuntime>, Arc<Pool>, Maker) {
+    let (state, runtime) = opened().await;
+    let (runtime, pool) = (Arc::new(runtime), Arc::new(Pool::new(spec)));
+    let maker = start(&runtime, &pool);
+    (state, runtime, pool, maker)
 }
 
 async fn matched(pool: &Pool, client: &str) -> wayleave_core::matches::Matched {
@@ -47,10 +55,7 @@ async fn clean_up(runtime: &ProcessRuntime) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_clients_at_once_get_the_slots_of_two_workers() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = Arc::new(open(state.path()).await);
-    let pool = Arc::new(Pool::new(spec(&[], 2)));
-    let maker = start(&runtime, &pool);
+    let (_state, runtime, pool, maker) = started(spec(&[], 2)).await;
     let clients: Vec<String> = (0..20).map(|n| format!("client/{n}")).collect();
     clients.iter().for_each(|client| _ = pool.put(client));
     let mut addresses = Vec::new();
@@ -64,18 +69,15 @@ async fn twenty_clients_at_once_get_the_slots_of_two_workers() {
     assert_eq!(used, 20, "slots booked = clients matched");
     let listed = runtime.list(&POOL.into(), OWNER, soon()).await.unwrap();
     assert_eq!(listed.len(), 2, "one process per worker, however often it was ordered");
-    let (batches, told) = (pool.batches.load(Ordering::Relaxed), pool.told.load(Ordering::Relaxed));
-    assert!(batches <= told, "{batches} batches, {told} news");
+    let (batches, reported) = (pool.batches.load(Ordering::Relaxed), pool.reported.load(Ordering::Relaxed));
+    assert!(batches <= reported, "{batches} batches, {reported} news");
     maker.stop().await;
     clean_up(&runtime).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_maker_leaves_workers_running_and_the_next_one_goes_on_with_them() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = Arc::new(open(state.path()).await);
-    let pool = Arc::new(Pool::new(spec(&[], 1)));
-    let maker = start(&runtime, &pool);
+async fn a_stopped_maker_leaves_workers_running_for_the_next_one() {
+    let (_state, runtime, pool, maker) = started(spec(&[], 1)).await;
     pool.put("anna");
     let anna = matched(&pool, "anna").await;
     maker.stop().await;
@@ -90,11 +92,8 @@ async fn a_stopped_maker_leaves_workers_running_and_the_next_one_goes_on_with_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_worker_is_told_and_its_client_gets_another_one() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = Arc::new(open(state.path()).await);
-    let pool = Arc::new(Pool::new(spec(&[], 2)));
-    let maker = start(&runtime, &pool);
+async fn the_end_of_a_worker_is_reported_and_its_client_gets_another() {
+    let (_state, runtime, pool, maker) = started(spec(&[], 2)).await;
     pool.put("anna");
     let first = matched(&pool, "anna").await;
     let listed = runtime.list(&POOL.into(), OWNER, soon()).await.unwrap();
@@ -114,8 +113,8 @@ async fn the_end_of_a_worker_is_told_and_its_client_gets_another_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_whose_workers_cannot_be_made_knows_why() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = Arc::new(open(state.path()).await);
+    let (_state, runtime) = opened().await;
+    let runtime = Arc::new(runtime);
     for (env, command, want) in [
         (vec![], "/no/such/program", "does not exist"),
         (vec![("MISBEHAVE", "exit:3")], program(), "code 3"),

@@ -1,4 +1,4 @@
-//! What may happen at the same time while orders are carried out.
+//! Concurrent events while orders are carried out.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use super::scripted::{answer, create, instance, list, order, start};
 use super::support::{eventually, key, labels};
 
 #[tokio::test]
-async fn a_step_that_is_ordered_again_is_not_started_twice_and_the_next_one_waits_for_its_end() {
+async fn a_repeated_order_is_not_started_twice_and_the_next_step_waits_for_it() {
     let (maker, runtime, pools) = start();
     (0..3).for_each(|_| pools.order("a", create(1)));
     runtime.called("create a/1").await;
@@ -59,7 +59,7 @@ async fn a_removal_ends_the_making_of_its_worker() {
         pools.hears("the other one is made", |_, news| matches!(news, Input::Made { result: Ok(_), .. })).await;
         assert!(!runtime.calls().contains(&"created a/1".to_owned()), "{:?}", runtime.calls());
         let made = |news: &Input| matches!(news, Input::Made { step, .. } if step.worker.0 == 1);
-        assert!(!pools.told().iter().any(|(_, news)| made(news)), "what was given up is not told");
+        assert!(!pools.reports().iter().any(|(_, news)| made(news)), "what was given up is not reported");
         maker.stop().await;
     }
 }
@@ -88,15 +88,18 @@ async fn a_pool_takes_only_permits_of_its_own() {
     (1..=100).for_each(|worker| pools.order("a", create(worker)));
     pools.order("b", create(1));
     runtime.called("create b/1").await;
-    eventually("so many at a time", || async { (runtime.under_way.load(Ordering::SeqCst) == 33).then_some(()) }).await;
+    eventually("the limit of concurrent orders", || async {
+        (runtime.under_way.load(Ordering::SeqCst) == 33).then_some(())
+    })
+    .await;
     runtime.may_create.add_permits(101);
-    eventually("all are made", || async { (pools.told().len() == 101).then_some(()) }).await;
+    eventually("all are made", || async { (pools.reports().len() == 101).then_some(()) }).await;
     assert_eq!(runtime.most.load(Ordering::SeqCst), 33, "32 of one pool, and the one of the other");
     maker.stop().await;
 }
 
 #[tokio::test]
-async fn a_worker_that_ends_or_goes_on_to_another_step_is_no_longer_awaited() {
+async fn a_worker_that_ends_or_changes_step_is_no_longer_awaited() {
     let (maker, runtime, pools) = start();
     // A port that takes connections and never answers.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -121,28 +124,28 @@ async fn a_worker_that_ends_or_goes_on_to_another_step_is_no_longer_awaited() {
     let address = answer().await;
     let again = || async {
         pools.order("browsers", Effect::Await(order(1, 2, &address)));
-        pools.told().iter().any(|(_, news)| matches!(news, Input::Listening { result: Ok(()), .. })).then_some(())
+        pools.reports().iter().any(|(_, news)| matches!(news, Input::Listening { result: Ok(()), .. })).then_some(())
     };
     eventually("it listens", again).await;
     let failed = |news: &Input| matches!(news, Input::Listening { result: Err(_), .. });
-    assert!(!pools.told().iter().any(|(_, news)| failed(news)), "of those that were given up nothing is told");
+    assert!(!pools.reports().iter().any(|(_, news)| failed(news)), "nothing is reported of what was given up");
     maker.stop().await;
 }
 
 #[tokio::test]
-async fn news_that_a_pool_does_not_take_are_told_again_and_other_pools_do_not_wait_for_it() {
+async fn news_that_a_pool_refuses_is_sent_again_and_does_not_block_other_pools() {
     let (maker, _, pools) = start();
     pools.refused.lock().unwrap().insert("broken".into(), 3);
     pools.order("broken", Effect::Stop(order(1, 1, "x")));
     pools.order("broken", Effect::Stop(order(2, 1, "x")));
     pools.order("well", Effect::Stop(order(1, 1, "x")));
     pools.hears("the other pool's news", |pool, _| &**pool == "well").await;
-    eventually("both in the end", || async { (pools.told().len() == 3).then_some(()) }).await;
+    eventually("both in the end", || async { (pools.reports().len() == 3).then_some(()) }).await;
     maker.stop().await;
 }
 
 #[tokio::test]
-async fn a_list_that_fails_tells_nothing_and_an_order_for_another_site_is_not_carried_out() {
+async fn a_failed_list_reports_nothing_and_another_sites_order_is_ignored() {
     let (maker, runtime, pools) = start();
     runtime.cannot_list.store(true, Ordering::SeqCst);
     pools.order("a", list());
@@ -150,7 +153,7 @@ async fn a_list_that_fails_tells_nothing_and_an_order_for_another_site_is_not_ca
     pools.order("a", Effect::Stop(elsewhere));
     pools.order("a", Effect::Stop(order(2, 1, "x")));
     pools.hears("the stop here", |_, news| matches!(news, Input::Stopped { .. })).await;
-    assert_eq!((runtime.calls(), pools.told().len()), (vec!["stop a/2".to_owned()], 1));
+    assert_eq!((runtime.calls(), pools.reports().len()), (vec!["stop a/2".to_owned()], 1));
     runtime.cannot_list.store(false, Ordering::SeqCst);
     pools.order("a", list());
     pools.hears("the list", |_, news| matches!(news, Input::Listed { since: Time(7), .. })).await;

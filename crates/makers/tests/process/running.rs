@@ -8,13 +8,12 @@ use wayleave_core::matches::{Exit, Verdict};
 use wayleave_makers::runtime::process::{ProcessRuntime, Settings};
 use wayleave_makers::{Runtime, await_listening};
 
-use super::open;
 use super::support::{OWNER, POOL, ask, eventually, is_alive, key, make, recipe, soon, worker};
+use super::{open, opened};
 
 #[tokio::test]
 async fn a_worker_is_started_asked_stopped_and_removed() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = open(state.path()).await;
+    let (_state, runtime) = opened().await;
     let mut events = runtime.events();
     let calls = crate::support::calls();
     let instance = runtime.create(&key(1), &worker(1, &[]), soon()).await.unwrap();
@@ -50,8 +49,7 @@ async fn a_worker_is_started_asked_stopped_and_removed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_is_repeated_at_the_same_time_starts_one_process() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = open(state.path()).await;
+    let (_state, runtime) = opened().await;
     let (key, make) = (key(1), worker(1, &[]));
     let made = futures::future::join_all((0..8).map(|_| runtime.create(&key, &make, soon()))).await;
     let first = made[0].clone().unwrap();
@@ -61,9 +59,8 @@ async fn an_order_that_is_repeated_at_the_same_time_starts_one_process() {
 }
 
 #[tokio::test]
-async fn how_a_worker_ended_is_told_and_a_clean_one_is_started_again_once() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = open(state.path()).await;
+async fn a_workers_exit_is_reported_and_a_clean_one_restarts_once() {
+    let (_state, runtime) = opened().await;
     let mut events = runtime.events();
     _ = runtime.create(&key(1), &worker(1, &[("MISBEHAVE", "exit:3")]), soon()).await;
     let ended = timeout(Duration::from_secs(20), events.recv()).await.unwrap().unwrap();
@@ -85,9 +82,8 @@ async fn how_a_worker_ended_is_told_and_a_clean_one_is_started_again_once() {
 }
 
 #[tokio::test]
-async fn a_worker_that_ignores_sigterm_is_not_called_stopped_and_is_removed_by_force() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = open(state.path()).await;
+async fn a_worker_that_ignores_sigterm_is_not_called_stopped_and_is_killed() {
+    let (_state, runtime) = opened().await;
     let script = "trap '' TERM; echo deaf; while :; do sleep 1; done";
     let instance = runtime.create(&key(1), &make(1, recipe(&["sh", "-c", script], &[])), soon()).await.unwrap();
     eventually("the trap is set", || async {
@@ -103,8 +99,7 @@ async fn a_worker_that_ignores_sigterm_is_not_called_stopped_and_is_removed_by_f
 
 #[tokio::test]
 async fn children_end_with_their_worker() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = open(state.path()).await;
+    let (_state, runtime) = opened().await;
     let child = |no| {
         let runtime = &runtime;
         eventually("the child", move || async move {
@@ -127,8 +122,7 @@ async fn children_end_with_their_worker() {
 /// `run.sh` without `exec`: the shell dies of TERM at once, its child still cleans up.
 #[tokio::test]
 async fn children_have_their_grace_though_their_worker_has_ended() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = open(state.path()).await;
+    let (_state, runtime) = opened().await;
     let mut events = runtime.events();
     let child = r#"trap 'sleep 0.4; echo clean; exit' TERM; echo child $$; while :; do sleep 0.02; done"#;
     let log = |no| {
@@ -167,7 +161,7 @@ async fn children_have_their_grace_though_their_worker_has_ended() {
 
 /// Limits of the server that a worker must not inherit are set back by a launcher, which becomes the worker.
 #[tokio::test]
-async fn a_launcher_becomes_the_worker_and_a_command_that_is_not_there_is_still_told() {
+async fn a_launcher_becomes_the_worker_and_a_missing_command_is_reported() {
     let state = tempfile::tempdir().unwrap();
     let launcher = ["sh", "-c", r#"ulimit -Sn 77; exec "$@""#, "sh"].map(str::to_owned).into();
     let settings = Settings { launcher, ..Settings::new(state.path().to_owned()) };
@@ -196,9 +190,8 @@ async fn a_launcher_becomes_the_worker_and_a_command_that_is_not_there_is_still_
 }
 
 #[tokio::test]
-async fn the_log_of_a_worker_that_does_not_stop_talking_is_bounded_and_keeps_its_tail() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = open(state.path()).await;
+async fn the_log_of_a_chatty_worker_is_bounded_and_keeps_its_tail() {
+    let (state, runtime) = opened().await;
     runtime.create(&key(1), &worker(1, &[("MISBEHAVE", "chatter")]), soon()).await.unwrap();
     let folder = state.path().join("workers").join(POOL).join(format!("{:016x}-1", 0xabc));
     eventually("the log is cut", || async { folder.join("log.before").exists().then_some(()) }).await;
@@ -245,8 +238,7 @@ async fn what_cannot_be_started_says_why_and_leaves_nothing() {
 
 #[tokio::test]
 async fn a_worker_that_cannot_be_started_again_leaves_what_it_wrote_before() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = open(state.path()).await;
+    let (_state, runtime) = opened().await;
     let mut events = runtime.events();
     let first = runtime.create(&key(1), &make(1, recipe(&["echo", "hello"], &[])), soon()).await.unwrap();
     timeout(Duration::from_secs(20), events.recv()).await.unwrap().unwrap();
@@ -260,9 +252,8 @@ async fn a_worker_that_cannot_be_started_again_leaves_what_it_wrote_before() {
 }
 
 #[tokio::test]
-async fn a_worker_is_told_what_it_needs_and_nothing_of_the_servers_environment() {
-    let state = tempfile::tempdir().unwrap();
-    let runtime = open(state.path()).await;
+async fn a_worker_gets_what_it_needs_and_none_of_the_servers_environment() {
+    let (_state, runtime) = opened().await;
     let make = make(1, recipe(&["sh", "-c", "env; echo argument $0", "--port={port}"], &[("OWN", "a b; $x `y`")]));
     _ = runtime.create(&key(1), &make, soon()).await;
     let log = eventually("the output", || async {

@@ -89,30 +89,19 @@ impl Runtime for Scripted {
     }
 }
 
-/// Pools that order what the test says, and take down what they are told.
+/// Pools that order what the test says, and record the reports that they get.
 pub struct Orders {
     sender: mpsc::UnboundedSender<(PoolName, Effect)>,
     receiver: tokio::sync::Mutex<mpsc::UnboundedReceiver<(PoolName, Effect)>>,
-    told: Mutex<Vec<(PoolName, Input)>>,
+    reports: Mutex<Vec<(PoolName, Input)>>,
     /// How often the news of a pool are refused.
     pub refused: Mutex<HashMap<PoolName, usize>>,
-    /// Polls that wait.
-    pub polls: AtomicUsize,
-    /// So many tells break the task that makes them.
+    /// This many reports panic in the task that makes them.
     pub breaks: AtomicUsize,
-    /// Whether tells wait until they are let; those that wait.
+    /// Whether reports wait for a permit, and those that wait.
     pub holds: AtomicBool,
-    pub may_tell: Semaphore,
+    pub may_report: Semaphore,
     pub held: Mutex<Vec<Vec<Input>>>,
-}
-
-/// Counted while it exists.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 #[async_trait]
@@ -132,23 +121,21 @@ impl Pools for Orders {
         _: RuntimeKind,
         _: Millis,
     ) -> Result<Vec<(PoolName, Effect)>, Failure> {
-        self.polls.fetch_add(1, Ordering::SeqCst);
-        let _poll = Counted(&self.polls);
         Ok(self.receiver.lock().await.recv().await.into_iter().collect())
     }
 
-    async fn tell(&self, pool: &PoolName, news: Vec<Input>) -> Result<(), Failure> {
+    async fn report(&self, pool: &PoolName, news: Vec<Input>) -> Result<(), Failure> {
         if let Some(left) = self.refused.lock().unwrap().get_mut(pool).filter(|left| **left > 0) {
             *left -= 1;
             return Err(Failure::new("not now"));
         }
         let broken = self.breaks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-        assert!(broken.is_err(), "told to break");
+        assert!(broken.is_err(), "broken on request");
         if self.holds.load(Ordering::SeqCst) {
             self.held.lock().unwrap().push(news.clone());
-            self.may_tell.acquire().await.unwrap().forget();
+            self.may_report.acquire().await.unwrap().forget();
         }
-        self.told.lock().unwrap().extend(news.into_iter().map(|news| (pool.clone(), news)));
+        self.reports.lock().unwrap().extend(news.into_iter().map(|news| (pool.clone(), news)));
         Ok(())
     }
 }
@@ -158,12 +145,12 @@ impl Orders {
         self.sender.send((pool.into(), effect)).unwrap();
     }
 
-    pub fn told(&self) -> Vec<(PoolName, Input)> {
-        self.told.lock().unwrap().clone()
+    pub fn reports(&self) -> Vec<(PoolName, Input)> {
+        self.reports.lock().unwrap().clone()
     }
 
     pub async fn hears(&self, what: &str, is_it: impl Fn(&PoolName, &Input) -> bool) {
-        let heard = || async { self.told().iter().any(|(pool, news)| is_it(pool, news)).then_some(()) };
+        let heard = || async { self.reports().iter().any(|(pool, news)| is_it(pool, news)).then_some(()) };
         eventually(what, heard).await;
     }
 }
@@ -181,12 +168,11 @@ pub fn start() -> (Maker, Arc<Scripted>, Arc<Orders>) {
     let pools = Arc::new(Orders {
         sender,
         receiver: tokio::sync::Mutex::new(receiver),
-        told: Mutex::default(),
+        reports: Mutex::default(),
         refused: Mutex::default(),
-        polls: AtomicUsize::new(0),
         breaks: AtomicUsize::new(0),
         holds: AtomicBool::new(false),
-        may_tell: Semaphore::new(0),
+        may_report: Semaphore::new(0),
         held: Mutex::default(),
     });
     let site = Site { name: "here".into(), runtime: Arc::clone(&runtime) as _ };

@@ -125,6 +125,15 @@ impl Engine {
     }
 }
 
+/// An engine, and a runtime that is connected to it.
+async fn started() -> (tempfile::TempDir, Arc<Engine>, DockerRuntime) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("docker.sock");
+    let engine = Engine::start(&socket);
+    let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap();
+    (folder, engine, runtime)
+}
+
 fn inspected(worker: &WorkerKey) -> String {
     let labels = json!({
         "wayleave.owner": &*worker.owner, "wayleave.pool": &*worker.pool,
@@ -140,10 +149,7 @@ fn container() -> Make {
 
 #[tokio::test]
 async fn a_container_that_is_created_after_its_order_was_given_up_is_removed() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("docker.sock");
-    let engine = Engine::start(&socket);
-    let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap();
+    let (_folder, engine, runtime) = started().await;
     let why = runtime.create(&key(1), &container(), Instant::now() + Duration::from_millis(200)).await.unwrap_err();
     assert_eq!(why.to_string(), "Docker did not create the container in time");
     // Its removal finds nothing yet.
@@ -159,7 +165,7 @@ async fn a_container_that_is_created_after_its_order_was_given_up_is_removed() {
 
 /// A regression: each of the looks, every 20 ms, read and kept the whole output of the container.
 #[tokio::test]
-async fn a_container_that_another_order_removes_is_looked_at_ever_less_often_and_its_output_is_kept_once() {
+async fn a_container_being_removed_is_polled_with_back_off_and_logged_once() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("docker.sock");
     let engine = Engine::start(&socket);
@@ -167,7 +173,10 @@ async fn a_container_that_another_order_removes_is_looked_at_ever_less_often_and
     let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap().keeping_logs_in(folder.path().join("kept"));
     let deadline = Instant::now() + Duration::from_millis(700);
     let why = runtime.remove(&key(1), deadline).await.unwrap_err().to_string();
-    assert_eq!(why, "Docker cannot remove the container: removal is already in progress", "what the engine said last");
+    assert_eq!(
+        why, "Docker cannot remove the container: removal is already in progress",
+        "the last answer of the engine"
+    );
     assert!(Instant::now() < deadline + Duration::from_millis(500), "pauses end at the deadline");
     assert!(!folder.path().join("kept").exists(), "it was never started, and wrote nothing");
     let (deletes, logs) = (engine.count("DELETE", "stuck"), engine.count("GET", "/logs"));
@@ -177,10 +186,7 @@ async fn a_container_that_another_order_removes_is_looked_at_ever_less_often_and
 
 #[tokio::test]
 async fn an_engine_that_does_not_answer_collects_a_bounded_number_of_orders() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("docker.sock");
-    let engine = Engine::start(&socket);
-    let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap();
+    let (_folder, engine, runtime) = started().await;
     let create = async |no| {
         let given_up = Instant::now() + Duration::from_secs(2);
         runtime.create(&key(no), &container(), given_up).await.unwrap_err().to_string()
@@ -201,10 +207,7 @@ async fn an_engine_that_does_not_answer_collects_a_bounded_number_of_orders() {
 
 #[tokio::test]
 async fn an_order_that_is_never_answered_makes_room_after_some_minutes() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("docker.sock");
-    let engine = Engine::start(&socket);
-    let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap();
+    let (_folder, engine, runtime) = started().await;
     let create = async |no| {
         let given_up = Instant::now() + Duration::from_secs(2);
         runtime.create(&key(no), &container(), given_up).await.unwrap_err().to_string()
@@ -220,10 +223,7 @@ async fn an_order_that_is_never_answered_makes_room_after_some_minutes() {
 
 #[tokio::test]
 async fn nothing_is_sent_after_the_deadline() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("docker.sock");
-    let engine = Engine::start(&socket);
-    let runtime = DockerRuntime::connect(socket.to_str()).await.unwrap();
+    let (_folder, engine, runtime) = started().await;
     let before = engine.count("", "");
     runtime.create(&key(1), &container(), Instant::now()).await.unwrap_err();
     runtime.remove(&key(1), Instant::now()).await.unwrap_err();

@@ -107,7 +107,7 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: 
         if let Some(found) = look().await {
             return found;
         }
-        assert!(since.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        assert!(since.elapsed() < Duration::from_secs(60), "timed out: {what}");
         sleep(Duration::from_millis(20)).await;
     }
 }

@@ -20,9 +20,9 @@ use super::{OWNER, POOL};
 pub struct Pool {
     inner: Mutex<Inner>,
     news: Notify,
-    /// Batches and news that were told.
+    /// Batches and news that were reported.
     pub batches: AtomicUsize,
-    pub told: AtomicUsize,
+    pub reported: AtomicUsize,
 }
 
 struct Inner {
@@ -38,7 +38,12 @@ impl Pool {
         let settings = spec.check().unwrap();
         let state = State::create(ShardId(0), POOL.into(), OWNER.into(), settings, 0xabc, clock());
         let inner = Inner { state, effects: Vec::new(), given: Vec::new(), wake_at: None };
-        Self { inner: Mutex::new(inner), news: Notify::new(), batches: AtomicUsize::new(0), told: AtomicUsize::new(0) }
+        Self {
+            inner: Mutex::new(inner),
+            news: Notify::new(),
+            batches: AtomicUsize::new(0),
+            reported: AtomicUsize::new(0),
+        }
     }
 
     pub fn apply(&self, input: Input) -> Answer {
@@ -112,9 +117,9 @@ impl Pools for Pool {
         }
     }
 
-    async fn tell(&self, _: &PoolName, news: Vec<Input>) -> Result<(), Failure> {
+    async fn report(&self, _: &PoolName, news: Vec<Input>) -> Result<(), Failure> {
         self.batches.fetch_add(1, Ordering::Relaxed);
-        self.told.fetch_add(news.len(), Ordering::Relaxed);
+        self.reported.fetch_add(news.len(), Ordering::Relaxed);
         news.into_iter().for_each(|news| _ = self.apply(news));
         Ok(())
     }

@@ -48,7 +48,7 @@ async fn keys_include_those_being_written_within_the_page_alone() {
 }
 
 #[tokio::test]
-async fn several_records_are_read_in_their_order_and_the_one_being_written_after_its_write() {
+async fn several_records_are_read_in_order_and_after_a_write_in_flight() {
     let (engine, registry) = with_a_write_in_flight().await;
     let names = ["e", "b", "missing", "a"];
     let reading = tokio::spawn({

@@ -1,4 +1,4 @@
-//! A record that is a number, two nodes over one store, and stores that inject what happens between two steps.
+//! A record that is a number, two nodes over one store, and stores that inject events between two steps.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use wayleave_testbed::Cluster;
 /// Long enough that a test which needs a poll does not end.
 pub const NEVER: Millis = Millis(3_600_000);
 
-/// A key outside the shards, of a kind that nobody else uses.
+/// A key outside the shards, of an otherwise unused kind.
 pub fn key(name: &str) -> Key {
     [&OUTSIDE.0.to_be_bytes(), [200].as_slice(), name.as_bytes()].concat()
 }
@@ -49,7 +49,7 @@ pub async fn read(registry: &Registry, name: &str) -> u64 {
     number(&registry.look_at(&record(name)).await.unwrap(), name)
 }
 
-/// A store in memory whose clock stands still.
+/// A store in memory with a stopped clock.
 pub fn memory() -> Arc<Memory> {
     Arc::new(Memory::new(ManualClock::new(Time(1_000_000))))
 }
@@ -78,7 +78,7 @@ pub fn unpolled(engine: Arc<dyn Engine>) -> Registry {
 /// Lets the hints of one node reach another.
 pub fn link(from: &Registry, to: &Registry) {
     let hints = to.hints().clone();
-    from.hints().on_tell(Arc::new(move |keys| keys.iter().for_each(|key| hints.wake(key))));
+    from.hints().on_send(Arc::new(move |keys| keys.iter().for_each(|key| hints.wake(key))));
 }
 
 /// A store in which another node writes between a look and the write that was decided on it.

@@ -20,7 +20,7 @@ async fn of_many_updates_to_one_row_through_two_nodes_none_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_many_updates_to_one_row_through_two_nodes_over_one_database_none_is_lost() {
+async fn concurrent_updates_to_one_row_through_two_nodes_are_never_lost() {
     none_is_lost(two_over_postgres().await).await;
 }
 
@@ -52,7 +52,7 @@ async fn a_decision_is_made_again_on_the_rows_that_another_node_has_written() {
 }
 
 #[tokio::test]
-async fn a_decision_is_made_again_on_the_rows_that_another_node_has_written_to_the_database() {
+async fn a_decision_is_repeated_on_the_rows_that_another_node_has_written() {
     decided_again(two_over_postgres().await).await;
 }
 
@@ -86,7 +86,7 @@ async fn one_who_is_always_overtaken_is_refused_and_has_changed_nothing() {
     assert_eq!(read(&registry, "n").await, 900 + UPDATE_TRIES_MAX as u64);
 }
 
-/// Writes 7 once: only the row can tell whether an earlier attempt was applied. The answer is what each call saw.
+/// Writes 7 once: only the row shows whether an earlier attempt was applied. The answer is what each call saw.
 fn write_once(calls: Arc<Mutex<Vec<(u64, bool)>>>) -> impl FnMut(&Look, bool) -> Decision<()> + Send + 'static {
     move |look, in_doubt| {
         calls.lock().unwrap().push((number(look, "n"), in_doubt));
@@ -98,7 +98,7 @@ fn write_once(calls: Arc<Mutex<Vec<(u64, bool)>>>) -> impl FnMut(&Look, bool) ->
 }
 
 #[tokio::test]
-async fn after_a_lost_answer_the_rows_are_read_again_and_the_decision_is_told_of_the_doubt() {
+async fn after_a_lost_answer_the_decision_sees_the_rows_and_the_uncertainty() {
     for (truth, second) in [(LostAnswer::Applied, 7), (LostAnswer::Dropped, 0)] {
         let (engine, calls) = (memory(), Arc::default());
         let registry = Registry::new(engine.clone());
@@ -111,7 +111,7 @@ async fn after_a_lost_answer_the_rows_are_read_again_and_the_decision_is_told_of
 
 /// The connection is cut around COMMIT: the database has applied the write, or has not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_lost_answer_of_the_database_the_rows_are_read_again_and_the_answer_is_true() {
+async fn after_a_lost_answer_of_the_database_the_reply_is_still_true() {
     let cluster = Cluster::shared().await;
     let direct = cluster.fresh_database().await;
     let proxy = Proxy::start(cluster.address()).await;
@@ -152,7 +152,7 @@ async fn a_failure_after_a_lost_answer_does_not_claim_that_nothing_was_changed()
 }
 
 #[tokio::test]
-async fn an_update_continues_when_its_caller_has_gone_and_no_reader_is_told_before_it_is_durable() {
+async fn an_update_outlives_its_caller_and_is_durable_before_it_is_read() {
     let engine = Arc::new(Memory::stepped(ManualClock::new(Time(1_000))));
     let registry = Registry::new(engine.clone());
     let updating = tokio::spawn({
@@ -167,7 +167,7 @@ async fn an_update_continues_when_its_caller_has_gone_and_no_reader_is_told_befo
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert!(!reading.is_finished(), "told before it was durable");
+    assert!(!reading.is_finished(), "answered before it was durable");
     assert_eq!(engine.make_durable(1), 1);
     assert_eq!(reading.await.unwrap(), 1);
 }

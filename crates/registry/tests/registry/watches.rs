@@ -26,14 +26,14 @@ async fn next(watch: &mut Watch) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hint_wakes_waiters_here_and_on_a_linked_node_at_once_without_any_poll() {
+async fn a_hint_wakes_waiters_here_and_on_a_linked_node_without_polling() {
     let start = Instant::now();
     woken_by_hints(two_in_memory()).await;
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hint_wakes_waiters_of_a_linked_node_over_one_database_without_any_poll() {
+async fn a_hint_wakes_waiters_of_a_linked_node_over_one_database() {
     woken_by_hints(two_over_postgres().await).await;
 }
 
@@ -112,28 +112,28 @@ async fn found_by_the_poll(engines: [Arc<dyn Engine>; 2]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_is_told_that_the_store_is_gone_and_the_watch_goes_on() {
+async fn a_watcher_learns_of_a_store_outage_and_the_watch_continues() {
     let engine = memory();
     let registry = Registry::new(engine.clone());
     let mut watch = registry.watch(&record("n"));
     assert_eq!(next(&mut watch).await, 0);
     engine.begin_outage("the cable is out");
-    let told = watch.next().await;
-    assert!(matches!(&told, Err(Error::Unavailable(why)) if why.contains("cable")), "{told:?}");
+    let ended = watch.next().await;
+    assert!(matches!(&ended, Err(Error::Unavailable(why)) if why.contains("cable")), "{ended:?}");
     engine.end_outage();
     registry.update(record("n"), add("n")).await.unwrap();
     assert_eq!(next(&mut watch).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watcher_is_told_that_the_database_is_gone_and_the_watch_goes_on() {
+async fn a_watcher_learns_of_a_database_outage_and_the_watch_continues() {
     let cluster = Cluster::start().await;
     let registry = Registry::new(open(&cluster.fresh_database().await).await);
     let mut watch = registry.watch(&record("n"));
     assert_eq!(next(&mut watch).await, 0);
     cluster.stop_immediate().await;
-    let told = timeout(BOUND, async { while watch.next().await.is_ok() {} }).await;
-    assert!(told.is_ok(), "it sleeps beside a store that is gone");
+    let ended = timeout(BOUND, async { while watch.next().await.is_ok() {} }).await;
+    assert!(ended.is_ok(), "it sleeps beside a store that is gone");
     cluster.start_again().await;
     let back = async { while watch.next().await.is_err() {} };
     timeout(BOUND, back).await.expect("the watch has ended");

@@ -13,7 +13,7 @@ use wayleave_roles::Roles;
 use crate::support::{acquire, ask, beat, holder, role, two_nodes};
 
 #[tokio::test]
-async fn an_outage_is_told_and_changes_nothing() {
+async fn an_outage_is_reported_and_changes_nothing() {
     let (engine, _, roles, _) = two_nodes();
     let (token, _) = acquire(&roles, "a").await;
     engine.begin_outage("the cable is out");
@@ -31,13 +31,13 @@ async fn a_lost_answer_of_the_store_is_resolved_by_the_token() {
     for truth in [LostAnswer::Applied, LostAnswer::Dropped] {
         let (engine, _, roles, _) = two_nodes();
         engine.lose_next_answer(truth);
-        let told = beat(&roles, "a", None).await.unwrap();
-        assert_eq!((told.outcome, told.epoch), (Outcome::Acquired, Epoch(1)), "{truth:?}");
+        let reply = beat(&roles, "a", None).await.unwrap();
+        assert_eq!((reply.outcome, reply.epoch), (Outcome::Acquired, Epoch(1)), "{truth:?}");
         engine.lose_next_answer(truth);
-        let renewed = beat(&roles, "a", told.token).await.unwrap();
-        assert_eq!((renewed.outcome, renewed.token), (Outcome::Renewed, told.token), "{truth:?}");
+        let renewed = beat(&roles, "a", reply.token).await.unwrap();
+        assert_eq!((renewed.outcome, renewed.token), (Outcome::Renewed, reply.token), "{truth:?}");
         engine.lose_next_answer(truth);
-        let released = roles.release(role(), "a".into(), told.token).await.unwrap();
+        let released = roles.release(role(), "a".into(), reply.token).await.unwrap();
         assert_eq!((released.was, holder(&roles).await), (Was::Primary, None), "{truth:?}");
         engine.lose_next_answer(truth);
         roles.delete(role()).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_lost_answer_of_the_store_is_resolved_by_the_token() {
 }
 
 #[tokio::test]
-async fn an_outcome_that_stays_unknown_is_told_as_such() {
+async fn an_outcome_that_stays_unknown_is_reported_as_such() {
     let (engine, _, roles, _) = two_nodes();
     let (token, _) = acquire(&roles, "a").await;
     for _ in 0..wayleave_core::limits::UPDATE_TRIES_MAX {
@@ -57,7 +57,7 @@ async fn an_outcome_that_stays_unknown_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn law_7_nobody_is_told_of_a_primary_before_it_is_durable() {
+async fn law_7_a_primary_is_durable_before_any_answer_names_it() {
     let engine = Arc::new(Memory::stepped(ManualClock::new(Time(1_000))));
     let roles = Roles::new(engine.clone());
     let asking = tokio::spawn({
@@ -80,14 +80,14 @@ async fn law_7_nobody_is_told_of_a_primary_before_it_is_durable() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert!(!reading.is_finished() && !listing.is_finished(), "told before it was durable");
+    assert!(!reading.is_finished() && !listing.is_finished(), "answered before it was durable");
     assert_eq!(engine.make_durable(1), 1);
     assert_eq!(&*reading.await.unwrap().unwrap().primary.unwrap().uuid, "a");
     assert_eq!(listing.await.unwrap().unwrap().roles.len(), 1);
 }
 
 #[tokio::test]
-async fn a_damaged_row_is_told_and_not_written_over() {
+async fn a_damaged_row_is_reported_and_not_overwritten() {
     use wayleave_engine::rows::role as rows;
     use wayleave_engine::{Batch, Engine, Write};
     let (engine, _, roles, _) = two_nodes();

@@ -39,8 +39,8 @@ impl Drop for Working {
 }
 
 fn tally() -> (Tally, mpsc::UnboundedReceiver<(&'static str, Lead)>) {
-    let (leads, told) = mpsc::unbounded_channel();
-    (Tally { working: Arc::default(), leads }, told)
+    let (leads, led) = mpsc::unbounded_channel();
+    (Tally { working: Arc::default(), leads }, led)
 }
 
 /// A node that works until it no longer leads.
@@ -65,7 +65,7 @@ fn store() -> Arc<Memory> {
 }
 
 fn counter() -> Key {
-    // Outside the shards, of a kind that nobody else uses.
+    // Outside the shards, of an otherwise unused kind.
     vec![0xff, 0xff, 200]
 }
 
@@ -156,7 +156,7 @@ async fn work_that_ends_frees_the_duty_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_system_role_is_neither_listed_nor_counted_and_nobody_can_name_it() {
+async fn a_system_role_is_neither_listed_nor_counted_nor_addressable() {
     let (engine, (tally, mut leads)) = (store(), tally());
     let roles = Roles::new(engine.clone());
     let _a = node("a", roles.clone(), &tally);
@@ -170,7 +170,7 @@ async fn a_system_role_is_neither_listed_nor_counted_and_nobody_can_name_it() {
 
 /// Renewals change the row that every write of the lead expects: they are decided again, and none is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lead_over_one_database_writes_through_any_node_until_another_has_taken_over() {
+async fn a_lead_over_one_database_writes_through_any_node_until_a_takeover() {
     let (engines, (tally, mut leads)) = (database().await, tally());
     let [here, there] = engines.clone().map(Roles::new);
     let registry = Registry::new(engines[1].clone());

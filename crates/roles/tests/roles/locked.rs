@@ -46,8 +46,7 @@ impl Engine for Locked {
     }
 }
 
-/// Roles over such a store, all of which but the locked one have a primary, and a heartbeat for the locked one in
-/// flight.
+/// Roles over such a store. All but the locked one have a primary; a heartbeat for the locked one is in flight.
 async fn locked() -> (Arc<Locked>, Roles, JoinHandle<Result<HeartbeatReply, Refusal>>) {
     let store = Arc::new(Memory::new(ManualClock::new(Time(1_000_000))));
     let engine = Arc::new(Locked { store, free: watch::Sender::new(false), reached: Notify::new() });
@@ -64,9 +63,9 @@ async fn locked() -> (Arc<Locked>, Roles, JoinHandle<Result<HeartbeatReply, Refu
 async fn beat_others(roles: &Roles, uuid: &str, outcome: Outcome) {
     for n in 0..OTHERS {
         let beat = roles.heartbeat(format!("role-{n}").as_str().into(), ask(uuid, None));
-        let told = tokio::time::timeout(SOON, beat).await;
-        let told = told.unwrap_or_else(|_| panic!("role-{n} waits for a role that it has nothing to do with"));
-        assert_eq!(told.unwrap().outcome, outcome);
+        let reply = tokio::time::timeout(SOON, beat).await;
+        let reply = reply.unwrap_or_else(|_| panic!("role-{n} waits for a role that it has nothing to do with"));
+        assert_eq!(reply.unwrap().outcome, outcome);
     }
 }
 

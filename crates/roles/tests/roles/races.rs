@@ -42,12 +42,12 @@ async fn race(here: Roles, there: Roles, rounds: u64) {
             })
         });
         let mut winners = Vec::new();
-        for (n, told) in join_all(racers).await.into_iter().map(Result::unwrap) {
+        for (n, reply) in join_all(racers).await.into_iter().map(Result::unwrap) {
             // Too many concurrent updates is a valid answer too, and changes nothing.
-            let Ok(told) = told else { continue };
-            if told.outcome != Outcome::Standby {
-                assert_eq!(told.outcome, Outcome::Acquired, "{}", told.reason);
-                winners.push((n, told.epoch, told.token.unwrap()));
+            let Ok(reply) = reply else { continue };
+            if reply.outcome != Outcome::Standby {
+                assert_eq!(reply.outcome, Outcome::Acquired, "{}", reply.reason);
+                winners.push((n, reply.epoch, reply.token.unwrap()));
             }
         }
         let [(n, epoch, token)] = winners[..] else { panic!("round {round}: {winners:?}") };
@@ -114,6 +114,7 @@ fn write(engine: &Memory, version: u64) {
         avoided: None,
         incarnation: 0,
         quiet_until: Time::ZERO,
+        quiet_for: Millis(0),
         runs: Default::default(),
     };
     let write = Write { key: rows::key(&role()), value: Some(rows::encode(&row)) };
@@ -129,20 +130,20 @@ fn meanwhile() -> (Arc<Meanwhile>, Roles) {
 }
 
 #[tokio::test]
-async fn a_late_heartbeat_is_decided_again_on_what_is_there_and_never_written_over_it() {
+async fn a_late_heartbeat_is_decided_on_the_current_row_and_never_overwrites() {
     let (engine, roles) = meanwhile();
     *engine.hook.lock().unwrap() = (1, take_over);
-    let told = beat(&roles, "a", None).await.unwrap();
-    assert_eq!((told.outcome, told.holder.as_deref(), told.epoch), (Outcome::Standby, Some("b"), Epoch(9)));
+    let reply = beat(&roles, "a", None).await.unwrap();
+    assert_eq!((reply.outcome, reply.holder.as_deref(), reply.epoch), (Outcome::Standby, Some("b"), Epoch(9)));
     assert_eq!(roles.conflicts(), 1);
 }
 
 #[tokio::test]
 async fn a_late_release_does_not_end_the_term_of_another() {
     let (engine, roles) = meanwhile();
-    let told = beat(&roles, "a", None).await.unwrap();
+    let reply = beat(&roles, "a", None).await.unwrap();
     *engine.hook.lock().unwrap() = (1, take_over);
-    let released = roles.release(role(), "a".into(), told.token).await;
+    let released = roles.release(role(), "a".into(), reply.token).await;
     assert!(matches!(released, Err(Refusal::NotTheTerm { .. })), "{released:?}");
     assert_eq!(roles.now(&role()).await.unwrap().primary.unwrap().epoch, Epoch(9));
 }
@@ -157,16 +158,16 @@ async fn being_overtaken_again_and_again_ends_in_a_clear_refusal() {
 }
 
 #[tokio::test]
-async fn a_slot_is_not_called_recorded_when_another_took_over_before_its_release() {
+async fn a_slot_is_not_called_recorded_after_a_takeover_before_its_release() {
     let (engine, roles) = meanwhile();
-    let told = beat(&roles, "a", None).await.unwrap();
-    // Another candidate is primary before the write, whose response is lost: only the row can tell whether it was
+    let reply = beat(&roles, "a", None).await.unwrap();
+    // Another candidate is primary before the write, whose response is lost: only the row shows whether it was
     // applied.
     *engine.hook.lock().unwrap() = (1, |engine| {
         take_over(engine);
         engine.lose_next_answer(LostAnswer::Dropped);
     });
-    let released = roles.release_after(role(), "a".into(), told.token, Some("mon".into())).await;
+    let released = roles.release_after(role(), "a".into(), reply.token, Some("mon".into())).await;
     assert!(matches!(released, Err(Refusal::NotTheTerm { .. })), "{released:?}");
     assert_eq!(roles.now(&role()).await.unwrap().last_run, None);
 }

@@ -19,16 +19,17 @@ async fn stand(roles: &Roles, uuid: &str) -> Outcome {
 async fn a_slot_is_recorded_once_though_the_stores_answer_was_lost() {
     for truth in [LostAnswer::Applied, LostAnswer::Dropped] {
         let (engine, _, here, there) = two_nodes();
-        let told = here.heartbeat(role(), HeartbeatCall { slot: mon(), ..ask("a", None) }).await.unwrap();
+        let reply = here.heartbeat(role(), HeartbeatCall { slot: mon(), ..ask("a", None) }).await.unwrap();
         engine.lose_next_answer(truth);
-        here.release_after(role(), "a".into(), told.token, mon()).await.unwrap();
+        here.release_after(role(), "a".into(), reply.token, mon()).await.unwrap();
         // The client, too, may have to retry, and through another node.
-        there.release_after(role(), "a".into(), told.token, mon()).await.unwrap();
+        there.release_after(role(), "a".into(), reply.token, mon()).await.unwrap();
         assert_eq!(stand(&there, "b").await, Outcome::Standby, "{truth:?}");
     }
 }
 
-/// Candidates of two nodes all stand concurrently, again and again; the primary records the slot with its release.
+/// Candidates of two nodes all ask for the role concurrently, again and again; the primary records the slot with its
+/// release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_many_that_stand_at_once_through_two_nodes_one_is_given_the_slot() {
     for round in 0..50 {
@@ -38,17 +39,17 @@ async fn of_many_that_stand_at_once_through_two_nodes_one_is_given_the_slot() {
             tokio::spawn(async move {
                 let uuid = format!("c{n}");
                 loop {
-                    let told = match roles.heartbeat(role(), HeartbeatCall { slot: mon(), ..ask(&uuid, None) }).await {
-                        Ok(told) => told,
+                    let reply = match roles.heartbeat(role(), HeartbeatCall { slot: mon(), ..ask(&uuid, None) }).await {
+                        Ok(reply) => reply,
                         Err(Refusal::Unavailable(_)) => continue,
                         Err(refusal) => panic!("{refusal}"),
                     };
-                    if told.ran.is_some() {
+                    if reply.ran.is_some() {
                         return 0;
                     }
-                    if told.outcome == Outcome::Acquired {
+                    if reply.outcome == Outcome::Acquired {
                         while let Err(refusal) =
-                            roles.release_after(role(), uuid.as_str().into(), told.token, mon()).await
+                            roles.release_after(role(), uuid.as_str().into(), reply.token, mon()).await
                         {
                             assert!(matches!(refusal, Refusal::Unavailable(_)), "{refusal}");
                         }

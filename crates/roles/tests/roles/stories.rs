@@ -17,11 +17,11 @@ async fn a_primary_is_elected_renewed_and_followed(engine: Arc<dyn Engine>) {
     let (here, there) = (Roles::new(engine.clone()), Roles::new(engine));
     let (token, epoch) = acquire(&here, "a").await;
     assert_eq!(epoch, Epoch(1));
-    let told = beat(&there, "b", None).await.unwrap();
-    assert_eq!((told.outcome, told.holder.as_deref(), told.token), (Outcome::Standby, Some("a"), None));
-    assert_eq!(told.address.as_deref(), Some("http://a"), "a13: where the primary is reached");
-    let told = beat(&there, "a", Some(token)).await.unwrap();
-    assert_eq!((told.outcome, told.epoch), (Outcome::Renewed, Epoch(1)));
+    let reply = beat(&there, "b", None).await.unwrap();
+    assert_eq!((reply.outcome, reply.holder.as_deref(), reply.token), (Outcome::Standby, Some("a"), None));
+    assert_eq!(reply.address.as_deref(), Some("http://a"), "a13: where the primary is reached");
+    let reply = beat(&there, "a", Some(token)).await.unwrap();
+    assert_eq!((reply.outcome, reply.epoch), (Outcome::Renewed, Epoch(1)));
     let refusal = beat(&there, "a", None).await.unwrap_err();
     assert!(matches!(refusal, Refusal::DuplicateIdentity { .. }), "a12: {refusal}");
     let view = here.now(&role()).await.unwrap();
@@ -119,8 +119,8 @@ async fn a_term_outlives_the_server() {
     drop(before);
     let after = open();
     assert_eq!(beat(&after, "b", None).await.unwrap().outcome, Outcome::Standby);
-    let told = beat(&after, "a", Some(token)).await.unwrap();
-    assert_eq!((told.outcome, told.epoch), (Outcome::Renewed, epoch));
+    let reply = beat(&after, "a", Some(token)).await.unwrap();
+    assert_eq!((reply.outcome, reply.epoch), (Outcome::Renewed, epoch));
 }
 
 #[tokio::test]
@@ -129,9 +129,9 @@ async fn a4_when_another_store_steps_in_nothing_is_granted_for_one_time_to_live(
     let (token, _) = acquire(&here, "a").await;
     here.release(role(), "a".into(), Some(token)).await.unwrap();
     engine.fail_over();
-    let told = beat(&here, "b", None).await.unwrap();
-    assert_eq!(told.outcome, Outcome::Standby);
-    assert!(told.reason.contains("another store"), "{}", told.reason);
+    let reply = beat(&here, "b", None).await.unwrap();
+    assert_eq!(reply.outcome, Outcome::Standby);
+    assert!(reply.reason.contains("another store"), "{}", reply.reason);
     clock.advance(wayleave_core::time::Millis(14_999));
     assert_eq!(beat(&there, "c", None).await.unwrap().outcome, Outcome::Standby);
     clock.advance(wayleave_core::time::Millis(1));

@@ -1,4 +1,4 @@
-//! Minimal candidates, and a store whose clock stands still until it is advanced.
+//! Minimal candidates, and a store whose clock advances only on request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +40,8 @@ pub async fn beat(roles: &Roles, uuid: &str, token: Option<Token>) -> Result<Hea
 
 /// A heartbeat that must make its sender primary.
 pub async fn acquire(roles: &Roles, uuid: &str) -> (Token, Epoch) {
-    let told = beat(roles, uuid, None).await.unwrap();
-    (told.token.unwrap_or_else(|| panic!("not primary: {}", told.reason)), told.epoch)
+    let reply = beat(roles, uuid, None).await.unwrap();
+    (reply.token.unwrap_or_else(|| panic!("not primary: {}", reply.reason)), reply.epoch)
 }
 
 pub async fn holder(roles: &Roles) -> Option<String> {

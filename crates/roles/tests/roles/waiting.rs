@@ -71,13 +71,13 @@ async fn a_hint_from_another_node_wakes_at_once() {
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
-/// A regression: the store carried out a release but its response was lost. The second look found it done, which is no
-/// write, so nobody was notified, and standbys on other nodes waited for their next own poll.
+/// A regression: the store carried out a release but its response was lost. The second look found it done, which is
+/// no write, so no waiter was notified, and standbys on other nodes waited for their own next poll.
 #[tokio::test(start_paused = true)]
-async fn a_release_whose_outcome_was_in_doubt_wakes_everybody_at_once_all_the_same() {
+async fn a_release_of_unknown_outcome_wakes_every_waiter_at_once() {
     let (engine, ..) = two_nodes();
     let ((here, way_out), (there, hints)) = (hinted(engine.clone()), hinted(engine.clone()));
-    way_out.on_tell(Arc::new(move |keys| keys.iter().for_each(|key| hints.wake(key))));
+    way_out.on_send(Arc::new(move |keys| keys.iter().for_each(|key| hints.wake(key))));
     let (token, _) = acquire(&here, "a").await;
     let mut standbys = Vec::new();
     for node in [&here, &there] {
@@ -120,7 +120,7 @@ async fn a_term_that_runs_out_wakes_them_too_and_a_renewal_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_term_is_told_when_it_comes_and_not_at_the_next_poll() {
+async fn the_end_of_a_term_wakes_waiters_before_the_next_poll() {
     let roles = Roles::new(Arc::new(Memory::new(Running(Instant::now()))));
     roles.set(role(), ttl(15_100)).await.unwrap();
     acquire(&roles, "a").await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use wayleave_api::urlfrontier::ack_message::Status as Ack;
 use wayleave_api::urlfrontier::{KnownUrlItem, StringList, UrlInfo, UrlItem, url_item};
-use wayleave_core::frontier::request::{Put, PutKind, PutOutcome, UrlToFetch};
+use wayleave_core::frontier::request::{Past, Put, PutKind, PutOutcome, UrlToFetch};
 use wayleave_core::frontier::view::{UrlState, UrlView};
 use wayleave_core::limits::PRIORITY_DEFAULT;
 use wayleave_core::metadata::{Metadata, TooLarge};
@@ -49,7 +49,7 @@ pub fn kind(item: Option<url_item::Item>) -> (PutKind, UrlInfo) {
 /// The put of an item of an import: it stores what is unknown, and changes nothing else.
 pub const fn restored(kind: PutKind) -> PutKind {
     match kind {
-        PutKind::Known { due } => PutKind::Restored { due },
+        PutKind::Known { due } => PutKind::Restored { due, priority: PRIORITY_DEFAULT, depth: 0, past: Past::UNKNOWN },
         other => other,
     }
 }
@@ -79,16 +79,13 @@ impl NotPut {
     }
 }
 
-/// The put that stores a URL.
-///
-/// # Errors
-/// If it can never be stored.
+/// The put that stores a URL. Fails if it can never be stored.
 pub fn put(kind: PutKind, info: UrlInfo, crawls: &mut LastCrawl) -> Result<Put, NotPut> {
     let host = crawl_url::parse_loosely(&info.url, &info.key).map_err(|_| NotPut::Skipped)?;
     let crawl = crawls.name(&info.crawl_id).map_err(|_| NotPut::Skipped)?;
     // A completed URL keeps no metadata.
     let metadata = match kind {
-        PutKind::Known { due: None } | PutKind::Restored { due: None } => Metadata::default(),
+        PutKind::Known { due: None } | PutKind::Restored { due: None, .. } => Metadata::default(),
         _ => metadata(&info.metadata).map_err(|why| NotPut::TooLarge { url: redact::in_reason(&info.url), why })?,
     };
     Ok(Put { url: info.url.into_boxed_str(), host, crawl, kind, metadata })

@@ -2,13 +2,16 @@
 //!
 //! The decoder behind this allocates the announced length of a message and waits for it without a timeout. So bytes are
 //! counted here as they arrive, a message that has begun must arrive in time, and only complete messages are passed on.
-//! Between two messages the put streams of URLFrontier may idle indefinitely; when the server stops, they end there.
+//! The put streams of URLFrontier may idle between two messages. One that has sent no whole message for a moment takes a place among
+//! the calls that wait, keeps it until it does, and ends when that place is needed; without a place it ends in time, too. When the
+//! server stops, they end between two messages.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
+use axum::http::Extensions;
 use bytes::{Bytes, BytesMut};
 use hyper::body::Frame;
 use tokio::time::{Instant, Sleep};
@@ -16,7 +19,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::Status;
 use wayleave_core::limits;
 
-use crate::http::{App, deadline, waits_since};
+use crate::http::{App, QUIET, Waiting, deadline, waits_since};
 use wayleave_listen::Share;
 
 /// The message prefix: a flag and the length.
@@ -36,16 +39,20 @@ pub struct Messages {
     since: Instant,
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
-    may_idle: bool,
+    /// Only of a stream that may idle.
+    waiting: Option<Waiting>,
+    /// Once it has a place: when it is to end.
+    hurry: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     stopping: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// A message over the limit is left to the decoder, which refuses it.
     passing: bool,
 }
 
 impl Messages {
-    /// The body of a call of this method.
-    pub fn new(app: &App, method: &str, body: Body) -> Self {
+    /// The body of a call of this method, by a caller that extensions of the request name.
+    pub fn new(app: &App, method: &str, extensions: &Extensions, body: Body) -> Self {
         let may_idle = MAY_IDLE.contains(&method);
+        let waiting = may_idle.then(|| Waiting::of(extensions, app));
         let is_stream = may_idle || method.ends_with(REFLECTION);
         let (since, timeout) = (Instant::now(), app.config.body_timeout);
         Self {
@@ -55,7 +62,8 @@ impl Messages {
             since,
             timeout,
             timer: Box::pin(tokio::time::sleep_until(since + timeout)),
-            may_idle,
+            waiting,
+            hurry: None,
             stopping: is_stream.then(|| Box::pin(app.stopping.clone().cancelled_owned())),
             passing: false,
         }
@@ -74,6 +82,9 @@ impl Messages {
                 return Ok(data);
             }
             self.since = Instant::now();
+            if end > 0 {
+                self.leave_place();
+            }
             let messages = data.split_to(end);
             return self.keep(&data).map(|()| messages);
         }
@@ -86,6 +97,7 @@ impl Messages {
         if end > 0 {
             self.share.give(end);
             self.since = Instant::now();
+            self.leave_place();
         }
         Ok(self.partial.split_to(end).freeze())
     }
@@ -107,16 +119,43 @@ impl Messages {
         {
             return Poll::Ready(Status::unavailable("the server is stopping; send what was not acknowledged again"));
         }
-        if between && self.may_idle {
-            return Poll::Pending;
-        }
         let end = |since| deadline(since, self.timeout, self.partial.len());
         self.since = waits_since(self.since, end(self.since) + LATE, Instant::now());
-        let until = end(self.since);
-        if self.timer.deadline() != until {
-            self.timer.as_mut().reset(until);
+        loop {
+            if let Some(hurry) = &mut self.hurry {
+                if hurry.as_mut().poll(cx).is_ready() {
+                    let why = "the server needs the place of this stream; send what was not acknowledged again";
+                    return Poll::Ready(Status::unavailable(why));
+                }
+                if between {
+                    return Poll::Pending;
+                }
+            }
+            let unplaced = self.waiting.as_mut().filter(|waiting| self.hurry.is_none() && !waiting.is_refused());
+            let until = match &unplaced {
+                Some(_) => self.since + QUIET,
+                None => deadline(self.since, self.timeout, self.partial.len()),
+            };
+            if self.timer.deadline() != until {
+                self.timer.as_mut().reset(until);
+            }
+            ready!(self.timer.as_mut().poll(cx));
+            match unplaced.map(Waiting::begin) {
+                Some(place) => self.hurry = place.map(|hurry| Box::pin(hurry.cancelled_owned())),
+                None if between => {
+                    return Poll::Ready(Status::deadline_exceeded(
+                        "no message came; send what was not acknowledged again",
+                    ));
+                }
+                None => return Poll::Ready(Status::deadline_exceeded("the message stopped arriving; send it again")),
+            }
         }
-        self.timer.as_mut().poll(cx).map(|()| Status::deadline_exceeded("the message stopped arriving; send it again"))
+    }
+
+    /// A whole message has come.
+    fn leave_place(&mut self) {
+        self.hurry = None;
+        self.waiting.iter_mut().for_each(Waiting::end);
     }
 }
 
@@ -182,7 +221,7 @@ mod tests {
         let timer = Box::pin(tokio::time::sleep_until(since + timeout));
         let share = Arc::new(Budget::new(1 << 20)).share(1);
         let (partial, passing) = (BytesMut::new(), false);
-        Messages { body, partial, share, since, timeout, timer, may_idle: true, stopping: None, passing }
+        Messages { body, partial, share, since, timeout, timer, waiting: None, hurry: None, stopping: None, passing }
     }
 
     /// A regression: while acknowledgements waited for the client its messages were not read, and the first look after that ended

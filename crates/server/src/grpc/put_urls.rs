@@ -48,7 +48,7 @@ impl Acks for ItemAcks {
         let kind = if self.keeps_known { convert::restored(kind) } else { kind };
         match kind {
             PutKind::Discovered { .. } | PutKind::Wanted { .. } | PutKind::Found { .. } => tally.discovered += 1,
-            PutKind::Known { due } | PutKind::Restored { due } => {
+            PutKind::Known { due } | PutKind::Restored { due, .. } => {
                 tally.known += 1;
                 tally.completed += u64::from(due.is_none());
             }

@@ -21,13 +21,14 @@ pub fn status(refusal: &Refusal) -> Status {
         | Refusal::Match(_) => Code::FailedPrecondition,
         Refusal::OverLimit(_)
         | Refusal::HostsFull(_)
+        | Refusal::CrawlsFull(_)
         | Refusal::Overloaded
         | Refusal::ManyListings(_)
         | Refusal::StoreFull(_) => Code::ResourceExhausted,
         Refusal::ForeignResult(_) | Refusal::BadCursor => Code::InvalidArgument,
         Refusal::Unavailable(_) | Refusal::Elsewhere | Refusal::Moved => Code::Unavailable,
         Refusal::Internal(_) => Code::Internal,
-        Refusal::Corrupt(_) | Refusal::Damaged { .. } => Code::DataLoss,
+        Refusal::Corrupt(_) | Refusal::Damaged { .. } | Refusal::DamagedChunk { .. } => Code::DataLoss,
     };
     Status::new(code, refusal.to_string())
 }

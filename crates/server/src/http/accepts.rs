@@ -17,10 +17,7 @@ pub enum BodyKind {
     Lines,
 }
 
-/// The type of a request body, by its content type.
-///
-/// # Errors
-/// If it is neither JSON nor NDJSON.
+/// The type of a request body, by its content type. Fails if it is neither JSON nor NDJSON.
 pub fn body_kind(headers: &HeaderMap) -> Result<BodyKind, Refused> {
     let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

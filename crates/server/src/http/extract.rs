@@ -5,15 +5,14 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header;
 use axum::http::request::Parts;
-use axum::http::{Uri, header};
 use bytes::Bytes;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use wayleave_api::chunks::chunk_id;
 use wayleave_api::object;
-use wayleave_api::wording::TextError;
 use wayleave_api::{Code, Problem};
 use wayleave_core::asked::AskedHost;
 use wayleave_core::ids::{ChunkId, Token};
@@ -60,30 +59,21 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalJsonBody<T> {
     }
 }
 
-/// Parses a whole JSON body, which must be an object.
-///
-/// # Errors
-/// If it is empty, not JSON, or has another shape.
+/// Parses a whole JSON body, which must be an object. Fails if it is empty, not JSON, or has another shape.
 pub fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
     if bytes.is_empty() {
         let problem = Problem::new(Code::BadJson, "the body is empty; send a JSON object");
         return Err(problem.with("line", 1).with("column", 1).into());
     }
-    object::read(bytes).map_err(|(path, error)| Problem::from_json_error(&path, &error, bytes).into())
+    object::read(bytes).map_err(|error| Problem::of_body(error).into())
 }
 
-/// Parses one NDJSON line.
-///
-/// # Errors
-/// What is wrong with it, in a sentence.
+/// Parses one NDJSON line. The error says what is wrong with it, in a sentence.
 pub fn read_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-    object::read(line).map_err(|(path, error)| TextError::of_json("the line", &path, &error, line).sentence)
+    object::read(line).map_err(|error| error.sentence("the line"))
 }
 
-/// Reads a body up to its size limit and timeout.
-///
-/// # Errors
-/// If it is too large, too slow or truncated.
+/// Reads a body up to its size limit and timeout. Fails if it is too large, too slow or truncated.
 pub async fn read_body(request: Request, app: &App) -> Result<Bytes, Refused> {
     let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|bytes| bytes > limits::BODY_BYTES_MAX) {
@@ -123,36 +113,8 @@ impl<T: DeserializeOwned> FromRequestParts<App> for QueryOf<T> {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Refused> {
-        match Query::try_from_uri(&parts.uri) {
-            Ok(Query(query)) => Ok(Self(query)),
-            Err(error) => {
-                let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-                Err(bad_query(&parts.uri, &cause).into())
-            }
-        }
-    }
-}
-
-/// An invalid query parameter. Queries are text, so the value is quoted as it was sent.
-fn bad_query(uri: &Uri, cause: &str) -> Problem {
-    let (field, message) = cause.split_once(": ").filter(|(field, _)| !field.contains(' ')).unwrap_or(("", cause));
-    let expected = match message {
-        "invalid digit found in string" | "cannot parse integer from empty string" => "a whole number from 0 on",
-        "number too large to fit in target type" | "number would be too large" => "a smaller whole number",
-        "provided string was not `true` or `false`" => "true or false",
-        _ => "",
-    };
-    let said = if expected.is_empty() {
-        TextError::of("the query", field, message)
-    } else {
-        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri).unwrap_or_default();
-        let came = pairs.into_iter().find(|(name, _)| name == field).map(|(_, value)| value).unwrap_or_default();
-        TextError::of("the query", field, &format!("invalid value: string {came:?}, expected {expected}"))
-    };
-    let problem = Problem::new(Code::BadQuery, said.sentence);
-    match said.field {
-        Some(field) => problem.with("field", field),
-        None => problem,
+        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).unwrap_or_default();
+        object::read_query(&pairs).map(Self).map_err(|error| Problem::of_query(error).into())
     }
 }
 

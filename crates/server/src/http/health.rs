@@ -75,6 +75,7 @@ async fn get_metrics(State(app): State<App>) -> impl IntoResponse {
     let mut page = app.metrics.render(stats.as_ref(), ready);
     metrics::text::gauges(app.store_gauges(), &mut page);
     metrics::waits::render(&app.waits, &mut page);
+    metrics::nodes::render(app.frontier.node_messages(), &mut page);
     metrics::damage::render(&app.frontier.damage(), &mut page);
     metrics::chunks::render(app.pipeline.counts().await.ok(), &mut page);
     metrics::roles::render(&app.roles, app.roles.totals().await.ok(), &mut page);

@@ -42,10 +42,7 @@ impl Held {
         request.extensions().get::<Self>().cloned().unwrap_or_else(|| Self::new(app))
     }
 
-    /// Takes bytes for a chunk of the body.
-    ///
-    /// # Errors
-    /// If the budget of all connections is exhausted.
+    /// Takes bytes for a chunk of the body. Fails if the budget of all connections is exhausted.
     pub fn take(&self, bytes: usize) -> Result<(), Refused> {
         let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take(bytes);
         if taken { Ok(()) } else { Err(full("bodies")) }
@@ -87,7 +84,7 @@ pub async fn hold(State(app): State<App>, mut request: Request, next: Next) -> R
 /// Middleware for gRPC: passes on complete messages only.
 pub async fn whole_messages(State(app): State<App>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
-    let body = axum::body::Body::new(Messages::new(&app, head.uri.path(), body));
+    let body = axum::body::Body::new(Messages::new(&app, head.uri.path(), &head.extensions, body));
     next.run(Request::from_parts(head, body)).await
 }
 

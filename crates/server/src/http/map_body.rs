@@ -16,9 +16,6 @@ pub struct MapBody(Mutex<Option<(Arc<Map>, Bytes)>>);
 impl MapBody {
     /// The JSON of a map. Readers of the same map share the bytes; they wait while another one has it written, so that two
     /// maps at most are in memory.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub async fn of(&self, map: Arc<Map>) -> Result<Bytes, Refused> {
         let mut last = self.0.lock().await;
         if let Some((_, body)) = last.as_ref().filter(|(known, _)| Arc::ptr_eq(known, &map)) {

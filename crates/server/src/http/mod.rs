@@ -26,4 +26,4 @@ pub use app::App;
 pub(crate) use held::{deadline, waits_since};
 pub use openapi::served_document;
 pub use routes::router;
-pub(crate) use waiting::Waiting;
+pub(crate) use waiting::{QUIET, Waiting};

@@ -12,10 +12,8 @@ use wayleave_core::names::{BadName, HostName};
 use super::app::App;
 use super::refused::Refused;
 
-/// The name under which a host is stored, or would be.
-///
-/// # Errors
-/// What `bad` makes of a name that no host can have; if the store cannot be reached.
+/// The name under which a host is stored, or would be. Fails with what `bad` makes of a name that no host can have; if
+/// the store cannot be reached.
 pub async fn stored(
     app: &App,
     asked: &AskedHost,
@@ -39,10 +37,7 @@ pub async fn stored(
     }
 }
 
-/// The same for a name in a path.
-///
-/// # Errors
-/// If no host can have that name, or the store cannot be reached.
+/// The same for a name in a path. Fails if no host can have that name, or the store cannot be reached.
 pub async fn in_path(app: &App, asked: &AskedHost, exact: Option<bool>) -> Result<HostName, Refused> {
     stored(app, asked, exact, |error| Problem::new(Code::BadHost, error).into()).await
 }

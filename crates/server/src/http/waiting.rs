@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::Extensions;
@@ -21,6 +22,9 @@ use super::refused::Refused;
 
 /// After how long a call that may not wait should be repeated.
 const RETRY_AFTER_MS: u64 = 5_000;
+
+/// A body that has brought nothing whole for so long waits, as a long poll does.
+pub const QUIET: Duration = Duration::from_secs(1);
 
 /// How a call waits. It takes a place when it first has to.
 pub struct Waiting {
@@ -54,25 +58,46 @@ impl Waiting {
         self.place.as_ref().map(|place| place.hurry().clone())
     }
 
+    /// Gives the place back, until it has to wait again.
+    pub fn end(&mut self) {
+        (self.place, self.refused) = (None, false);
+    }
+
+    /// Whether it may not wait.
+    pub const fn is_refused(&self) -> bool {
+        self.refused
+    }
+
     /// Makes a call that changes nothing while it waits. It is made again without waiting when it has to answer, and
     /// only so if it may not wait.
     pub async fn call<T, E, F>(&mut self, wait: Millis, call: impl Fn(Millis) -> F) -> Result<T, E>
     where
         F: Future<Output = Result<T, E>>,
     {
+        self.call_and_end(wait, &call, || call(Millis(0))).await
+    }
+
+    /// The same for a call that may change something while it waits, and is ended by another one.
+    pub async fn call_and_end<T, E, F, G>(
+        &mut self,
+        wait: Millis,
+        call: impl Fn(Millis) -> F,
+        end: impl FnOnce() -> G,
+    ) -> Result<T, E>
+    where
+        F: Future<Output = Result<T, E>>,
+        G: Future<Output = Result<T, E>>,
+    {
         let hurry = if wait.0 > 0 { self.begin() } else { None };
         let Some(hurry) = hurry else { return call(Millis(0)).await };
         tokio::select! {
             biased;
             answer = call(wait) => answer,
-            () = hurry.cancelled() => call(Millis(0)).await,
+            () = hurry.cancelled() => end().await,
         }
     }
 
     /// Refuses a call that may not wait, unless it has what it asked for.
-    ///
-    /// # Errors
-    /// If so.
     pub fn check(&self, has_it: bool) -> Result<(), Refused> {
         if self.refused && !has_it { Err(refused()) } else { Ok(()) }
     }

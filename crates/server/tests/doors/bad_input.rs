@@ -1,13 +1,6 @@
 //! Invalid input of every kind: the response says what is wrong.
 
-use std::time::Duration;
-
-use crate::support::Door;
-use axum::body::Body;
-use axum::http::{Method, Request, header};
-use serde_json::json;
-use wayleave_core::limits;
-use wayleave_server::Config;
+use crate::prelude::*;
 
 const JSON: &str = "application/json";
 

@@ -1,7 +1,6 @@
 //! Bounds of the API: numbers that JSON parsers round, words that paths use, and the maximum of each kind of thing.
 
-use crate::support::Door;
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 /// The first integer that a parser with 64-bit floats cannot distinguish from its neighbour.
 const PAST: u64 = (1 << 53) + 1;

@@ -3,11 +3,9 @@
 
 use std::process::Command;
 
-use crate::support::net::{Running, start};
-use tonic::transport::Channel;
-use wayleave_api::urlfrontier::url_frontier_client::UrlFrontierClient;
-use wayleave_api::urlfrontier::{Active, Empty, Local, StringList};
-use wayleave_server::Config;
+use wayleave_api::urlfrontier::{Active, Empty};
+
+use crate::prelude::*;
 
 /// The header of a request that closes its connection.
 fn head(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> String {

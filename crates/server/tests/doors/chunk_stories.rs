@@ -1,8 +1,7 @@
 //! The life of a chunk over HTTP: links claimed, reported and completed, an index built; what fails, what is repeated,
 //! and what is refused.
 
-use crate::support::Door;
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 const SUM: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 

@@ -4,10 +4,8 @@
 //!
 //! 422 is excluded: it is the response to fields or settings that contradict each other, which no schema can express.
 
-use crate::support::Door;
+use crate::prelude::*;
 use crate::support::schema::takes;
-use axum::http::Method;
-use serde_json::{Value, json};
 
 const TOKEN: &str = "AA4y2WNEMwp2OTlfiBlOkA";
 

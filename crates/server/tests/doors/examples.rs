@@ -1,22 +1,18 @@
 //! What the document offers beyond the calls themselves: for every call an example that matches the call's types and
 //! that a server accepts, a description for every field, and the defaults in force.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use crate::support::site::{Logs, Site};
-use crate::support::{Door, services};
-use axum::body::Body;
-use axum::http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Map;
 use wayleave_api::{
     chunks, crawls, fleet, groups, hosts, jobs, map, matches, nodes, placements, pools, reservations, roles, stats,
     urls,
 };
-use wayleave_core::limits;
-use wayleave_server::{Config, Services};
+
+use crate::prelude::*;
+use crate::support::site::Logs;
 
 const REMEDY: &str = "; examples lie in src/http/examples.json";
 

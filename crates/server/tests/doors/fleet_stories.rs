@@ -1,10 +1,7 @@
 //! Machines over HTTP: they register, report and are judged; what is refused, and what no other machine can do.
 
-use std::collections::BTreeSet;
-
-use crate::support::{Door, net, over};
-use serde_json::{Value, json};
-use wayleave_server::Config;
+use crate::prelude::*;
+use crate::support::{net, over};
 
 pub fn server(n: u8) -> Value {
     json!({"type": "server", "address": format!("10.0.0.{n}:9000"), "state": "online"})

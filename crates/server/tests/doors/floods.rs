@@ -1,24 +1,11 @@
 //! Clients that send without end, stall or do not read: memory, time and connection slots stay bounded, and others are
 //! served.
 
-use std::time::Duration;
-
-use crate::support::net::{Running, start};
-use axum::body::Body;
 use bytes::Bytes;
 use futures::stream::FuturesUnordered;
-use futures::{StreamExt, stream};
-use http_body_util::BodyExt;
 use hyper::client::conn::http2::SendRequest;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tonic::transport::Channel;
-use wayleave_api::urlfrontier::ack_message::Status as Ack;
-use wayleave_api::urlfrontier::url_frontier_client::UrlFrontierClient;
-use wayleave_api::urlfrontier::{DiscoveredBatch, UrlInfo, UrlItem};
-use wayleave_listen::Bounds;
-use wayleave_server::Config;
+
+use crate::prelude::*;
 
 const SHORT: Duration = Duration::from_millis(200);
 /// The timeout for what must happen; long, because it is not reached in practice.

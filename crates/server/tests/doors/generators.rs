@@ -1,11 +1,8 @@
 //! The OpenAPI document has only what code generators read: those of openapi-generator and openapi-python-client fail at
 //! some constructs, and leave out calls or make up clashing names for others. `cargo xtask prove generators` runs them.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Value, json};
-
 use crate::openapi::document;
+use crate::prelude::*;
 
 /// What generators cannot read in a schema, with the pointer to it. `inner` says whether the schema is the value of a keyword,
 /// and not a schema with a name.

@@ -1,10 +1,8 @@
 //! Queue keys of URLFrontier in the native API: each is found, set, grouped, listed and deleted as it is stored,
 //! however much it looks like a host name in another spelling.
 
-use crate::support::Door;
+use crate::prelude::*;
 use crate::urlfrontier::{World, discovered, info, world};
-use serde_json::{Value, json};
-use wayleave_api::urlfrontier::ack_message::Status as Ack;
 
 /// Keys that a host name parser changes or refuses.
 const KEYS: [&str; 9] = [

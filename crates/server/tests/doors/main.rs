@@ -19,6 +19,7 @@ mod one_port;
 mod openapi;
 mod placement_stories;
 mod pool_stories;
+mod prelude;
 mod roles_stories;
 mod secrets_stories;
 mod steering_stories;

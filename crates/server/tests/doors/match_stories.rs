@@ -1,18 +1,9 @@
 //! Matches at the door: a client asks, waits, confirms, cancels; and every kind of bad input.
 
-use std::time::Duration;
-
-use axum::body::Body;
-use axum::http::{Method, Request};
-use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use wayleave_core::matches::Verdict;
-use wayleave_listen::waits::WAIT_BYTES;
-use wayleave_server::Config;
 
+use crate::prelude::*;
 use crate::support::net;
-use crate::support::site::Site;
-use crate::support::{Door, Response, services};
 
 struct Story {
     door: Door,

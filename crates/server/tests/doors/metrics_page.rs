@@ -1,9 +1,7 @@
 //! The page of metrics, pinned: dashboards and alerts of users rely on every name, type, help text and label. Values are
 //! tested where they arise. `UPDATE=1` writes the page anew.
 
-use serde_json::json;
-
-use crate::support::Door;
+use crate::prelude::*;
 
 const PINNED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/testdata/metrics.txt");
 

@@ -1,15 +1,9 @@
 //! The accept loop: both protocols on one port, a bounded number of connections, graceful shutdown.
 
-use std::time::Duration;
-
-use crate::support::net::start;
-use axum::body::Body;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use wayleave_listen::Bounds;
+use wayleave_server::Port;
 use wayleave_server::server::BindError;
-use wayleave_server::{Config, Port};
+
+use crate::prelude::*;
 
 async fn ask(stream: &mut TcpStream, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -1,13 +1,8 @@
 //! The document and the routes have the same calls, and they are those of the contract.
 
-use std::collections::BTreeSet;
-
-use crate::support::Door;
-use axum::body::Body;
-use axum::http::Method;
-use serde_json::Value;
-use wayleave_core::limits;
 use wayleave_core::limits::PRIORITY_MAX;
+
+use crate::prelude::*;
 
 /// Every call of the contract, listed by hand.
 const CALLS: [&str; 73] = [

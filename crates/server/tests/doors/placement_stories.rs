@@ -2,10 +2,7 @@
 
 use crate::chunk_stories::{artifact, claim_one, crawl, door, path, state};
 use crate::fleet_stories::server;
-use crate::support::Door;
-use serde_json::{Value, json};
-use wayleave_listen::waits::WAIT_BYTES;
-use wayleave_server::Config;
+use crate::prelude::*;
 
 /// Builds a chunk that is crawled, and waits until it is placed on a server. There must be one.
 pub async fn build(door: &Door) -> String {

@@ -1,13 +1,7 @@
 //! Pools at the door: settings, what may not be set, by whom, and what is never shown.
 
-use axum::body::Body;
-use axum::http::Request;
-use serde_json::json;
-use std::sync::Arc;
-use wayleave_server::{Config, Services};
-
-use crate::support::site::{Logs, Site};
-use crate::support::{Door, services};
+use crate::prelude::*;
+use crate::support::site::Logs;
 
 /// A door over these services.
 fn door(services: Services) -> Door {

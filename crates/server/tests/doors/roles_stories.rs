@@ -1,17 +1,9 @@
 //! Roles over HTTP: elections, names, settings, and every refusal as a problem.
 
-use std::sync::Arc;
-
-use axum::body::Body;
-use axum::http::Request;
-
-use crate::support::Door;
-use serde_json::{Value, json};
-use wayleave_core::time::{Millis, Time};
 use wayleave_engine::clock::ManualClock;
-use wayleave_engine::memory::Memory;
 use wayleave_roles::Roles;
-use wayleave_server::Config;
+
+use crate::prelude::*;
 
 struct Nodes {
     engine: Arc<Memory>,

@@ -1,10 +1,7 @@
 //! Credentials in URLs: only the worker that fetches the URL gets them.
 
-use crate::support::{Door, Response};
+use crate::prelude::*;
 use crate::urlfrontier::{discovered, info, world};
-use axum::body::Body;
-use axum::http::{Request, header};
-use serde_json::{Value, json};
 
 const URL: &str = "http://user:hush@a.example/page";
 const SHOWN: &str = "http://***@a.example/page";

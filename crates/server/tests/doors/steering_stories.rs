@@ -1,9 +1,6 @@
 //! An operator's work over HTTP: hosts, groups and crawls are set, paused, listed and deleted.
 
-use std::collections::BTreeSet;
-
-use crate::support::Door;
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 async fn reserved_hosts(door: &Door) -> Vec<String> {
     let told = door.post("/v1/reservations", json!({"holder": "w", "groups": 100})).await.ok();

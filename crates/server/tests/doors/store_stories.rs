@@ -1,23 +1,18 @@
 //! What a server reports about its store: its health, and a copy of it.
 
 use std::io::{Error, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use crate::support::{Door, frontier_over};
-use axum::body::Body;
-use axum::http::{Request, StatusCode};
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use http_body_util::BodyExt;
-use serde_json::json;
+use axum::http::StatusCode;
 use tower::ServiceExt;
 use wayleave_api::Problem;
-use wayleave_engine::clock::SystemClock;
-use wayleave_engine::memory::Memory;
 use wayleave_engine::rows::Kind;
 use wayleave_server::http::router;
 use wayleave_server::store::WriteSnapshot;
-use wayleave_server::{Config, Health, Store};
+use wayleave_server::{Health, Store};
+
+use crate::prelude::*;
+use crate::support::frontier_over;
 
 /// A store with a configurable state.
 struct Stage {

@@ -2,13 +2,9 @@
 
 use std::convert::Infallible;
 
-use crate::support::Door;
-use axum::body::Body;
-use axum::http::{Method, Request, header};
 use bytes::Bytes;
-use futures::StreamExt;
-use serde_json::{Value, json};
-use wayleave_core::limits;
+
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_bad_line_is_rejected_with_its_number_and_does_not_stop_the_rest() {

@@ -1,14 +1,10 @@
 //! URLFrontier: where this server differs from the reference, as docs/urlfrontier.md says; and where it once did.
 
-use crate::urlfrontier::{START, ask, discovered, info, known, queue, told, world, world_with};
-use futures::StreamExt;
 use tonic::Code;
-use wayleave_api::urlfrontier::ack_message::Status as Ack;
-use wayleave_api::urlfrontier::{
-    BlockQueueParams, CountUrlParams, CrawlLimitParams, DeleteCrawlMessage, DiscoveredBatch, GetParams, Pagination,
-    PurgeUrlParams, QueueDelayParams, StringList, UrlInfo, UrlItem, UrlStatusRequest, get_params,
-};
-use wayleave_core::time::Millis;
+use wayleave_api::urlfrontier::{CountUrlParams, CrawlLimitParams, DeleteCrawlMessage, Pagination, PurgeUrlParams};
+
+use crate::prelude::*;
+use crate::urlfrontier::{START, ask, discovered, info, known, queue, told, world, world_with};
 
 /// What is not stored has no commit to wait for.
 #[tokio::test]

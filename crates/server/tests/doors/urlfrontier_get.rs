@@ -1,12 +1,10 @@
 //! URLFrontier: GetURLs.
 
-use crate::urlfrontier::{START, ask, discovered, info, known, world};
-use futures::StreamExt;
-use wayleave_api::urlfrontier::{
-    Active, AnyCrawlId, BlockQueueParams, CrawlLimitParams, GetParams, Local, QueueDelayParams, get_params,
-};
+use wayleave_api::urlfrontier::{Active, AnyCrawlId, CrawlLimitParams};
 use wayleave_core::frontier::request::Reserve;
-use wayleave_core::time::Millis;
+
+use crate::prelude::*;
+use crate::urlfrontier::{START, ask, discovered, info, known, world};
 
 fn any(queues: u32, urls: u32) -> GetParams {
     let item = Some(get_params::Item::AnyCrawlId(AnyCrawlId {}));

@@ -1,10 +1,9 @@
 //! URLFrontier: PutURLs and PutDiscovered.
 
-use crate::urlfrontier::{START, ask, discovered, info, known, told, world};
-use futures::{FutureExt, StreamExt, stream};
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use wayleave_api::urlfrontier::ack_message::Status as Ack;
-use wayleave_api::urlfrontier::{DiscoveredBatch, StringList, UrlItem, UrlStatusRequest};
+
+use crate::prelude::*;
+use crate::urlfrontier::{START, ask, discovered, info, known, told, world};
 
 fn named(mut item: UrlItem, id: &str) -> UrlItem {
     item.id = id.into();

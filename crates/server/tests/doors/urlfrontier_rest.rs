@@ -1,15 +1,14 @@
 //! URLFrontier: statistics, listings, deletions, single URLs, and what surrounds them.
 
-use crate::urlfrontier::{START, World, ask, info, known, queue, told, world};
-use futures::StreamExt;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
-use wayleave_api::urlfrontier::ack_message::Status as Ack;
 use wayleave_api::urlfrontier::{
-    BlockQueueParams, CountUrlParams, DeleteCrawlMessage, Empty, ListUrlParams, Local, LogLevelParams, Pagination,
-    PurgeUrlParams, QueueDelayParams, Stats, StringList, UrlStatusRequest,
+    CountUrlParams, DeleteCrawlMessage, Empty, ListUrlParams, LogLevelParams, Pagination, PurgeUrlParams, Stats,
 };
+
+use crate::prelude::*;
+use crate::urlfrontier::{START, World, ask, info, known, queue, told, world};
 
 fn numbers(stats: &Stats) -> (u64, u32, u64, u64, u64) {
     let counts = &stats.counts;

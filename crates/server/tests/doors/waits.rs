@@ -2,27 +2,13 @@
 //! needed, without losing what was granted.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::Body;
-use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use futures::{FutureExt, StreamExt};
-use http_body_util::BodyExt;
 use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
-use wayleave_engine::clock::SystemClock;
-use wayleave_engine::memory::Memory;
-use wayleave_listen::Bounds;
-use wayleave_listen::waits::WAIT_BYTES;
-use wayleave_server::Config;
+use tokio::net::TcpSocket;
 
-use crate::support::net::{Running, start};
-use crate::support::{Door, Response, frontier_over};
+use crate::prelude::*;
+use crate::support::frontier_over;
 
 /// The timeout for what must happen; long, because it is not reached in practice.
 const SOON: Duration = Duration::from_secs(20);
@@ -156,6 +142,42 @@ async fn polls_are_bounded_in_memory_and_others_are_served_beside_them() {
     let answer = tokio::time::timeout(SOON, sender.send_request(request.body(large).unwrap())).await.unwrap().unwrap();
     assert_eq!(answer.status(), 200, "large bodies have room, too");
     assert!(waiting.next().now_or_never().is_none(), "the others wait");
+}
+
+/// A regression: bodies that brought nothing, one line of NDJSON per half minute or no message of a put stream, kept all
+/// connections for as long as they liked.
+#[tokio::test]
+async fn bodies_that_bring_nothing_keep_nobody_out() {
+    let bounds = Bounds { connections_max: 16, ..Bounds::default() };
+    let running = start(Config { bounds, ..Config::default() }).await;
+    let upload = "POST /v1/urls?results=false HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n\
+                  1\r\n{\r\n";
+    let mut uploads = Vec::new();
+    for _ in 0..16 {
+        let mut stream = running.connect().await;
+        stream.write_all(upload.as_bytes()).await.unwrap();
+        uploads.push(stream);
+    }
+    get(&running, "/healthz").await;
+    let mut streams = Vec::new();
+    for _ in 0..16 {
+        let mut sender = http2(&running, "127.0.0.1").await;
+        let body = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+        let call =
+            hyper::Request::post("http://x/urlfrontier.URLFrontier/PutURLs").header("content-type", "application/grpc");
+        let answer = sender.send_request(call.header("te", "trailers").body(body).unwrap()).await.unwrap();
+        streams.push((sender, answer));
+    }
+    get(&running, "/healthz").await;
+    // Those who lost their place are told what to do.
+    let mut last = String::new();
+    let read = uploads.first_mut().unwrap().read_to_string(&mut last);
+    tokio::time::timeout(SOON, read).await.expect("the longest leaves").unwrap();
+    assert!(last.contains("send the rest again"), "{last}");
+    let body = streams.remove(0).1.into_body().collect();
+    let ended = tokio::time::timeout(SOON, body).await.expect("the longest leaves").unwrap();
+    let status = ended.trailers().unwrap().get("grpc-message").unwrap().to_str().unwrap();
+    assert!(status.contains("send%20what%20was%20not%20acknowledged%20again"), "{status}");
 }
 
 #[tokio::test]

@@ -1,9 +1,6 @@
 //! A worker's life over HTTP: URLs in, reservations out, results back.
 
-use std::time::Duration;
-
-use crate::support::Door;
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 /// No delay between visits, so that a scenario need not wait.
 async fn at_once(door: &Door, host: &str) {

@@ -1,17 +1,10 @@
 //! Hosts are kept in memory, so they are limited; very long URLs are distinguished by their full text.
 
-use std::sync::Arc;
-
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{Put, PutKind, PutOutcome, Release};
 use wayleave_core::frontier::row::Write;
-use wayleave_core::ids::ShardId;
-use wayleave_core::settings::{Change, CrawlChanges, PaceChanges, Revisit};
-use wayleave_core::time::{Millis, Time};
-use wayleave_engine::rows::{self, Kind, key, url};
-use wayleave_engine::{Batch, Engine, Memory, Scan};
-use wayleave_shard::Config;
+use wayleave_engine::rows;
+use wayleave_engine::rows::url;
 
+use crate::prelude::*;
 use crate::support::*;
 
 async fn with_hosts_max(hosts_max: u64) -> World {
@@ -57,6 +50,27 @@ async fn a_process_takes_no_more_hosts_than_it_may_and_refuses_none_that_it_has(
     world.set_group("village", &[], PaceChanges::default()).await;
     world.frontier.delete_queue("DEFAULT".into(), format!("h{}.example", added[1]).as_str().into()).await.unwrap();
     assert_eq!(world.put(vec![disc("http://new.example/")]).await, [PutOutcome::Added], "one is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crawl_counts_once_however_many_shards_have_it() {
+    let mut world = World::new(4).await;
+    world.set_crawl("everywhere", CrawlChanges::default()).await;
+    let here = |n: usize| Put { crawl: "here".into(), ..disc(&format!("http://h{n}.example/")) };
+    world.put((0..20).map(here).collect()).await;
+    let counted = async |world: &World| world.frontier.stats().await.unwrap().crawls;
+    assert_eq!(counted(&world).await, 2);
+    world.reopen().await;
+    assert_eq!(counted(&world).await, 2, "after a restart");
+    for n in 0..19 {
+        let host = format!("h{n}.example");
+        world.frontier.delete_queue("here".into(), host.as_str().into()).await.unwrap();
+    }
+    assert_eq!(counted(&world).await, 2, "one queue is left");
+    world.frontier.delete_queue("here".into(), "h19.example".into()).await.unwrap();
+    assert_eq!(counted(&world).await, 1);
+    world.frontier.delete_crawl("everywhere".into()).await.unwrap();
+    assert_eq!(counted(&world).await, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,21 +1,9 @@
 //! What calls about a long chunk write: a renewal or a report writes what it changes, not all links.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use wayleave_core::frontier::request::{Outcome, UrlResult};
-use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::limits::CHUNK_LINKS_MAX;
-use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, ReportLinks, Stage};
-use wayleave_core::pipeline::row::{Artifact, ChunkState};
-use wayleave_core::pipeline::view::ChunkFilter;
-use wayleave_core::time::Millis;
-use wayleave_engine::rows::{Kind, key};
-use wayleave_engine::{Engine, Scan};
-use wayleave_shard::Frontier;
-use wayleave_shard::pipeline::Pipeline;
 
 use crate::faulty::Faulty;
+use crate::prelude::*;
 use crate::support::*;
 
 /// The most that a renewal may write.
@@ -46,7 +34,7 @@ fn report(chunk: &Claimed, url: &str, outcome: Outcome) -> ReportLinks {
     ReportLinks { chunk: chunk.id, token: chunk.token, results: vec![UrlResult::new(url, outcome)], replace: false }
 }
 
-/// A chunk of so many links, of as many hosts or of one.
+/// A chunk of this many links, of as many hosts or of one.
 async fn long_chunk(store: &Arc<Faulty>, one_host: bool) -> (Frontier, Pipeline, Claimed) {
     let frontier = store.open(1).await;
     let path = "x".repeat(80);
@@ -112,7 +100,7 @@ async fn a_long_chunk_is_the_same_after_a_restart_and_at_rest() {
         let crawled = pipeline.chunk(chunk.id).await.unwrap();
         assert_eq!((crawled.crawled, crawled.error), (3, 2));
         assert_eq!(pipeline.decide(chunk.id, OperatorAction::Skip).await, Ok(ChunkState::Skipped));
-        let (listed, _) = pipeline.chunks(ChunkFilter::default(), None, 9).await.unwrap();
+        let (listed, _, _) = pipeline.chunks(ChunkFilter::default(), None, 9).await.unwrap();
         assert_eq!((listed.len(), listed[0].crawled, listed[0].error), (1, 3, 2));
         assert_eq!(rows_of_links(&store).await, 0, "all links of a chunk at rest are in its row");
         assert_eq!(pipeline.decide(chunk.id, OperatorAction::Retry).await, Ok(ChunkState::Crawled));

@@ -1,19 +1,9 @@
 //! Chunks whose callers leave or repeat themselves, and whose hosts move.
 
-use std::time::Duration;
-
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{Outcome, UrlResult};
-use wayleave_core::frontier::view::UrlState;
-use wayleave_core::ids::ShardId;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, ReportLinks, Stage};
-use wayleave_core::pipeline::row::{Artifact, ChunkState};
-use wayleave_core::pipeline::view::ChunkFilter;
-use wayleave_core::time::Millis;
-use wayleave_shard::pipeline::Pipeline;
 
 use crate::faulty::Faulty;
+use crate::prelude::*;
 use crate::support::*;
 
 const NOW: Millis = Millis(0);
@@ -33,7 +23,7 @@ async fn fetch_and_complete(pipeline: &Pipeline, chunk: &Claimed) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_is_granted_nothing_and_does_not_hold_up_its_repetition() {
+async fn a_caller_that_leaves_is_granted_nothing_and_does_not_block_its_retry() {
     let world = World::new(2).await;
     let pipeline = Pipeline::new(world.frontier.clone());
     let asked = claim(Stage::Crawl).named("r1");
@@ -43,8 +33,8 @@ async fn a_caller_that_leaves_is_granted_nothing_and_does_not_hold_up_its_repeti
     }
     world.add(&["http://h0.example/1"]).await;
     pass(5_000).await;
-    let (chunks, _) = pipeline.chunks(ChunkFilter::default(), None, 9).await.unwrap();
-    assert!(chunks.is_empty(), "for nobody: {chunks:?}");
+    let (chunks, _, _) = pipeline.chunks(ChunkFilter::default(), None, 9).await.unwrap();
+    assert!(chunks.is_empty(), "without a claim: {chunks:?}");
     let begin = tokio::time::Instant::now();
     let again = pipeline.claim(asked, NOW, NOW).await.unwrap();
     assert_eq!((again.len(), again[0].attempts), (1, 0));
@@ -52,7 +42,7 @@ async fn a_caller_that_leaves_is_granted_nothing_and_does_not_hold_up_its_repeti
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_claim_waits_for_a_shard_that_stalls_instead_of_claiming_more() {
+async fn a_repeated_claim_waits_for_a_stalled_shard_instead_of_claiming_more() {
     let store = Faulty::new();
     let frontier = store.open(1).await;
     frontier.put(vec![disc("http://h0.example/1"), disc("http://h1.example/1")]).await;
@@ -68,7 +58,7 @@ async fn a_repeated_claim_waits_for_a_shard_that_stalls_instead_of_claiming_more
     store.hold_gets(false);
     let again = repeats.await.unwrap().unwrap();
     assert_eq!(again, first);
-    let (chunks, _) = pipeline.chunks(ChunkFilter::default(), None, 9).await.unwrap();
+    let (chunks, _, _) = pipeline.chunks(ChunkFilter::default(), None, 9).await.unwrap();
     assert_eq!(chunks.len(), 1);
 }
 
@@ -143,14 +133,14 @@ async fn a_deleted_page_is_not_brought_back_by_lost_content() {
         let lost = EndChunk::Fail { reason: "404".into(), input_lost: true };
         _ = pipeline.end(build.id, build.token, lost).await;
     }
-    let (chunks, _) = pipeline.chunks(ChunkFilter::default(), None, 9).await.unwrap();
+    let (chunks, _, _) = pipeline.chunks(ChunkFilter::default(), None, 9).await.unwrap();
     for chunk in chunks {
         _ = pipeline.decide(chunk.id, OperatorAction::Retry).await;
     }
     assert!(world.lookup(&moved).await.is_none());
 }
 
-/// The shard of the chunk cannot tell a host that has moved from one that was forgotten: the shard of the host can.
+/// The shard of the chunk cannot distinguish a moved host from a forgotten one: the shard of the host can.
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_refused_if_nothing_of_the_chunk_is_left_in_any_shard() {
     for deleted in [true, false] {
@@ -164,15 +154,15 @@ async fn a_retry_is_refused_if_nothing_of_the_chunk_is_left_in_any_shard() {
         pass(11_500).await;
         if deleted {
             world.frontier.delete_crawl("DEFAULT".into()).await.unwrap();
-            let told = pipeline.decide(chunk.id, OperatorAction::Retry).await;
-            assert!(matches!(told, Err(Refusal::Chunk(ChunkRefusal::WrongState { .. }))), "{told:?}");
+            let answer = pipeline.decide(chunk.id, OperatorAction::Retry).await;
+            assert!(matches!(answer, Err(Refusal::Chunk(ChunkRefusal::WrongState { .. }))), "{answer:?}");
         } else {
             world.set_group(&alias_in(1, 2), &[&host], delay(1_000)).await;
             assert_eq!(pipeline.decide(chunk.id, OperatorAction::Retry).await, Ok(ChunkState::Skipped));
             assert_eq!(world.lookup(&url).await.unwrap().state, UrlState::Queued);
             // From then on it is none of the chunk's.
-            let told = pipeline.decide(chunk.id, OperatorAction::Retry).await;
-            assert!(matches!(told, Err(Refusal::Chunk(ChunkRefusal::WrongState { .. }))), "{told:?}");
+            let answer = pipeline.decide(chunk.id, OperatorAction::Retry).await;
+            assert!(matches!(answer, Err(Refusal::Chunk(ChunkRefusal::WrongState { .. }))), "{answer:?}");
         }
     }
 }
@@ -199,7 +189,7 @@ async fn nothing_is_handed_out_to_a_caller_that_left_before_its_call_was_served(
 
 /// Links whose hosts live elsewhere are looked up one by one, and their shards may be slow.
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_a_builder_does_not_end_while_links_that_live_elsewhere_are_queued() {
+async fn a_builders_lease_does_not_end_while_remote_links_are_being_queued() {
     let store = Faulty::new();
     let world = World { frontier: store.open(2).await, ..World::new(2).await };
     let (pipeline, _) = crawled_and_moved(&world).await;

@@ -1,18 +1,8 @@
 //! Chunks through the handle: claims over shards, long polls, restarts, repeated calls, hosts that move, deleted crawls.
 
-use std::time::Duration;
-
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{Outcome, Put, UrlResult};
-use wayleave_core::frontier::view::UrlState;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, ReportLinks, Stage};
-use wayleave_core::pipeline::row::{Artifact, ChunkState};
-use wayleave_core::pipeline::view::ChunkFilter;
-use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
-use wayleave_core::time::Millis;
-use wayleave_shard::pipeline::Pipeline;
 
+use crate::prelude::*;
 use crate::support::*;
 
 const NOW: Millis = Millis(0);
@@ -85,7 +75,7 @@ async fn links_of_all_shards_are_crawled_and_built_across_restarts() {
     let mut listed = Vec::new();
     let mut after = None;
     loop {
-        let (page, next) = pipeline.chunks(ChunkFilter::default(), after, 3).await.unwrap();
+        let (page, next, _) = pipeline.chunks(ChunkFilter::default(), after, 3).await.unwrap();
         listed.extend(page);
         after = next;
         if after.is_none() {
@@ -177,17 +167,6 @@ async fn a_repeated_request_gets_the_same_chunks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_links_are_replaced_once_and_a_repetition_gets_the_same() {
-    let (_world, pipeline) = world(1, 4).await;
-    let chunk = pipeline.claim(claim(Stage::Crawl, 1, 2), NOW, NOW).await.unwrap().remove(0);
-    let (first, _) = pipeline.report(report(&chunk, Outcome::Failed, true), Vec::new()).await.unwrap();
-    assert_eq!((first.replacements.len(), first.left), (2, 2));
-    assert!(first.replacements.iter().all(|link| *link.url.url == format!("http://{}/1", link.host)), "{first:?}");
-    let (again, _) = pipeline.report(report(&chunk, Outcome::Failed, true), Vec::new()).await.unwrap();
-    assert_eq!(again, first);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_host_that_moves_takes_its_link_out_of_the_chunk() {
     let (world, pipeline) = world(4, 1).await;
     let chunk = pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().remove(0);
@@ -226,7 +205,7 @@ async fn deleting_a_crawl_ends_the_tokens_of_its_chunks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chunk_that_is_skipped_keeps_its_visits_until_the_deadline_that_its_crawler_knows() {
+async fn a_skipped_chunk_keeps_its_visits_until_its_crawlers_deadline() {
     let (world, pipeline) = world(1, 1).await;
     let chunk = pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().remove(0);
     assert_eq!(pipeline.decide(chunk.id, OperatorAction::Skip).await, Ok(ChunkState::Skipped));
@@ -238,9 +217,9 @@ async fn a_chunk_that_is_skipped_keeps_its_visits_until_the_deadline_that_its_cr
     assert_eq!(&*world.next().await.unwrap().urls[0].url, "http://h0.example/2");
 }
 
-/// A crawler that has lost its chunk may still visit the host; everyone who waits for it is told so, and until when.
+/// A crawler that has lost its chunk may still visit the host; everyone who waits for it sees that, and until when.
 #[tokio::test(start_paused = true)]
-async fn a_host_that_waits_for_the_crawler_of_an_ended_chunk_names_the_chunk_and_the_time() {
+async fn a_host_that_waits_for_an_ended_chunks_crawler_names_chunk_and_time() {
     let (world, pipeline) = world(1, 1).await;
     let waits = pipeline.claim(claim(Stage::Crawl, 1, 1), NOW, NOW).await.unwrap().remove(0);
     pipeline.report(report(&waits, Outcome::Fetched, false), Vec::new()).await.unwrap();
@@ -254,13 +233,13 @@ async fn a_host_that_waits_for_the_crawler_of_an_ended_chunk_names_the_chunk_and
     assert_eq!(view.until, Some(ends.expires_at));
 
     pipeline.decide(ends.id, OperatorAction::Skip).await.unwrap();
-    let told = format!(
+    let reason = format!(
         "'w' may still be visiting host 'h0.example' for chunk {}, whose lease was ended by an operator",
         ends.id
     );
     let (view, host) = (pipeline.chunk(waits.id).await.unwrap(), world.host("h0.example").await);
-    assert!(view.reason.contains(&told), "{}", view.reason);
-    assert!(host.standing.reason.starts_with(&told), "{:?}", host.standing);
+    assert!(view.reason.contains(&reason), "{}", view.reason);
+    assert!(host.standing.reason.starts_with(&reason), "{:?}", host.standing);
     assert_eq!((view.until, host.standing.ready_at), (Some(ends.expires_at), Some(ends.expires_at)));
 
     pass(11_500).await;
@@ -285,7 +264,7 @@ async fn a_chunk_shows_no_state_of_links_whose_queue_was_deleted() {
     world.put((0..5_000).map(|n| disc(&format!("http://h0.example/a{n}"))).collect()).await;
     world.frontier.delete_queue("DEFAULT".into(), "h0.example".into()).await.unwrap();
     let link = shown().await;
-    assert_eq!((link.url_state, &*link.url), (None, &*long), "its row still tells the whole URL");
+    assert_eq!((link.url_state, &*link.url), (None, &*long), "its row still has the whole URL");
 }
 
 #[tokio::test(start_paused = true)]
@@ -383,7 +362,7 @@ async fn a_group_that_may_be_visited_twice_at_once_gives_a_chunk_one_link() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_that_is_tried_again_stays_in_the_schedule_behind_its_replacement() {
+async fn a_retried_link_stays_in_the_schedule_behind_its_replacement() {
     let (world, pipeline) = one_host(2).await;
     let chunk = pipeline.claim(host_claim("h.example", 1), NOW, NOW).await.unwrap().remove(0);
     let (answer, _) = pipeline.report(report(&chunk, Outcome::Retry, true), Vec::new()).await.unwrap();
@@ -435,7 +414,7 @@ async fn chunks_of_a_paused_crawl_hide_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_offer_that_nobody_takes_is_withdrawn_and_its_links_go_back() {
+async fn an_unclaimed_offer_is_withdrawn_and_its_links_return() {
     let (world, pipeline) = world(1, 2).await;
     let chunk = pipeline.claim(claim(Stage::Crawl, 1, 2), NOW, NOW).await.unwrap().remove(0);
     pass(20_000).await;
@@ -476,7 +455,7 @@ async fn pages_of_a_limit_are_not_counted_twice_when_content_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skipped_chunks_are_removed_after_a_month_and_those_of_a_deleted_crawl_within_a_day() {
+async fn skipped_chunks_go_after_a_month_and_those_of_a_deleted_crawl_in_a_day() {
     const HOUR: u64 = 3_600_000;
     let (world, pipeline) = world(1, 3).await;
     let chunks = pipeline.claim(claim(Stage::Crawl, 3, 1), NOW, NOW).await.unwrap();

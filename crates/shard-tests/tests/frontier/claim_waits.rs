@@ -2,16 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
 
-use tokio::task::JoinHandle;
-use wayleave_core::frontier::request::{Outcome, UrlResult};
-use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, ReportLinks, Stage};
-use wayleave_core::pipeline::row::Artifact;
-use wayleave_core::settings::PaceChanges;
-use wayleave_core::time::Millis;
-use wayleave_shard::pipeline::Pipeline;
+use futures::future::BoxFuture;
+use wayleave_shard::{CallResult, Patience};
 
+use crate::prelude::*;
 use crate::support::*;
 
 const WAIT: Millis = Millis(60_000);
@@ -49,7 +44,7 @@ async fn crawl(pipeline: &Pipeline, chunk: &Claimed) {
 
 /// Every group that became ready, and every change of when the next one would be, woke every claim.
 #[tokio::test(start_paused = true)]
-async fn a_thousand_claims_that_wait_do_not_all_look_at_every_link_and_every_chunk() {
+async fn a_thousand_waiting_claims_do_not_all_try_every_link_and_every_chunk() {
     const LINKS: usize = 20;
     let world = World::new(4).await;
     let pipeline = Pipeline::new(world.frontier.clone());
@@ -118,7 +113,7 @@ async fn claims_that_linger_do_not_look_before_a_chunk_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_given_up_after_it_was_woken_leaves_the_link_to_the_next() {
+async fn a_claim_abandoned_after_its_wake_up_leaves_the_link_to_the_next() {
     let world = World::new(1).await;
     let pipeline = Pipeline::new(world.frontier.clone());
     let first = in_line(&pipeline, claim(Stage::Crawl, 1)).await;
@@ -134,7 +129,7 @@ async fn a_claim_that_is_given_up_after_it_was_woken_leaves_the_link_to_the_next
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_builder_that_is_given_up_after_it_was_woken_leaves_the_chunk_to_the_next() {
+async fn a_build_claim_abandoned_after_its_wake_up_leaves_the_chunk_to_the_next() {
     let world = World::new(1).await;
     let pipeline = Pipeline::new(world.frontier.clone());
     let first = in_line(&pipeline, claim(Stage::Build, 0)).await;
@@ -150,9 +145,9 @@ async fn an_index_builder_that_is_given_up_after_it_was_woken_leaves_the_chunk_t
     assert_eq!(next.await.unwrap()[0].id, chunk.id);
 }
 
-/// It would use the wake-up up, and go on waiting for more.
+/// It would use the wake-up up, and continue waiting for more.
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_lingers_for_more_does_not_keep_a_link_from_one_that_would_take_it() {
+async fn a_lingering_claim_does_not_keep_a_link_from_one_that_would_take_it() {
     let world = World::new(1).await;
     let pipeline = Pipeline::new(world.frontier.clone());
     let lingers = waits(&pipeline, claim(Stage::Crawl, 3), 30_000);
@@ -180,7 +175,7 @@ async fn a_claim_that_lingers_for_more_does_not_keep_a_link_from_one_that_would_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_for_another_crawl_does_not_keep_a_link_from_one_that_would_take_it() {
+async fn a_claim_for_another_crawl_does_not_keep_a_link_from_its_waiter() {
     let world = World::new(1).await;
     let pipeline = Pipeline::new(world.frontier.clone());
     let other = Claim { crawl: Some("other".into()), ..claim(Stage::Crawl, 1) };
@@ -206,10 +201,10 @@ async fn links_that_become_ready_together_wake_as_many_claims() {
     assert!(all.iter().all(JoinHandle::is_finished));
 }
 
-/// The first URL of a host is put off, so its group looks ready at a time when nothing of it is due. The claim goes on with the
-/// group beside it, which wakes nobody again.
+/// The first URL of a host is put off, so its group looks ready at a time when nothing of it is due. The claim
+/// continues with the group beside it, which wakes no other claim.
 #[tokio::test(start_paused = true)]
-async fn a_claim_does_not_sleep_beside_a_link_because_of_a_group_that_only_looks_ready() {
+async fn a_claim_does_not_sleep_beside_a_link_because_of_a_stale_ready_group() {
     let world = World::new(1).await;
     let pipeline = Pipeline::new(world.frontier.clone());
     let at = |ms| world.now().after(Millis(ms));
@@ -225,7 +220,7 @@ async fn a_claim_does_not_sleep_beside_a_link_because_of_a_group_that_only_looks
 
 /// Another host keeps the group ready, so a new URL of this one makes no group ready.
 #[tokio::test(start_paused = true)]
-async fn a_claim_for_one_host_finds_a_new_url_though_its_group_was_ready_all_the_time() {
+async fn a_claim_for_one_host_finds_a_new_url_in_a_group_that_stayed_ready() {
     let world = World::new(1).await;
     let pipeline = Pipeline::new(world.frontier.clone());
     let [first, second] = [0, 1].map(|n| format!("h{n}.example"));
@@ -240,4 +235,24 @@ async fn a_claim_for_one_host_finds_a_new_url_though_its_group_was_ready_all_the
     world.add(&[&url(0)]).await;
     pass(2_000).await;
     assert!(waits.is_finished());
+}
+
+/// A caller that may not wait: others have all places.
+struct NoPlace;
+
+impl Patience for NoPlace {
+    fn sleep(&mut self) -> CallResult<BoxFuture<'static, ()>> {
+        Err(Refusal::Overloaded)
+    }
+}
+
+/// A regression: crawlers that linger got nothing while strangers had all places for calls that wait.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_lingers_and_may_not_wait_takes_what_there_is() {
+    let world = World::new(1).await;
+    let pipeline = Pipeline::new(world.frontier.clone());
+    world.add(&[&url(0)]).await;
+    let take = async || pipeline.clone().claim_while(claim(Stage::Crawl, 4), WAIT, Millis(5_000), &mut NoPlace).await;
+    assert_eq!(take().await.unwrap()[0].links.len(), 1, "less than a full chunk");
+    assert_eq!(take().await, Err(Refusal::Overloaded), "there is nothing");
 }

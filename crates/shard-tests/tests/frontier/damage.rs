@@ -1,20 +1,10 @@
-//! Rows that cannot be read cost what they hold: calls that need them are refused by name, all else goes on, and nothing is
+//! Rows that cannot be read cost what they hold: calls that need them are refused by name, all else continues, and nothing is
 //! lost or stored twice.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{Outcome, PutOutcome, Release, UrlResult};
-use wayleave_core::frontier::requeue::BulkAction;
-use wayleave_core::frontier::view::{State, UrlFilter, UrlState};
-use wayleave_core::time::Millis;
-use wayleave_engine::Row;
-use wayleave_engine::rows::{Kind, url};
-use wayleave_shard::Frontier;
+use wayleave_engine::rows::url;
 
 use crate::faulty::{DAMAGE, Faulty};
+use crate::prelude::*;
 use crate::support::*;
 
 fn is_kind(row: &Row, kind: Kind) -> bool {
@@ -35,8 +25,7 @@ fn of_host(url: &str) -> wayleave_core::frontier::request::HandOut {
 }
 
 async fn with(urls: &[&str]) -> (Arc<Faulty>, Frontier) {
-    let engine = Faulty::new();
-    let frontier = engine.open(1).await;
+    let (engine, frontier) = Faulty::opened(1).await;
     let outcomes = frontier.put(urls.iter().map(|url| disc(url)).collect()).await;
     assert_eq!(outcomes, vec![PutOutcome::Added; urls.len()]);
     (engine, frontier)
@@ -49,7 +38,7 @@ async fn reopened(engine: &Arc<Faulty>, frontier: Frontier) -> Frontier {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_put_whose_row_cannot_be_read_is_refused_by_name_and_the_others_are_decided() {
+async fn a_put_with_an_unreadable_row_is_refused_by_name_and_others_go_on() {
     let (engine, frontier) = with(&["http://a.example/1", "http://a.example/2", "http://b.example/1"]).await;
     assert_eq!(engine.damage(|row| is_url(row, "/1") && url_host(row) == 0).await, 1);
     let frontier = reopened(&engine, frontier).await;
@@ -80,7 +69,7 @@ async fn a_filter_is_not_rebuilt_past_damage_so_a_known_url_is_never_called_new(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_whose_queue_cannot_be_read_is_set_aside_and_the_others_are_visited() {
+async fn a_host_with_an_unreadable_queue_is_set_aside_and_others_are_visited() {
     let (engine, frontier) = with(&["http://a.example/1", "http://b.example/1"]).await;
     let damaged = engine.damage(|row| is_kind(row, Kind::Due) && row.key.ends_with(b"/1")).await;
     assert_eq!(damaged, 2);
@@ -94,7 +83,7 @@ async fn a_host_whose_queue_cannot_be_read_is_set_aside_and_the_others_are_visit
     let report = frontier.damage();
     assert_eq!((report.hosts, report.shards_closed), (2, 0));
     assert!(report.told().unwrap().contains("'a.example'"), "{report:?}");
-    // A call for that host alone is told why it gets nothing.
+    // A call for that host alone learns why it gets nothing.
     let refused = frontier.hand_out(of_host("http://b.example/1")).await.unwrap_err();
     assert!(is_damaged(&refused, "b.example"), "{refused}");
     let scans = engine.scans.load(Ordering::Acquire);
@@ -108,7 +97,7 @@ async fn a_host_whose_queue_cannot_be_read_is_set_aside_and_the_others_are_visit
     assert_eq!(frontier.damage().hosts, 0);
 }
 
-/// A regression: a call for many URLs set a host aside of which it could have had some.
+/// A regression: a call for many URLs set a host aside although it could have had some of its URLs.
 #[tokio::test(start_paused = true)]
 async fn what_is_due_around_damage_is_handed_out_and_the_rest_later() {
     let urls = [1, 2, 3, 4].map(|n| format!("http://a.example/{n}"));
@@ -230,7 +219,7 @@ async fn what_is_behind_a_damaged_block_is_listed_and_deleted_and_purged() {
     let id = frontier.start_job(BulkAction::Delete, UrlFilter::default(), None).await.unwrap().id;
     pass(10_000).await;
     let job = frontier.job(id).await.unwrap().unwrap();
-    assert_eq!((job.told.done, job.told.unreadable), (2, 1));
+    assert_eq!((job.outcome.done, job.outcome.unreadable), (2, 1));
     engine.repair();
     assert_eq!(all(frontier.urls(&UrlFilter::default(), None, 100).await.unwrap()).0, urls[1]);
     let (engine, frontier) = with(&urls).await;
@@ -250,7 +239,7 @@ async fn what_is_behind_a_damaged_block_is_listed_and_deleted_and_purged() {
     let frontier = reopened(&engine, frontier).await;
     pass(100_000).await;
     assert_eq!(
-        engine.damage(|row| is_kind(row, Kind::Url) || is_kind(row, Kind::Job)).await,
+        engine.damage(|row| is_kind(row, Kind::Url) || is_kind(row, Kind::DeletedQueue)).await,
         0,
         "and so is the second"
     );
@@ -298,7 +287,7 @@ async fn a_reservation_that_expires_returns_what_can_be_read_and_keeps_the_rest(
     assert_eq!(view.counts.reserved, 1);
     assert!(view.standing.reason.contains("cannot be returned"), "{}", view.standing.reason);
     assert_eq!((frontier.damage().hosts, frontier.damage().stranded_urls), (1, 1));
-    // Neither a restart nor more time loses it, and nobody spins meanwhile.
+    // Neither a restart nor more time loses it, and no task spins meanwhile.
     let frontier = reopened(&engine, frontier).await;
     let before = engine.commits.lock().unwrap().len();
     pass(3_600_000).await;
@@ -328,7 +317,7 @@ async fn a_hold_that_expires_while_its_url_cannot_be_read_is_kept_until_it_can()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_needs_an_unreadable_row_is_refused_by_name_and_changes_nothing() {
+async fn a_release_that_needs_an_unreadable_row_is_refused_and_changes_nothing() {
     let (engine, frontier) = with(&["http://a.example/1"]).await;
     let visit = frontier.reserve(want(1, 1)).await.unwrap().remove(0);
     engine.damage(|row| is_url(row, "/1")).await;
@@ -374,32 +363,31 @@ async fn a_job_passes_over_what_cannot_be_read_and_says_so() {
     let id = frontier.start_job(BulkAction::Delete, UrlFilter::default(), None).await.unwrap().id;
     pass(10_000).await;
     let job = frontier.job(id).await.unwrap().unwrap();
-    assert_eq!((job.told.done, job.told.unreadable), (2, 1));
+    assert_eq!((job.outcome.done, job.outcome.unreadable), (2, 1));
     assert_eq!(job.state, wayleave_core::frontier::bulk_job::JobState::Done);
     assert_eq!(frontier.stats().await.unwrap().urls.total(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_queue_that_cannot_be_read_does_not_stop_the_removal_of_others() {
+async fn an_unreadable_deleted_queue_does_not_stop_the_removal_of_others() {
     let (engine, frontier) = with(&["http://a.example/1", "http://b.example/1"]).await;
     engine.damage(|row| is_url(row, "/1") && url_host(row) == 0).await;
     frontier.delete_crawl("DEFAULT".into()).await.unwrap();
     pass(100_000).await;
     let commits = engine.commits.lock().unwrap().len();
     pass(60_000).await;
-    assert_eq!(engine.commits.lock().unwrap().len(), commits, "nobody spins");
+    assert_eq!(engine.commits.lock().unwrap().len(), commits, "no task spins");
     assert_eq!(
         frontier.put(vec![disc("http://b.example/1"), disc("http://a.example/1")]).await,
         [PutOutcome::Added, PutOutcome::Added]
     );
     engine.repair();
-    assert_eq!(engine.damage(|row| is_kind(row, Kind::Job)).await, 1, "the job of the unreadable queue stays");
+    assert_eq!(engine.damage(|row| is_kind(row, Kind::DeletedQueue)).await, 1, "the job of the unreadable queue stays");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_whose_hot_rows_cannot_be_read_is_closed_alone_and_tried_ever_more_rarely() {
-    let engine = Faulty::new();
-    let frontier = engine.open(2).await;
+async fn a_shard_with_unreadable_hot_rows_closes_alone_and_is_retried() {
+    let (engine, frontier) = Faulty::opened(2).await;
     let hosts = [host_in(0, 2, 0), host_in(1, 2, 0)];
     let urls = hosts.each_ref().map(|host| format!("http://{host}/1"));
     frontier.put(urls.iter().map(|url| disc(url)).collect()).await;
@@ -430,7 +418,7 @@ async fn a_shard_whose_hot_rows_cannot_be_read_is_closed_alone_and_tried_ever_mo
 /// Damage comes and goes at random while URLs are put, visited and released and the process restarts. An oracle knows which
 /// URLs were acknowledged: none of them is ever added again.
 #[tokio::test(start_paused = true)]
-async fn no_acknowledged_url_is_ever_added_again_whatever_is_damaged() {
+async fn no_acknowledged_url_is_added_again_under_damage() {
     for seed in 0..6_u64 {
         let engine = Faulty::new();
         let mut frontier = engine.open(1).await;
@@ -497,7 +485,7 @@ async fn no_acknowledged_url_is_ever_added_again_whatever_is_damaged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_store_wants_no_growth_new_urls_are_refused_and_all_else_goes_on() {
+async fn while_the_store_refuses_growth_only_new_urls_are_refused() {
     let (engine, frontier) = with(&["http://a.example/1", "http://b.example/1"]).await;
     let visits = frontier.reserve(want(2, 1)).await.unwrap();
     *engine.no_growth.lock().unwrap() = Some("200 MiB are left".to_owned());

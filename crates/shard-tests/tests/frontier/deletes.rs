@@ -1,16 +1,9 @@
 //! Deleting queues and crawls, and purging old URLs.
 
-use std::sync::atomic::Ordering;
-
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{HandOut, Parent, Put, PutOutcome, Release, Reservation};
-use wayleave_core::frontier::view::UrlFilter;
-use wayleave_core::ids::ShardId;
-use wayleave_core::time::{Millis, Time};
-use wayleave_engine::rows::{Kind, key};
-use wayleave_engine::{Engine, Scan};
+use wayleave_core::frontier::request::Parent;
 
 use crate::faulty::{Fate, Faulty};
+use crate::prelude::*;
 use crate::support::*;
 
 /// Number of URL rows of each shard in the store, reachable or not.
@@ -60,7 +53,8 @@ async fn shards_remove_the_rows_of_a_deleted_crawl_one_after_the_other() {
     assert_eq!(world.frontier.delete_crawl("x".into()).await, Ok(12_000));
     let shards_left = async |world: &World| url_rows_by_shard(world).await.iter().filter(|rows| **rows > 0).count();
     let mut left = shards_left(&world).await;
-    assert!(left >= 3, "{left}");
+    // The deletion asks every shard twice, so rows of the first shards may be gone by now.
+    assert!(left >= 2, "{left}");
     while left > 0 {
         pass(1).await;
         let now = shards_left(&world).await;
@@ -145,7 +139,7 @@ async fn what_was_purged_can_be_discovered_again_and_the_rest_stays_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_is_queued_by_time_outlives_its_last_queue_with_its_settings() {
+async fn a_host_scheduled_by_time_outlives_its_last_queue_with_its_settings() {
     let mut world = World::new(1).await;
     world.add(&["http://a.example/1"]).await;
     let later = Time(world.now().0 + 60_000);
@@ -161,7 +155,7 @@ async fn a_host_that_is_queued_by_time_outlives_its_last_queue_with_its_settings
 /// Holds and reservations are counted together as handed out; what is not reserved is on hold. A URL that an update or
 /// purge removes from a reservation, and a queue deleted under one, must no longer be counted for it.
 #[tokio::test(start_paused = true)]
-async fn holds_are_counted_exactly_whatever_is_taken_out_of_reservations() {
+async fn holds_are_counted_exactly_under_any_releases() {
     let mut world = World::new(1).await;
     world.set_delay("a.example", 0).await;
     world.add(&["http://a.example/1", "http://a.example/2", "http://a.example/3"]).await;
@@ -224,9 +218,8 @@ async fn links_found_on_a_page_do_not_make_its_deleted_crawl_anew() {
 
 /// The page's shard reloads after a refused commit and loses the tombstone; the link's shard has kept it.
 #[tokio::test(start_paused = true)]
-async fn links_of_a_crawl_that_was_made_anew_are_taken_after_the_shard_of_its_page_was_opened_again() {
-    let engine = Faulty::new();
-    let frontier = engine.open(2).await;
+async fn links_of_a_recreated_crawl_are_taken_after_its_pages_shard_reopened() {
+    let (engine, frontier) = Faulty::opened(2).await;
     let [page, link] = [0, 1].map(|shard| of_crawl("news", disc(&format!("http://{}/", host_in(shard, 2, 0)))));
     assert_eq!(frontier.put(vec![page.clone(), link.clone()]).await, [PutOutcome::Added, PutOutcome::Added]);
     frontier.delete_crawl("news".into()).await.unwrap();
@@ -240,8 +233,8 @@ async fn links_of_a_crawl_that_was_made_anew_are_taken_after_the_shard_of_its_pa
     let parents = frontier.begin_release(visit.token, vec![visit.urls[0].url.clone()]).await.unwrap();
     let release = Release { token: visit.token, results: vec![fetched(&visit.urls[0].url)], ready_at: None };
     let link = link.found(parents[0].as_ref().unwrap());
-    let told = frontier.release(release, vec![link]).await.map(|(_, outcomes)| outcomes);
-    assert_eq!(told, Ok(vec![PutOutcome::Added]));
+    let answer = frontier.release(release, vec![link]).await.map(|(_, outcomes)| outcomes);
+    assert_eq!(answer, Ok(vec![PutOutcome::Added]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,8 +244,11 @@ async fn a_shard_that_was_opened_meanwhile_lets_the_release_be_sent_again() {
     let page = parent(&world, &visit).await.unwrap();
     pass(1).await;
     world.reopen().await;
-    let told = release_with(&world, &visit, link.clone().found(&page)).await;
-    assert!(matches!(&told, Err(Refusal::OutcomeUnknown(why)) if why.contains("send the release again")), "{told:?}");
+    let answer = release_with(&world, &visit, link.clone().found(&page)).await;
+    assert!(
+        matches!(&answer, Err(Refusal::OutcomeUnknown(why)) if why.contains("send the release again")),
+        "{answer:?}"
+    );
     let page = parent(&world, &visit).await.unwrap();
     assert_eq!(release_with(&world, &visit, link.found(&page)).await, Ok(vec![PutOutcome::Added]));
 }
@@ -265,10 +261,9 @@ async fn rows_left(engine: &Faulty) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removing_a_long_queue_reads_each_row_once_and_passes_over_no_tombstone_twice() {
+async fn removing_a_long_queue_reads_each_row_and_each_tombstone_once() {
     const URLS: usize = 20_000;
-    let engine = Faulty::new();
-    let frontier = engine.open(1).await;
+    let (engine, frontier) = Faulty::opened(1).await;
     let urls: Vec<String> = (0..URLS).map(|n| format!("http://h.example/{n}")).collect();
     for part in urls.chunks(1_000) {
         frontier.put(part.iter().map(|url| disc(url)).collect()).await;
@@ -288,8 +283,7 @@ async fn removing_a_long_queue_reads_each_row_once_and_passes_over_no_tombstone_
 
 #[tokio::test(start_paused = true)]
 async fn short_queues_are_removed_many_at_a_time() {
-    let engine = Faulty::new();
-    let frontier = engine.open(1).await;
+    let (engine, frontier) = Faulty::opened(1).await;
     frontier.put((0..640).map(|n| disc(&format!("http://h{n}.example/"))).collect()).await;
     pass(60_000).await;
     frontier.delete_crawl("DEFAULT".into()).await.unwrap();
@@ -319,7 +313,7 @@ async fn what_is_deleted_leaves_the_store_though_nothing_else_happens() {
     assert!(rows_of(&engine, Kind::Host).await >= 1_000, "they were checkpointed");
     frontier.delete_crawl("DEFAULT".into()).await.unwrap();
     pass(120_000).await;
-    for kind in [Kind::Host, Kind::Crawl, Kind::Url, Kind::Due, Kind::Job] {
+    for kind in [Kind::Host, Kind::Crawl, Kind::Url, Kind::Due, Kind::DeletedQueue] {
         assert_eq!(rows_of(&engine, kind).await, 0, "{kind:?}");
     }
     assert_eq!(rows_of(&engine, Kind::Log).await, 1, "that says where the log begins");
@@ -337,10 +331,7 @@ async fn a_start_passes_over_no_truncated_row_of_the_log() {
     }
     pass(1_000).await;
     let commits = engine.commits.lock().unwrap().len();
-    assert!(
-        commits > 500 && rows_of(&engine, Kind::Log).await < 100,
-        "{commits} commits, most of which are checkpointed"
-    );
+    assert!(commits > 500 && rows_of(&engine, Kind::Log).await < 100, "{commits} commits, mostly checkpointed");
     frontier.stop().await;
     let passed = engine.passed.load(Ordering::Acquire);
     let frontier = wayleave_shard::Frontier::open(engine.clone(), config(), &runtime).await.unwrap();
@@ -350,7 +341,7 @@ async fn a_start_passes_over_no_truncated_row_of_the_log() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_whose_last_queue_is_deleted_during_a_visit_is_forgotten_after_its_delay() {
+async fn a_host_whose_last_queue_is_deleted_during_a_visit_is_forgotten_later() {
     let world = World::new(1).await;
     world.add(&["http://a.example/1"]).await;
     world.set_delay("a.example", 20_000).await;

@@ -1,21 +1,14 @@
 //! Store failures: callers get a refusal, the shard reloads, nothing acknowledged is lost and nothing is duplicated.
 
-use std::time::Duration;
+use wayleave_engine::Error;
 
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{PutOutcome, Reserve};
-use wayleave_core::frontier::view::{State, UrlState};
-use wayleave_core::settings::PaceChanges;
-use wayleave_core::time::Millis;
-use wayleave_engine::memory::LostAnswer;
-use wayleave_engine::{Error, Memory};
-
+use crate::prelude::*;
 use crate::support::*;
 
 const URL: &str = "http://a.example/1";
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_commit_leaves_nothing_and_the_shard_goes_on() {
+async fn a_refused_commit_leaves_nothing_and_the_shard_continues() {
     let world = World::new(1).await;
     world.add(&["http://b.example/"]).await;
     pass(100).await;
@@ -42,7 +35,7 @@ async fn after_a_lost_answer_the_store_is_asked_what_happened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f6_a_reservation_whose_answer_was_lost_is_either_made_or_not_but_never_half() {
+async fn f6_a_reservation_whose_answer_was_lost_is_atomic() {
     for truth in [LostAnswer::Applied, LostAnswer::Dropped] {
         let world = World::new(1).await;
         world.add(&[URL]).await;
@@ -91,7 +84,7 @@ async fn a_move_whose_answer_was_lost_leaves_the_host_reachable_in_one_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn during_an_outage_callers_are_refused_and_afterwards_all_goes_on() {
+async fn during_an_outage_callers_are_refused_and_afterwards_served() {
     let world = World::new(4).await;
     world.add(&[URL]).await;
     world.engine.begin_outage("on purpose");

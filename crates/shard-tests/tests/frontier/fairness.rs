@@ -2,10 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use wayleave_core::frontier::request::HandOut;
-use wayleave_core::settings::{Change, CrawlChanges};
-use wayleave_core::time::Time;
-
+use crate::prelude::*;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
@@ -42,24 +39,6 @@ async fn no_group_waits_for_more_than_one_round_of_the_others() {
     }
     assert_eq!(last_turn.len(), hosts.len());
     assert!(world.next().await.is_none(), "all 600 URLs are done");
-}
-
-#[tokio::test(start_paused = true)]
-async fn crawls_share_a_host_by_their_weights() {
-    let world = World::new(1).await;
-    world.set_crawl("heavy", CrawlChanges { weight: Change::Set(3), ..CrawlChanges::default() }).await;
-    world.set_delay("a.example", 0).await;
-    for crawl in ["heavy", "light"] {
-        let put = |n: u32| of_crawl(crawl, disc(&format!("http://a.example/{n}")));
-        world.put((0..400).map(put).collect()).await;
-    }
-    let mut turns: HashMap<String, u32> = HashMap::new();
-    for _ in 0..400 {
-        let visit = world.next().await.unwrap();
-        *turns.entry(visit.urls[0].crawl.to_string()).or_default() += 1;
-        world.fetched(&visit).await;
-    }
-    assert_eq!((turns["heavy"], turns["light"]), (300, 100));
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,7 +144,7 @@ async fn priorities_go_first_and_every_tenth_turn_belongs_to_the_lower_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f4_a_group_is_queued_by_its_own_name_and_within_it_the_most_overdue_host_goes_first() {
+async fn f4_a_group_is_queued_by_name_and_its_most_overdue_host_goes_first() {
     let world = World::new(4).await;
     let now = world.now().0;
     let puts = [("c", 300), ("a", 100), ("b", 200)];
@@ -191,7 +170,7 @@ async fn urls_of_one_priority_go_by_due_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_visit_is_filled_from_lower_priorities_where_the_higher_ones_are_not_due_yet() {
+async fn a_visit_is_filled_from_lower_priorities_if_higher_ones_are_not_due() {
     let world = World::new(1).await;
     let later = Time(world.now().0 + 60_000);
     let mut puts = vec![ranked("http://a.example/now", 5), ranked("http://a.example/low", 0)];
@@ -203,7 +182,7 @@ async fn a_visit_is_filled_from_lower_priorities_where_the_higher_ones_are_not_d
 
 /// Published readiness of one crawl must never hide what other shards have of it.
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_for_one_crawl_finds_it_in_every_shard_whatever_was_found_there_before() {
+async fn a_reservation_for_one_crawl_finds_it_in_every_shard() {
     let world = World::new(4).await;
     let hosts: Vec<String> = (0..4).map(|shard| host_in(shard, 4, 0)).collect();
     let put = |crawl: &str, n: u32| -> Vec<_> {

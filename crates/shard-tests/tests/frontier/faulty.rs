@@ -1,19 +1,12 @@
 //! A fault-injecting store: fails chosen calls, delays reads, and records which fences commits carry.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::collections::VecDeque;
 
-use futures::FutureExt;
 use tokio::sync::watch;
-use wayleave_core::ids::{Epoch, ShardId};
-use wayleave_core::time::{Millis, Time};
-use wayleave_engine::memory::LostAnswer;
-use wayleave_engine::{
-    Batch, Commit, Engine, Error, Expect, Fence, Key, Look, Memory, Pending, Row, Scan, Value, Write,
-};
-use wayleave_shard::{Config, Frontier};
+use wayleave_core::ids::Epoch;
+use wayleave_engine::{Error, Expect, Fence, Key, Look, Pending, Value, Write};
 
+use crate::prelude::*;
 use crate::support::RuntimeClock;
 
 /// The injected outcome of a commit.
@@ -123,6 +116,13 @@ impl Faulty {
 
     fn check_damage(&self, key: &Key) -> Result<(), Error> {
         if self.damaged.lock().unwrap().contains(key) { Err(Error::Corrupt(DAMAGE.to_owned())) } else { Ok(()) }
+    }
+
+    /// A new one, opened with this many shards.
+    pub async fn opened(shards: u16) -> (Arc<Self>, Frontier) {
+        let engine = Self::new();
+        let frontier = engine.open(shards).await;
+        (engine, frontier)
     }
 
     pub async fn open(self: &Arc<Self>, shards: u16) -> Frontier {
@@ -236,8 +236,18 @@ impl Engine for Faulty {
                 rest.from = rest.from.max([bad.as_slice(), &[0]].concat());
             }
             let keys = self.memory.scan_many(&[rest]).await?.remove(0).into_iter().map(|row| row.key);
-            let next = keys.into_iter().find(|key| self.check_damage(key).is_ok());
-            Ok((next.unwrap_or_else(|| scan.to.clone()), Vec::new()))
+            let (mut last, mut next) = (scan.from.clone(), scan.to.clone());
+            for key in keys {
+                if self.check_damage(&key).is_ok() {
+                    next = key;
+                    break;
+                }
+                last = key;
+            }
+            // Only as much of the key as is behind the damage: an engine need not know the next one.
+            let len = (1..=next.len()).find(|len| next[..*len] > last[..]).unwrap_or(next.len());
+            next.truncate(len);
+            Ok((next, Vec::new()))
         }
         .boxed()
     }

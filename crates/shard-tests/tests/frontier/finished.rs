@@ -1,15 +1,9 @@
 //! Long polls for the end of a crawl: waiters are notified when the last visit ends, and poll rarely until then.
 
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::Release;
-use wayleave_core::frontier::requeue::BulkAction;
-use wayleave_core::frontier::view::{CrawlView, UrlFilter};
-use wayleave_core::settings::{Change, CrawlChanges};
-use wayleave_core::time::Millis;
+use wayleave_core::frontier::view::CrawlView;
 
 use crate::faulty::{Fate, Faulty};
+use crate::prelude::*;
 use crate::support::*;
 
 /// A waiter that records when it was answered.
@@ -46,7 +40,7 @@ async fn all_who_wait_hear_of_the_end_at_once_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_in_vain_hears_why_when_the_time_is_up() {
+async fn a_waiter_that_times_out_gets_the_reason() {
     let world = World::new(4).await;
     world.add(&["http://a.example/"]).await;
     let _visit = world.next().await.unwrap();
@@ -77,7 +71,7 @@ async fn a_limit_or_a_deletion_ends_the_wait_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_look_through_all_hosts_tells_that_limits_hold_everything_back() {
+async fn only_a_scan_of_all_hosts_shows_that_limits_block_everything() {
     let world = World::new(1).await;
     // Hosts of another crawl first, more than one slice of them.
     world.put((0..600).map(|n| of_crawl("other", disc(&format!("http://o{n}.example/")))).collect()).await;
@@ -100,8 +94,7 @@ async fn only_a_look_through_all_hosts_tells_that_limits_hold_everything_back() 
 /// now.
 #[tokio::test(start_paused = true)]
 async fn a_crawl_is_not_finished_beside_a_requeue_that_was_just_accepted() {
-    let engine = Faulty::new();
-    let frontier = engine.open(2).await;
+    let (engine, frontier) = Faulty::opened(2).await;
     let url = format!("http://{}/", host_in(1, 2, 0));
     frontier.put(vec![disc(&url)]).await;
     let visit = frontier.reserve(want(1, 1)).await.unwrap().remove(0);
@@ -123,13 +116,13 @@ async fn a_crawl_is_not_finished_beside_a_requeue_that_was_just_accepted() {
     let job = frontier.start_job(BulkAction::Requeue, of("DEFAULT"), None).await.unwrap();
     assert_eq!(finished().await, (false, false, false), "no shard but its home has heard of it");
     pass(5_000).await;
-    assert_eq!(frontier.job(job.id).await.unwrap().unwrap().told.done, 1);
+    assert_eq!(frontier.job(job.id).await.unwrap().unwrap().outcome.done, 1);
     assert_eq!(finished().await, (false, false, false), "the URL is queued");
 }
 
 /// It was called finished, and who waited for its end went away before its first URL came.
 #[tokio::test(start_paused = true)]
-async fn a_crawl_that_never_received_a_url_is_not_finished_and_one_that_was_emptied_is() {
+async fn a_crawl_that_never_had_a_url_is_not_finished_and_an_emptied_one_is() {
     let world = World::new(2).await;
     world.set_crawl("DEFAULT", CrawlChanges { pages_per_host: Change::Set(9), ..CrawlChanges::default() }).await;
     let shown = async || world.frontier.crawl("DEFAULT".into()).await.unwrap().waits_for;
@@ -142,7 +135,7 @@ async fn a_crawl_that_never_received_a_url_is_not_finished_and_one_that_was_empt
     pass(100).await;
     world.add(&["http://a.example/1"]).await;
     let why = shown().await.unwrap();
-    assert!(why.ends_with("among others at host 'a.example', where the first one is due"), "{why}");
+    assert_eq!(why, "1 URL is queued at host 'a.example', due");
     let visit = world.next().await.unwrap();
     world.fetched(&visit).await;
     assert_eq!(waiter.await.unwrap().0.unwrap().waits_for, None);

@@ -1,17 +1,11 @@
 //! Machines, placements and the map through the handle: verdicts on virtual time, and restarts at every step.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use tokio::time::Instant;
 use wayleave_core::fleet::{
     self, Desired, Filter, Judged, Kind, MachineView, ProbeOutcome, Report, ReportReply, Reported,
 };
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::ids::Token;
-use wayleave_core::time::Millis;
 use wayleave_shard::fleet::Fleet;
 
+use crate::prelude::*;
 use crate::support::*;
 
 pub const NOW: Millis = Millis(0);
@@ -174,30 +168,7 @@ async fn reports_of_a_turn_come_before_the_judge() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_are_listed_page_by_page_with_filters() {
-    let mut machines = Machines::new(2).await;
-    for n in 0..7 {
-        machines.beat(&format!("a{n}")).await;
-        machines.beat(&format!("c{n}")).await;
-    }
-    let filter = Filter { kind: Some(Kind::Crawler), judged: None };
-    let (mut all, mut after) = (Vec::new(), None);
-    loop {
-        let page = machines.fleet.machines(filter, after, 3).await.unwrap();
-        assert!(page.machines.len() <= 3);
-        all.extend(page.machines.into_iter().map(|view| view.id.to_string()));
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    assert_eq!(all, (0..7).map(|n| format!("c{n}")).collect::<Vec<_>>());
-    let all = machines.fleet.machines(Filter::default(), None, 100).await.unwrap();
-    assert_eq!((all.machines.len(), all.next), (14, None));
-}
-
-#[tokio::test(start_paused = true)]
-async fn misses_of_probes_make_a_server_suspect_and_forbidden_ones_are_told() {
+async fn missed_probes_make_a_server_suspect_and_barred_ones_show() {
     let mut machines = Machines::new(2).await;
     machines.beat("a0").await;
     machines.beat("a1").await;
@@ -251,7 +222,7 @@ async fn a_reader_of_the_map_is_woken_by_a_change_and_its_version_only_grows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_of_the_map_is_told_of_a_failed_server_although_nobody_calls() {
+async fn a_map_reader_learns_of_a_failed_server_without_traffic() {
     let mut machines = Machines::new(2).await;
     machines.beat("a0").await;
     let version = machines.version().await;

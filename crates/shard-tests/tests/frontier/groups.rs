@@ -1,12 +1,8 @@
 //! Aliases: several hosts, one visitor, over shards.
 
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{PutOutcome, Reservation, UrlResult};
-use wayleave_core::frontier::view::{State, UrlState};
 use wayleave_core::names;
-use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
-use wayleave_core::time::{Millis, Time};
 
+use crate::prelude::*;
 use crate::support::*;
 
 const SHARDS: u16 = 4;
@@ -40,7 +36,7 @@ async fn drain(world: &World) -> Vec<Reservation> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hosts_of_an_alias_are_visited_one_at_a_time_whatever_shards_they_come_from() {
+async fn hosts_of_an_alias_are_visited_one_at_a_time_across_shards() {
     for (alias, homes) in [(0, [0, 0]), (0, [1, 2]), (3, [3, 1]), (2, [1, 1])] {
         let (mut world, alias, hosts) = village(alias, homes).await;
         let view = world.set_group(&alias, &names_of(&hosts), PaceChanges::default()).await;
@@ -253,7 +249,7 @@ async fn a_host_may_join_before_anybody_has_met_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_joins_or_leaves_keeps_the_longest_wait_whichever_crawl_set_it() {
+async fn a_host_that_joins_or_leaves_keeps_the_longest_wait_of_any_crawl() {
     let world = World::new(SHARDS).await;
     let (hosts, alias) = ([host_in(0, SHARDS, 0), host_in(1, SHARDS, 1)], alias_in(2, SHARDS));
     let slow = CrawlChanges { delay: Change::Set(Millis(60_000)), ..CrawlChanges::default() };
@@ -327,7 +323,7 @@ async fn a_group_whose_only_work_is_at_a_blocked_host_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_tells_that_the_paced_form_is_switched_off() {
+async fn why_says_that_the_paced_form_is_switched_off() {
     let world = World::new(2).await;
     world.add(&["http://a.example/1"]).await;
     assert!(!world.host("a.example").await.standing.reason.contains("SetActive"));

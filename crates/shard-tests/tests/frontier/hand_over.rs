@@ -1,11 +1,6 @@
 //! Giving a shard up.
 
-use std::sync::Arc;
-
-use wayleave_core::frontier::request::PutOutcome;
-use wayleave_core::ids::ShardId;
-use wayleave_engine::Memory;
-
+use crate::prelude::*;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]

@@ -2,23 +2,14 @@
 //! remembered until it has ended on every one of them.
 //!
 //! What could break it, each with a test: many callers that start jobs at once; several shards, each counting on its
-//! own; a job that has ended on one shard and continues on another while so many later ones end that the first would
+//! own; a job that has ended on one shard and continues on another while enough later ones end for the first to
 //! forget it; a restart.
 
-use std::time::Duration;
-
 use futures::future::join_all;
-use wayleave_core::frontier::bulk_job::JobState;
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::requeue::BulkAction;
-use wayleave_core::frontier::view::{JobView, UrlFilter, UrlState};
-use wayleave_core::ids::ShardId;
+use wayleave_core::frontier::view::JobView;
 use wayleave_core::limits::{JOBS_KEPT, JOBS_RUNNING_MAX};
-use wayleave_core::settings::PaceChanges;
-use wayleave_engine::rows::{Kind, key};
-use wayleave_engine::{Engine, Scan};
-use wayleave_shard::home;
 
+use crate::prelude::*;
 use crate::support::*;
 
 /// A job that matches nothing.
@@ -54,7 +45,7 @@ async fn job_rows(world: &World) -> Vec<usize> {
     counts
 }
 
-/// Hosts with one URL each: a slice of a job starts only a few queues, so many hosts make a long job.
+/// Hosts with one URL each: a slice of a job starts only a few queues, so a job over many hosts is long.
 async fn many_hosts(world: &World, names: impl Iterator<Item = String>) {
     let puts: Vec<_> = names.map(|name| disc(&format!("http://{name}/"))).collect();
     for part in puts.chunks(5_000) {
@@ -64,14 +55,14 @@ async fn many_hosts(world: &World, names: impl Iterator<Item = String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_jobs_run_as_the_limit_says_however_many_shards_there_are_and_callers_at_once() {
+async fn concurrent_callers_over_all_shards_run_exactly_the_limit_of_jobs() {
     let mut world = World::new(4).await;
     many_hosts(&world, (0..8_000).map(|n| format!("h{n}.example"))).await;
-    let told = join_all((0..40).map(|_| start(&world))).await;
-    let accepted = told.iter().filter(|told| told.is_ok()).count();
+    let answers = join_all((0..40).map(|_| start(&world))).await;
+    let accepted = answers.iter().filter(|answer| answer.is_ok()).count();
     assert_eq!(running(&world).await, JOBS_RUNNING_MAX);
     assert_eq!(accepted, JOBS_RUNNING_MAX);
-    let refused = told.into_iter().filter_map(Result::err);
+    let refused = answers.into_iter().filter_map(Result::err);
     refused.for_each(|refusal| assert!(matches!(refusal, Refusal::OverLimit(_)), "{refusal:?}"));
     world.reopen().await;
     let refused = start(&world).await;
@@ -81,7 +72,7 @@ async fn as_many_jobs_run_as_the_limit_says_however_many_shards_there_are_and_ca
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_that_ended_long_ago_are_forgotten_in_all_shards_and_the_others_in_none() {
+async fn jobs_that_ended_long_ago_are_forgotten_in_all_shards() {
     let mut world = World::new(3).await;
     many_hosts(&world, (0..9).map(|n| format!("h{n}.example"))).await;
     let mut started = Vec::new();
@@ -106,7 +97,7 @@ async fn jobs_that_ended_long_ago_are_forgotten_in_all_shards_and_the_others_in_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_still_runs_in_one_shard_is_forgotten_in_none_so_that_hosts_that_move_are_visited() {
+async fn a_job_still_running_in_one_shard_is_forgotten_in_none() {
     let world = World::new(2).await;
     let at_home = |what: &'static str| {
         (0..).map(move |no| format!("{what}{no}.example")).filter(|name| home(name, 2) == ShardId(0))
@@ -133,7 +124,7 @@ async fn a_job_that_still_runs_in_one_shard_is_forgotten_in_none_so_that_hosts_t
     world.set_group(&alias, &[&late], PaceChanges::default()).await;
     let then = job().await;
     assert_eq!(then.state, JobState::Running);
-    assert!((1..hosts as u64).contains(&then.told.done), "it is in the middle of the first shard: {then:?}");
+    assert!((1..hosts as u64).contains(&then.outcome.done), "it is in the middle of the first shard: {then:?}");
     all_ended(&world).await;
-    assert_eq!((job().await.told.done, world.frontier.stats().await.unwrap().urls.total()), (hosts as u64 + 1, 0));
+    assert_eq!((job().await.outcome.done, world.frontier.stats().await.unwrap().urls.total()), (hosts as u64 + 1, 0));
 }

@@ -1,14 +1,9 @@
 //! Requeuing and deleting known URLs: individually, and by bulk jobs that survive restarts and moves of hosts.
 
-use wayleave_core::frontier::bulk_job::JobState;
-use wayleave_core::frontier::request::{Outcome, Put, PutKind, PutOutcome, UrlResult};
-use wayleave_core::frontier::requeue::{BulkAction, BulkOutcome};
-use wayleave_core::frontier::view::{JobView, UrlFilter, UrlState};
-use wayleave_core::ids::Token;
-use wayleave_core::settings::PaceChanges;
-use wayleave_core::time::Time;
-use wayleave_shard::{Revoke, home};
+use wayleave_core::frontier::requeue::BulkOutcome;
+use wayleave_core::frontier::view::JobView;
 
+use crate::prelude::*;
 use crate::support::*;
 
 fn wanted(url: &str, priority: Option<u8>, again: bool) -> Put {
@@ -83,7 +78,7 @@ async fn a_put_with_a_priority_raises_a_queued_url_and_never_lowers_it() {
     assert_eq!(&*world.next().await.unwrap().urls[0].url, "http://a.example/3");
     world.reopen().await;
     let urls = world.frontier.stats().await.unwrap().urls;
-    assert_eq!((urls.queued, urls.reserved), (2, 1), "counted as they lie");
+    assert_eq!((urls.queued, urls.reserved), (2, 1), "counted as they are");
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,11 +88,15 @@ async fn urls_that_are_named_are_requeued_or_deleted_each_once() {
     assert_eq!(drain(&world, Outcome::Fetched).await, 6);
     let named = |urls: &[&str]| urls.iter().map(|url| (host_of(url), (*url).into())).collect::<Vec<_>>();
     let urls = named(&["http://h0.example/0", "http://h0.example/0", "http://h1.example/1", "http://h2.example/none"]);
-    let told = world.frontier.rework(BulkAction::Requeue, "DEFAULT".into(), urls.clone()).await.unwrap();
-    assert_eq!(told, BulkOutcome { done: 2, reserved: 0, unknown: 1, unreadable: 0 }, "the same URL twice counts once");
+    let outcome = world.frontier.rework(BulkAction::Requeue, "DEFAULT".into(), urls.clone()).await.unwrap();
+    assert_eq!(
+        outcome,
+        BulkOutcome { done: 2, reserved: 0, unknown: 1, unreadable: 0 },
+        "the same URL twice counts once"
+    );
     let held = world.next().await.unwrap();
-    let told = world.frontier.rework(BulkAction::Delete, "DEFAULT".into(), urls).await.unwrap();
-    assert_eq!(told, BulkOutcome { done: 1, reserved: 1, unknown: 1, unreadable: 0 }, "what is reserved stays");
+    let outcome = world.frontier.rework(BulkAction::Delete, "DEFAULT".into(), urls).await.unwrap();
+    assert_eq!(outcome, BulkOutcome { done: 1, reserved: 1, unknown: 1, unreadable: 0 }, "what is reserved stays");
     world.fetched(&held).await;
     let stats = world.frontier.stats().await.unwrap();
     assert_eq!((stats.urls.fetched, stats.urls.queued, stats.urls.reserved), (5, 0, 0));
@@ -112,7 +111,7 @@ async fn a_job_requeues_what_its_filter_lets_through_and_says_how_many() {
     let filter = UrlFilter { contains: Some("/1".into()), ..of_state(UrlState::Failed) };
     let job = world.frontier.start_job(BulkAction::Requeue, filter, None).await.unwrap();
     let job = ended(&world, job.id).await;
-    assert_eq!((job.state, job.told.done), (JobState::Done, 40 * 11), "pages 1 and 10 to 19");
+    assert_eq!((job.state, job.outcome.done), (JobState::Done, 40 * 11), "pages 1 and 10 to 19");
     assert_eq!(job.looked_at, 2_400);
     let stats = world.frontier.stats().await.unwrap();
     assert_eq!((stats.urls.queued, stats.urls.failed), (440, 1_960));
@@ -120,7 +119,7 @@ async fn a_job_requeues_what_its_filter_lets_through_and_says_how_many() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_goes_on_where_it_was_after_a_restart() {
+async fn a_job_continues_after_a_restart() {
     let mut world = World::new(2).await;
     site(&world, 4, 3_000).await;
     pass(1_000).await;
@@ -130,13 +129,13 @@ async fn a_job_goes_on_where_it_was_after_a_restart() {
     for _ in 0..200 {
         world.reopen().await;
         let job = world.frontier.job(job.id).await.unwrap().unwrap();
-        seen.push(job.told.done);
+        seen.push(job.outcome.done);
         if job.state != JobState::Running {
             break;
         }
     }
     let job = ended(&world, job.id).await;
-    assert_eq!(job.told.done, 12_000);
+    assert_eq!(job.outcome.done, 12_000);
     assert!(seen.iter().any(|done| (1..12_000).contains(done)), "it was cut off in the middle: {seen:?}");
     assert_eq!(world.frontier.stats().await.unwrap().urls.total(), 0);
     assert!(world.next().await.is_none());
@@ -148,7 +147,7 @@ fn at_home_in(shard: u16, shards: u16, name: impl Fn(usize) -> String) -> String
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_leaves_a_job_behind_for_a_shard_that_has_done_its_part_is_visited_there() {
+async fn a_host_that_moves_to_a_shard_that_did_its_part_is_visited_there() {
     let world = World::new(2).await;
     let name = |what: &'static str| at_home_in(0, 2, move |no| format!("{what}{no}.example"));
     let (first, late) = (name("first"), name("late"));
@@ -166,8 +165,8 @@ async fn a_host_that_leaves_a_job_behind_for_a_shard_that_has_done_its_part_is_v
     let there = world.set_group(&alias, &[&late], PaceChanges::default()).await;
     assert_eq!(there.hosts.len(), 1);
     let then = job().await;
-    assert!((1..40_000).contains(&then.told.done), "the job is in the middle of the first host: {then:?}");
-    assert_eq!(ended(&world, id).await.told.done, 40_002);
+    assert!((1..40_000).contains(&then.outcome.done), "the job is in the middle of the first host: {then:?}");
+    assert_eq!(ended(&world, id).await.outcome.done, 40_002);
     assert_eq!(world.frontier.stats().await.unwrap().urls.total(), 0);
 }
 
@@ -187,7 +186,7 @@ async fn a_job_finds_hosts_that_move_to_and_fro_while_it_runs() {
         world.set_group("b", &names[6..], PaceChanges::default()).await;
         world.set_group("a", &[], PaceChanges::default()).await;
         let job = ended(&world, job.id).await;
-        assert_eq!((job.told.done, world.frontier.stats().await.unwrap().urls.total()), (1_800, 0), "turn {turn}");
+        assert_eq!((job.outcome.done, world.frontier.stats().await.unwrap().urls.total()), (1_800, 0), "turn {turn}");
     }
 }
 
@@ -206,14 +205,14 @@ async fn a_job_leaves_alone_what_came_later_and_what_is_handed_out() {
     pass(1).await;
     world.put(vec![disc("http://h9.example/new")]).await;
     let job = ended(&world, job.id).await;
-    assert_eq!((job.told.done, job.told.reserved), (3, 0));
+    assert_eq!((job.outcome.done, job.outcome.reserved), (3, 0));
     assert!(world.lookup("http://h9.example/new").await.is_some());
     world.fetched(&visit).await;
     assert_eq!(world.lookup(&visit.urls[0].url).await.unwrap().state, UrlState::Fetched);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_job_begins_nowhere_else_and_a_crawl_waits_for_a_running_one() {
+async fn a_cancelled_job_starts_nowhere_else_and_a_crawl_waits_for_its_jobs() {
     let world = World::new(8).await;
     // More than a slice for each host.
     site(&world, 16, 1_100).await;
@@ -224,8 +223,8 @@ async fn a_cancelled_job_begins_nowhere_else_and_a_crawl_waits_for_a_running_one
     assert_eq!(cancelled.state, JobState::Cancelled);
     pass(5_000).await;
     let later = world.frontier.job(job.id).await.unwrap().unwrap();
-    assert_eq!((later.state, later.told), (JobState::Cancelled, cancelled.told), "nothing more was done");
-    assert!(cancelled.told.done < 17_600);
+    assert_eq!((later.state, later.outcome), (JobState::Cancelled, cancelled.outcome), "nothing more was done");
+    assert!(cancelled.outcome.done < 17_600);
     assert_eq!(world.frontier.cancel_job(Token([9; 16])).await, Ok(None));
 
     let left = drain(&world, Outcome::Fetched).await as u64;
@@ -234,7 +233,7 @@ async fn a_cancelled_job_begins_nowhere_else_and_a_crawl_waits_for_a_running_one
     let job = world.frontier.start_job(BulkAction::Requeue, filter, None).await.unwrap();
     let waits_for = world.frontier.crawl("DEFAULT".into()).await.unwrap().waits_for;
     assert!(waits_for.is_some(), "a crawl that is being requeued is not finished");
-    assert_eq!(ended(&world, job.id).await.told.done, left);
+    assert_eq!(ended(&world, job.id).await.outcome.done, left);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,20 +7,12 @@
 //! what it decided. What could leave pages unused: a page that is given back, purged or raised in one shard while the
 //! URLs are queued in another, with a caller waiting for them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
 use futures::future::join_all;
 use tokio::sync::Notify;
-use wayleave_core::frontier::request::{Outcome, Release, Reserve, UrlResult};
-use wayleave_core::ids::ShardId;
-use wayleave_core::settings::{Change, CrawlChanges, Revisit};
-use wayleave_core::time::{Millis, Time};
-use wayleave_engine::{Batch, Commit, Engine, Error, Memory};
-use wayleave_shard::{Config, Frontier, Revoke};
+use wayleave_engine::Error;
 
 use crate::faulty::Faulty;
+use crate::prelude::*;
 use crate::support::*;
 
 const SHARDS: u16 = 8;
@@ -77,7 +69,7 @@ async fn many_callers_at_once_are_given_as_many_pages_as_the_limit_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_callers_on_several_threads_are_given_as_many_pages_as_the_limit_says() {
+async fn concurrent_callers_on_several_threads_get_exactly_the_page_limit() {
     for limit in 1..9 {
         let world = World::new(SHARDS).await;
         world.set_crawl("DEFAULT", pages(limit)).await;
@@ -92,7 +84,7 @@ async fn many_callers_on_several_threads_are_given_as_many_pages_as_the_limit_sa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_is_visited_again_counts_again_for_the_whole_crawl_also_after_a_restart() {
+async fn a_revisited_page_counts_again_for_the_crawl_also_after_a_restart() {
     let mut world = World::new(SHARDS).await;
     let revisit = Change::Set(Revisit::Fixed(Millis(1_000)));
     world.set_crawl("DEFAULT", CrawlChanges { revisit, ..pages(20) }).await;
@@ -113,7 +105,7 @@ async fn a_page_that_is_visited_again_counts_again_for_the_whole_crawl_also_afte
 
 /// A caller waiting for a page that the limit withholds is woken when one is available again, in whichever shard.
 #[tokio::test(start_paused = true)]
-async fn a_page_that_is_given_back_in_one_shard_is_handed_out_in_another_to_whoever_waits() {
+async fn a_page_returned_in_one_shard_is_handed_to_a_waiter_of_another() {
     let world = World::new(SHARDS).await;
     world.set_crawl("DEFAULT", pages(1)).await;
     let (first, second) = (host_in(1, SHARDS, 0), host_in(5, SHARDS, 0));
@@ -135,7 +127,7 @@ async fn a_page_that_is_given_back_in_one_shard_is_handed_out_in_another_to_whoe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spent_crawl_wakes_in_all_shards_after_a_purge_and_after_its_limit_was_raised() {
+async fn a_spent_crawl_wakes_in_all_shards_after_a_purge_or_a_higher_limit() {
     let world = World::new(SHARDS).await;
     world.set_crawl("DEFAULT", pages(1)).await;
     let hosts = [host_in(1, SHARDS, 0), host_in(5, SHARDS, 0), host_in(6, SHARDS, 0)];
@@ -159,7 +151,7 @@ async fn a_spent_crawl_wakes_in_all_shards_after_a_purge_and_after_its_limit_was
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_and_the_crawl_say_that_the_limit_stands_in_the_way() {
+async fn why_and_the_crawl_name_the_limit_that_blocks() {
     let world = World::new(SHARDS).await;
     world.set_crawl("DEFAULT", pages(2)).await;
     let hosts = [host_in(1, SHARDS, 0), host_in(5, SHARDS, 0)];
@@ -203,15 +195,20 @@ impl Engine for Late {
     }
 }
 
+async fn open_late(shard: ShardId) -> (Arc<Late>, Frontier) {
+    let store = Memory::new(RuntimeClock::new());
+    let late = Arc::new(Late { store, shard, late: AtomicBool::new(false), answer: Arc::default() });
+    let config = Config { clock_step: Millis(0), ..Config::new(SHARDS) };
+    let frontier = Frontier::open(late.clone(), config, &tokio::runtime::Handle::current()).await.unwrap();
+    (late, frontier)
+}
+
 /// The page is given back in memory, another shard could take it, and then the commit is refused: the page is still
 /// handed out.
 #[tokio::test(start_paused = true)]
 async fn a_page_that_is_given_back_is_to_be_had_only_once_that_is_durable() {
     let (first, second) = (host_in(1, SHARDS, 0), host_in(5, SHARDS, 0));
-    let store = Memory::new(RuntimeClock::new());
-    let late = Late { store, shard: ShardId(1), late: AtomicBool::new(false), answer: Arc::default() };
-    let (late, config) = (Arc::new(late), Config { clock_step: Millis(0), ..Config::new(SHARDS) });
-    let frontier = Frontier::open(late.clone(), config, &tokio::runtime::Handle::current()).await.unwrap();
+    let (late, frontier) = open_late(ShardId(1)).await;
     frontier.set_crawl("DEFAULT".into(), pages(1), false).await.unwrap();
     frontier.put(vec![disc(&format!("http://{first}/"))]).await;
     let visit = frontier.reserve(want(1, 1)).await.unwrap().remove(0);
@@ -235,12 +232,37 @@ async fn a_page_that_is_given_back_is_to_be_had_only_once_that_is_durable() {
     assert_eq!(again, 1);
 }
 
+/// The same where the limit is to be removed, and the crawl's home has used the page.
+#[tokio::test(start_paused = true)]
+async fn a_page_is_used_until_the_removal_of_its_limit_is_durable() {
+    let at_home = home("DEFAULT", SHARDS);
+    let (first, second) = (host_in(at_home.0, SHARDS, 0), host_in((at_home.0 + 1) % SHARDS, SHARDS, 0));
+    let (late, frontier) = open_late(at_home).await;
+    frontier.set_crawl("DEFAULT".into(), pages(1), false).await.unwrap();
+    frontier.put(vec![disc(&format!("http://{first}/"))]).await;
+    assert_eq!(frontier.reserve(want(1, 1)).await.unwrap().len(), 1);
+    frontier.put(vec![disc(&format!("http://{second}/"))]).await;
+    late.late.store(true, Ordering::Release);
+    let removing = tokio::spawn({
+        let (frontier, none) = (frontier.clone(), CrawlChanges { pages: Change::Clear, ..CrawlChanges::default() });
+        async move { frontier.set_crawl("DEFAULT".into(), none, false).await }
+    });
+    pass(100).await;
+    // Whoever looks at a host learns what others use.
+    frontier.host(second.as_str().into()).await.unwrap();
+    assert_eq!(frontier.reserve(want(9, 9)).await, Ok(Vec::new()), "the removal is not durable");
+    late.late.store(false, Ordering::Release);
+    late.answer.notify_waiters();
+    assert!(removing.await.unwrap().is_err());
+    pass(1_000).await;
+    assert_eq!(frontier.reserve(want(9, 9)).await, Ok(Vec::new()), "the page is still out");
+}
+
 /// Two visits are revoked in one turn. The rows of the second cannot be read, so nothing of the first is committed; and
 /// before the shard has reloaded, another shard is asked.
 #[tokio::test(start_paused = true)]
 async fn pages_of_a_turn_that_failed_are_not_to_be_had_again() {
-    let engine = Faulty::new();
-    let frontier = engine.open(2).await;
+    let (engine, frontier) = Faulty::opened(2).await;
     frontier.set_crawl("DEFAULT".into(), pages(2), false).await.unwrap();
     let urls = |shard: u16, hosts: usize| {
         let url = move |n| disc(&format!("http://{}/", host_in(shard, 2, n)));

@@ -1,11 +1,8 @@
 //! Lists page through everything exactly once.
 
-use std::collections::BTreeSet;
+use wayleave_core::frontier::view::HostFilter;
 
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::view::{HostFilter, State, UrlFilter, UrlState};
-use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
-
+use crate::prelude::*;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
@@ -33,30 +30,6 @@ async fn every_page_size_shows_each_thing_exactly_once() {
         queues.extend(world.frontier.queues("x".into(), start, 5, true).await.unwrap());
     }
     assert_eq!((queues.len(), queues.iter().collect::<BTreeSet<_>>().len()), (17, 17));
-}
-
-#[tokio::test(start_paused = true)]
-async fn filters_by_state_show_what_is_in_that_state() {
-    let world = World::new(4).await;
-    world.add(&["http://a.example/", "http://b.example/", "http://c.example/"]).await;
-    let visit = world.next().await.unwrap();
-    let of = |state| HostFilter { state: Some(state), crawl: None };
-    assert_eq!(world.hosts(&of(State::Busy), 9).await.len(), 1);
-    assert_eq!(world.hosts(&of(State::Ready), 9).await.len(), 2);
-    world.fetched(&visit).await;
-    let fetched = UrlFilter { state: Some(UrlState::Fetched), ..UrlFilter::default() };
-    assert_eq!(world.urls(&fetched, 9).await.len(), 1);
-    let all = world.reserve(9, 1).await;
-    let (first, second) = (world.frontier.reservations(None, 1).await.unwrap(), all.len());
-    let rest = world.frontier.reservations(first.next.as_deref(), 9).await.unwrap();
-    assert_eq!((first.items.len() + rest.items.len(), second), (2, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_cursor_that_was_never_given_out_is_refused() {
-    let world = World::new(1).await;
-    assert_eq!(world.frontier.urls(&UrlFilter::default(), Some("nonsense"), 9).await, Err(Refusal::BadCursor));
-    assert_eq!(world.frontier.hosts(&HostFilter::default(), Some("x"), 9).await, Err(Refusal::BadCursor));
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,9 +152,9 @@ async fn crawls_page_by_name_with_the_sums_of_all_shards() {
                 break;
             }
         }
-        let told: Vec<_> = all.iter().map(|view| (view.crawl.to_string(), view.counts.queued, view.queues)).collect();
+        let shown: Vec<_> = all.iter().map(|view| (view.crawl.to_string(), view.counts.queued, view.queues)).collect();
         let want: Vec<_> = (0..40).map(|n| (format!("crawl-{n:02}"), n % 5 + 1, n % 5 + 1)).collect();
-        assert_eq!(told, want, "pages of {limit}");
+        assert_eq!(shown, want, "pages of {limit}");
     }
     let page = world.frontier.crawls_page(Some("crawl-10"), 2).await.unwrap();
     world.frontier.delete_crawl("crawl-12".into()).await.unwrap();

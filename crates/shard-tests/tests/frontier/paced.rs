@@ -1,10 +1,8 @@
 //! The paced form: URLs are held one by one, the group's delay starts at the hand-out.
 
-use wayleave_core::frontier::request::{HandOut, Outcome, PutOutcome, UrlResult, UrlToFetch};
-use wayleave_core::frontier::view::{State, UrlState};
-use wayleave_core::settings::{Change, PaceChanges};
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::frontier::request::UrlToFetch;
 
+use crate::prelude::*;
 use crate::support::*;
 
 async fn with_urls(hosts: &[&str], each: usize) -> World {
@@ -14,30 +12,6 @@ async fn with_urls(hosts: &[&str], each: usize) -> World {
         world.add(&urls.iter().map(String::as_str).collect::<Vec<_>>()).await;
     }
     world
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_url_is_held_and_the_delay_runs_from_the_hand_out() {
-    let world = with_urls(&["a.example"], 5).await;
-    let out = world.hand_out(9, 2).await;
-    assert_eq!(texts(&out), ["http://a.example/0", "http://a.example/1"]);
-    let view = world.lookup("http://a.example/0").await.unwrap();
-    assert_eq!((view.state, view.held_until), (UrlState::Reserved, Some(Time(world.now().0 + 30_000))));
-    assert_eq!(world.state("a.example").await, State::Waiting, "the group is not busy");
-    let free = HandOut { held_below: None, ..paced(9, 2) };
-    assert!(world.frontier.hand_out(free.clone()).await.unwrap().is_empty());
-    pass(1_000).await;
-    let more = world.frontier.hand_out(free).await.unwrap();
-    assert_eq!(texts(&more), ["http://a.example/2", "http://a.example/3"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_queue_with_as_many_on_hold_as_were_asked_for_is_passed_over() {
-    let world = with_urls(&["a.example", "b.example"], 5).await;
-    assert_eq!(world.hand_out(9, 2).await.len(), 4);
-    pass(5_000).await;
-    assert!(world.hand_out(9, 2).await.is_empty());
-    assert_eq!(world.hand_out(9, 3).await.len(), 6, "with a larger cap each queue gives what it has left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,17 +28,6 @@ async fn many_queues_come_from_several_shards_and_each_of_them_once() {
     assert_eq!((out.len(), served.len()), (70, 70));
     assert_eq!(world.hand_out(70, 1).await.len(), 2, "the others were visited just now");
     assert!(world.hand_out(70, 1).await.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hold_that_runs_out_returns_the_url() {
-    let world = with_urls(&["a.example"], 1).await;
-    let out = world.frontier.hand_out(HandOut { hold: Millis(2_000), ..paced(1, 1) }).await.unwrap();
-    assert_eq!(out[0].attempts, 0);
-    pass(1_999).await;
-    assert!(world.hand_out(1, 1).await.is_empty());
-    pass(2).await;
-    assert_eq!(world.hand_out(1, 1).await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,16 +64,6 @@ async fn a_url_that_was_not_delivered_returns_under_its_own_hold_and_no_other() 
     assert_eq!(world.put(vec![back(&again[0]), back(&later[0])]).await, [PutOutcome::Known, PutOutcome::Known]);
     assert_eq!(world.lookup(&out[0].url).await.unwrap().state, UrlState::Fetched);
     assert!(world.hand_out(1, 1).await.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_queue_may_be_asked_for_by_name() {
-    let world = with_urls(&["a.example", "b.example"], 2).await;
-    let named = HandOut { host: Some("b.example".into()), ..paced(9, 9) };
-    assert_eq!(world.frontier.hand_out(named.clone()).await.unwrap().len(), 2);
-    assert!(world.frontier.hand_out(named).await.unwrap().is_empty());
-    let never = HandOut { host: Some("never.example".into()), ..paced(9, 9) };
-    assert!(world.frontier.hand_out(never).await.unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,20 +1,13 @@
-//! An owner that panics in the middle of its work: callers are told that the outcome is unknown, and the shard is owned
+//! An owner that panics in the middle of its work: callers learn that the outcome is unknown, and the shard is owned
 //! again.
 //!
 //! Where the panic may strike, each with a test: before the turn's first commit; between two commits of a turn (the
 //! first is already on its way and counts); while the shard opens; and repeatedly.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use wayleave_core::ids::Epoch;
+use wayleave_engine::{Expect, Pending};
 
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::PutOutcome;
-use wayleave_core::ids::{Epoch, ShardId};
-use wayleave_core::time::Millis;
-use wayleave_engine::{Batch, Commit, Engine, Expect, Memory, Pending};
-use wayleave_shard::{Config, Frontier};
-
+use crate::prelude::*;
 use crate::support::*;
 
 const URL: &str = "http://a.example/1";
@@ -66,7 +59,7 @@ async fn open() -> (Arc<Trap>, Frontier) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_panics_leaves_its_callers_an_unknown_outcome_and_its_shard_is_owned_again() {
+async fn a_panicked_owner_leaves_unknown_outcomes_and_its_shard_is_reopened() {
     for applied in [false, true] {
         let (trap, frontier) = open().await;
         assert_eq!(frontier.put(vec![disc("http://b.example/")]).await, [PutOutcome::Added]);
@@ -95,7 +88,7 @@ async fn a_reservation_that_meets_a_panic_has_an_unknown_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_panics_again_and_again_is_started_ever_more_seldom_and_its_callers_hear_why() {
+async fn an_owner_that_keeps_panicking_restarts_with_back_off_and_says_why() {
     let (trap, frontier) = open().await;
     frontier.put(vec![disc(URL)]).await;
     trap.opens.store(usize::MAX, Ordering::Release);
@@ -121,7 +114,7 @@ async fn a_server_with_an_owner_that_panics_can_be_stopped() {
     trap.opens.store(usize::MAX, Ordering::Release);
     trap.commits.store(1, Ordering::Release);
     frontier.put(vec![disc(URL)]).await;
-    tokio::time::timeout(Duration::from_secs(5), frontier.stop()).await.expect("it waits for nobody");
+    tokio::time::timeout(Duration::from_secs(5), frontier.stop()).await.expect("it waits for no caller");
 }
 
 /// A stream keeps its sink open, so it never notices by itself that no answer will come. Where its items may be when
@@ -131,7 +124,7 @@ async fn a_server_with_an_owner_that_panics_can_be_stopped() {
 async fn every_put_of_a_stream_is_answered_once_when_its_owner_panics() {
     for (commits, applied) in [(0, false), (0, true), (1, false), (1, true)] {
         let (trap, frontier) = open().await;
-        let (sink, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (sink, mut parts) = tokio::sync::mpsc::unbounded_channel();
         // Two puts of one URL are decided in two parts.
         let puts: Vec<_> =
             [URL, "http://a.example/2", URL, "http://a.example/3"].map(disc).into_iter().zip(0..).collect();
@@ -141,7 +134,7 @@ async fn every_put_of_a_stream_is_answered_once_when_its_owner_panics() {
         frontier.put_into(puts.into_iter().map(|(put, tag)| (tag, put)).collect(), &sink).await;
         pass(1_000).await;
         let mut outcomes = Vec::new();
-        while let Ok(part) = told.try_recv() {
+        while let Ok(part) = parts.try_recv() {
             outcomes.extend(part);
         }
         outcomes.sort_by_key(|(tag, _)| *tag);
@@ -149,6 +142,6 @@ async fn every_put_of_a_stream_is_answered_once_when_its_owner_panics() {
         assert_eq!(tags, [0, 1, 2, 3], "{commits} commits before, {outcomes:?}");
         let failed = outcomes.iter().filter(|(_, outcome)| matches!(outcome, PutOutcome::Failed(_))).count();
         assert!(failed > 0, "{outcomes:?}");
-        assert_eq!(frontier.put(vec![disc("http://b.example/")]).await, [PutOutcome::Added], "it goes on");
+        assert_eq!(frontier.put(vec![disc("http://b.example/")]).await, [PutOutcome::Added], "it continues");
     }
 }

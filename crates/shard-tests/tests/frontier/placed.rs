@@ -1,19 +1,11 @@
 //! Built chunks on index servers: each is placed once in every row, whatever ends in between; servers that fail or are
 //! drained are replaced; the map's version only grows. Every step is followed by a restart.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use wayleave_core::fleet::{self, Desired, Judged, RowNo};
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{Outcome, UrlResult};
-use wayleave_core::ids::ChunkId;
-use wayleave_core::pipeline::request::{Claim, EndChunk, OperatorAction, ReportLinks, Stage};
-use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::placement::{self, CopyReport, Filter, Map, PlacementState};
-use wayleave_core::time::Millis;
-use wayleave_shard::pipeline::Pipeline;
 
 use crate::fleet::{Machines, NOW};
+use crate::prelude::*;
 use crate::support::*;
 
 fn claim(stage: Stage) -> Claim {
@@ -61,22 +53,22 @@ impl Machines {
         for server in servers {
             let filter = Filter { server: Some((*server).into()), ..Filter::default() };
             for copy in self.fleet.placements(filter, None, 10_000).await.unwrap().placements {
-                let said = match copy.state {
+                let report = match copy.state {
                     PlacementState::Assigned | PlacementState::Fetching => CopyReport::Ready,
                     PlacementState::Ready => continue,
                     PlacementState::Draining => CopyReport::Gone,
                 };
                 // The chunk of one that is to be deleted may be gone.
                 assert!(copy.artifact.is_none_or(|known| known == artifact(copy.chunk)));
-                self.say(copy.chunk, server, said).await.unwrap();
+                self.say(copy.chunk, server, report).await.unwrap();
                 changed += 1;
             }
         }
         changed
     }
 
-    async fn say(&self, chunk: ChunkId, server: &str, said: CopyReport) -> Result<Option<PlacementState>, Refusal> {
-        self.fleet.report_copy(chunk, server.into(), (said, None), self.tokens.get(server).copied()).await
+    async fn say(&self, chunk: ChunkId, server: &str, report: CopyReport) -> Result<Option<PlacementState>, Refusal> {
+        self.fleet.report_copy(chunk, server.into(), (report, None), self.tokens.get(server).copied()).await
     }
 
     async fn map(&self) -> std::sync::Arc<Map> {
@@ -97,7 +89,7 @@ impl Machines {
         homes
     }
 
-    /// Servers `a0`, `a1` in row 0 and `b0` in row 1, all of which have all chunks ready.
+    /// Servers `a0`, `a1` in row 0 and `b0` in row 1, which all have all chunks ready.
     async fn filled(chunks: usize) -> Self {
         let mut machines = Self::new(3).await;
         for id in SERVERS {
@@ -121,7 +113,7 @@ const SERVERS: [&str; 3] = ["a0", "a1", "b0"];
 
 #[tokio::test(start_paused = true)]
 async fn every_built_chunk_is_placed_once_in_every_row_wherever_the_owner_ends() {
-    // The restart comes after so many steps of the tasks that announce, place and note.
+    // The restart comes after this many steps of the tasks that announce, place and note.
     for steps in 0..40 {
         let mut machines = Machines::new(3).await;
         for id in SERVERS {
@@ -156,7 +148,7 @@ async fn every_built_chunk_is_placed_once_in_every_row_wherever_the_owner_ends()
 }
 
 #[tokio::test(start_paused = true)]
-async fn chunks_that_are_built_before_any_server_exists_wait_and_a_new_row_gets_them_all() {
+async fn chunks_built_before_any_server_exists_wait_and_a_new_row_gets_them() {
     let mut machines = Machines::new(2).await;
     let crawled = machines.crawl(0..6).await[0];
     assert_eq!(machines.pipeline().chunk(crawled).await.unwrap().placements, Some(Vec::new()));
@@ -182,7 +174,7 @@ async fn chunks_that_are_built_before_any_server_exists_wait_and_a_new_row_gets_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_server_is_missed_in_the_map_and_replaced_after_the_delay_across_restarts() {
+async fn a_failed_server_leaves_the_map_and_is_replaced_across_restarts() {
     let mut machines = Machines::filled(8).await;
     let mut version = machines.version().await;
     let alive = ["a0", "b0"];
@@ -210,7 +202,7 @@ async fn a_failed_server_is_missed_in_the_map_and_replaced_after_the_delay_acros
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drained_server_serves_until_its_chunks_have_moved_and_can_then_be_deleted() {
+async fn a_drained_server_serves_until_its_chunks_moved_and_can_be_deleted() {
     let mut machines = Machines::filled(8).await;
     machines.fleet.set_desired("a1".into(), Desired::Drain).await.unwrap();
     machines.reopen().await;
@@ -261,9 +253,9 @@ async fn a_machine_that_has_presented_its_token_must_present_it_with_its_copies(
     assert_eq!(machines.say(chunk, "b0", CopyReport::Ready).await, Ok(Some(PlacementState::Ready)));
 }
 
-/// The restart comes after so many steps of the tasks that give back, announce, place and note.
+/// The restart comes after this many steps of the tasks that give back, announce, place and note.
 #[tokio::test(start_paused = true)]
-async fn an_index_that_no_server_can_fetch_is_built_anew_once_wherever_the_owner_ends() {
+async fn an_index_that_no_server_can_fetch_is_rebuilt_once_across_owners() {
     for steps in 0..30 {
         let mut machines = Machines::new(3).await;
         machines.beat("a0").await;

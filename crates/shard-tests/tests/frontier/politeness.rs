@@ -1,11 +1,8 @@
 //! The delay between visits, back-off and blocks.
 
-use wayleave_core::frontier::request::{Reservation, UrlResult};
-use wayleave_core::frontier::view::State;
 use wayleave_core::limits;
-use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
-use wayleave_core::time::{Millis, Time};
 
+use crate::prelude::*;
 use crate::support::*;
 
 async fn with_urls(hosts: &[&str], each: usize) -> World {
@@ -38,13 +35,7 @@ async fn gap_after(world: &World, change: impl Fn(UrlResult) -> UrlResult) -> u6
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_lies_between_two_visits_where_nobody_says_otherwise() {
-    let world = with_urls(&["a.example"], 4).await;
-    assert_eq!(gap_after(&world, |r| r).await, 1_000);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_host_then_the_crawl_then_the_server_sets_the_delay_and_zero_is_a_value() {
+async fn the_host_then_the_crawl_then_the_server_sets_the_delay_even_if_zero() {
     let world = with_urls(&["a.example"], 20).await;
     world.frontier.set_default_delay(Some(Millis(300))).await.unwrap();
     assert_eq!(gap_after(&world, |r| r).await, 300);
@@ -84,21 +75,6 @@ async fn robots_may_ask_for_more_up_to_a_cap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_blocks_the_group_for_every_crawl() {
-    let world = with_urls(&["a.example"], 3).await;
-    world.put(vec![of_crawl("other", disc("http://a.example/"))]).await;
-    let visit = world.next().await.unwrap();
-    let asked = |r| UrlResult { status: Some(503), retry_after: Some(Millis(90_000)), ..r };
-    world.release(&visit, asked).await.unwrap();
-    let view = world.host("a.example").await;
-    assert_eq!((view.standing.state, view.standing.ready_at), (State::Blocked, Some(Time(world.now().0 + 90_000))));
-    pass(89_999).await;
-    assert!(world.reserve(9, 1).await.is_empty());
-    pass(1).await;
-    assert_eq!(world.reserve(9, 1).await.len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn back_off_doubles_with_jitter_and_is_forgiven_after_a_quiet_time() {
     let world = with_urls(&["a.example"], 9).await;
     let busy = |r| UrlResult { status: Some(429), ..r };
@@ -135,14 +111,6 @@ async fn a_delay_that_is_raised_after_a_visit_counts_for_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_visit_ended_at_its_deadline() {
-    let world = with_urls(&["a.example"], 3).await;
-    let visit = world.next().await.unwrap();
-    let (waited, _) = gap(&world, visit.expires_at).await;
-    assert_eq!(waited, 1_000);
-}
-
-#[tokio::test(start_paused = true)]
 async fn f8_crawls_share_the_pace_of_a_host() {
     let world = with_urls(&["a.example"], 3).await;
     world.put((0..3).map(|n| of_crawl("other", disc(&format!("http://a.example/{n}")))).collect()).await;
@@ -156,36 +124,36 @@ async fn f8_crawls_share_the_pace_of_a_host() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f12_for_any_host_state_reason_and_time_are_told() {
+async fn f12_every_host_has_a_state_a_reason_and_a_time() {
     let world = with_urls(&["a.example"], 2).await;
-    let told = async |state: State, ready_in: Option<u64>| {
+    let expect = async |state: State, ready_in: Option<u64>| {
         let standing = world.host("a.example").await.standing;
         assert!(!standing.reason.is_empty());
         assert_eq!(standing.state, state, "{standing:?}");
         let now = world.now().0;
         assert_eq!(standing.ready_at.map(|at| at.0.saturating_sub(now)), ready_in, "{standing:?}");
     };
-    told(State::Ready, Some(0)).await;
+    expect(State::Ready, Some(0)).await;
     let visit = world.next().await.unwrap();
-    told(State::Busy, Some(60_000)).await;
+    expect(State::Busy, Some(60_000)).await;
     let until = Time(world.now().0 + 5_000);
     let block = PaceChanges { blocked_until: Change::Set(until), ..PaceChanges::default() };
     world.set_host("a.example", block).await;
-    told(State::Blocked, Some(5_000)).await;
+    expect(State::Blocked, Some(5_000)).await;
     world.set_host("a.example", paused(true)).await;
-    told(State::Paused, None).await;
+    expect(State::Paused, None).await;
     world.set_host("a.example", PaceChanges { blocked_until: Change::Clear, ..paused(false) }).await;
-    told(State::Busy, Some(60_000)).await;
+    expect(State::Busy, Some(60_000)).await;
     world.fetched(&visit).await;
-    told(State::Waiting, Some(1_000)).await;
+    expect(State::Waiting, Some(1_000)).await;
     pass(1_000).await;
     let visit = world.next().await.unwrap();
     world.fetched(&visit).await;
-    told(State::Idle, None).await;
+    expect(State::Idle, None).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_crawl_waits_and_goes_on_where_it_was() {
+async fn a_paused_crawl_waits_and_continues() {
     let world = with_urls(&["a.example", "b.example"], 1).await;
     let pause = |paused| CrawlChanges { paused: Change::Set(paused), ..CrawlChanges::default() };
     world.set_crawl("DEFAULT", pause(true)).await;
@@ -196,7 +164,7 @@ async fn a_paused_crawl_waits_and_goes_on_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_limit_ends_the_hand_out_of_groups_that_were_ready_before_it_was_reached() {
+async fn a_reached_page_limit_stops_groups_that_were_ready_before() {
     let world = with_urls(&["a.example", "b.example", "c.example"], 2).await;
     world.set_crawl("DEFAULT", CrawlChanges { pages: Change::Set(1), ..CrawlChanges::default() }).await;
     let visit = world.next().await.unwrap();
@@ -294,7 +262,7 @@ async fn a_crawl_delay_is_named_and_can_be_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_visit_is_told_the_delay_of_its_crawl() {
+async fn a_first_visit_gets_the_delay_of_its_crawl() {
     let world = with_urls(&["a.example"], 2).await;
     let slow = CrawlChanges { delay: Change::Set(Millis(10_000)), ..CrawlChanges::default() };
     world.frontier.set_crawl("DEFAULT".into(), slow, false).await.unwrap();

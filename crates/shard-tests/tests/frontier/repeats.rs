@@ -1,12 +1,7 @@
 //! Reservations repeated under the same request id, because the answer was lost.
 
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{Reservation, Reserve};
-use wayleave_core::ids::ShardId;
-use wayleave_core::settings::PaceChanges;
-use wayleave_core::time::Millis;
-
 use crate::faulty::{Fate, Faulty};
+use crate::prelude::*;
 use crate::support::*;
 
 fn sorted(mut reservations: Vec<Reservation>) -> Vec<Reservation> {
@@ -26,7 +21,7 @@ async fn world() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_request_gets_the_same_reservations_from_all_shards_and_after_a_restart() {
+async fn a_repeated_request_gets_its_reservations_from_all_shards_and_a_restart() {
     let mut world = world().await;
     let ask = want(3, 2).named("one");
     let first = sorted(world.frontier.reserve(ask.clone()).await.unwrap());
@@ -40,11 +35,11 @@ async fn the_same_request_gets_the_same_reservations_from_all_shards_and_after_a
         assert!(other.iter().all(|r| !first.contains(r)), "another id, or another holder's: {other:?}");
     }
     world.fetched(&first[0]).await;
-    assert_eq!(sorted(world.frontier.reserve(ask).await.unwrap()), first[1..], "what is over is not told again");
+    assert_eq!(sorted(world.frontier.reserve(ask).await.unwrap()), first[1..], "what is over is not returned again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_that_was_used_for_something_else_is_refused_until_its_reservations_are_over() {
+async fn a_reused_id_is_refused_until_its_reservations_are_over() {
     let world = world().await;
     assert_eq!(world.frontier.reserve(want(1, 1).named("one")).await.unwrap().len(), 1);
     let refused = world.frontier.reserve(want(2, 1).named("one")).await;
@@ -54,9 +49,8 @@ async fn an_id_that_was_used_for_something_else_is_refused_until_its_reservation
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_whose_commit_s_answer_was_lost_is_found_by_its_repetition() {
-    let engine = Faulty::new();
-    let frontier = engine.open(2).await;
+async fn a_reservation_whose_commit_s_answer_was_lost_is_found_by_its_retry() {
+    let (engine, frontier) = Faulty::opened(2).await;
     let urls = [0, 1].map(|shard| disc(&format!("http://{}/", host_in(shard, 2, 0))));
     frontier.put(urls.to_vec()).await;
     pass(100).await;
@@ -78,8 +72,8 @@ async fn a_repetition_waits_for_a_first_call_whose_caller_has_gone() {
     let ask = want(2, 1).named("one");
     // The caller disconnects after the request was sent to an owner and before it was answered.
     let gone = tokio::time::timeout(std::time::Duration::ZERO, frontier.reserve(ask.clone())).await;
-    let told = frontier.reserve(ask).await.unwrap();
-    assert_eq!(told.len(), 2);
+    let granted = frontier.reserve(ask).await.unwrap();
+    assert_eq!(granted.len(), 2);
     let live = frontier.reservations(None, 10).await.unwrap().items;
     assert_eq!(live.len(), 2, "first call: {gone:?}");
 }
@@ -98,7 +92,7 @@ async fn calls_of_one_request_at_the_same_time_are_granted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_known_to_the_shard_that_its_host_has_moved_to_and_to_the_next_owner() {
+async fn a_request_is_known_to_its_hosts_new_shard_and_to_the_next_owner() {
     let world = World::new(2).await;
     let (host, alias) = (host_in(1, 2, 0), alias_in(0, 2));
     world.add(&[&format!("http://{host}/1")]).await;
@@ -112,7 +106,7 @@ async fn a_request_is_known_to_the_shard_that_its_host_has_moved_to_and_to_the_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewed_reservation_is_told_with_its_new_deadline() {
+async fn a_renewed_reservation_is_returned_with_its_new_deadline() {
     let world = world().await;
     let ask = want(1, 1).named("one");
     let first = world.frontier.reserve(ask.clone()).await.unwrap();
@@ -125,9 +119,8 @@ async fn a_renewed_reservation_is_told_with_its_new_deadline() {
 /// The first shard grants a host; before its answer arrives the host moves to the second shard, which is asked next and
 /// finds a reservation that was granted for this very request.
 #[tokio::test(start_paused = true)]
-async fn a_reservation_that_moves_while_its_request_is_decided_is_told_once() {
-    let engine = Faulty::new();
-    let frontier = engine.open(2).await;
+async fn a_reservation_that_moves_during_its_request_is_returned_once() {
+    let (engine, frontier) = Faulty::opened(2).await;
     let (moves, stays, alias) = (host_in(0, 2, 0), host_in(1, 2, 0), alias_in(1, 2));
     for host in [&moves, &stays] {
         frontier.put(vec![disc(&format!("http://{host}/"))]).await;
@@ -152,6 +145,6 @@ async fn a_reservation_that_moves_while_its_request_is_decided_is_told_once() {
     assert_eq!(group.hosts, [moves.as_str().into()], "it has moved");
     let mut tokens: Vec<_> = granted.iter().map(|reservation| reservation.token).collect();
     tokens.dedup();
-    assert_eq!(tokens.len(), granted.len(), "one reservation is told once: {granted:?}");
+    assert_eq!(tokens.len(), granted.len(), "one reservation is returned once: {granted:?}");
     assert!(granted.iter().any(|reservation| *reservation.host == *moves));
 }

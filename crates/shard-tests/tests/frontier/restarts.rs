@@ -1,9 +1,6 @@
 //! What a restart must not forget.
 
-use wayleave_core::frontier::request::{HandOut, Release, UrlResult};
-use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
-use wayleave_core::time::{Millis, Time};
-
+use crate::prelude::*;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +53,7 @@ async fn f10_control_and_lease_state_is_durable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ran_out_while_nobody_was_there_returns_at_the_next_start() {
+async fn a_lease_that_expired_while_stopped_returns_at_the_next_start() {
     let mut world = World::new(4).await;
     world.add(&["http://a.example/1"]).await;
     let visit = world.next().await.unwrap();

@@ -1,15 +1,7 @@
 //! Listings yield: they are served in slices, visits go in between, and a disconnected reader requests no more.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-use futures::FutureExt;
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::view::UrlFilter;
-use wayleave_core::time::Millis;
-use wayleave_shard::{Config, Frontier};
-
 use crate::faulty::{Faulty, Step};
+use crate::prelude::*;
 use crate::support::*;
 
 /// A store of one shard with this many hosts, one URL each.

@@ -1,23 +1,15 @@
 //! A frontier over the in-memory engine with paused time, which advances only when every task is idle: timers and the
 //! engine's clock are the same.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
 
-use tokio::time::Instant;
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::frontier::request::{
-    HandOut, Outcome, Put, PutKind, PutOutcome, Release, Released, Reservation, Reserve, UrlResult, UrlToFetch,
-};
-use wayleave_core::frontier::view::{GroupView, HostFilter, HostView, State, UrlFilter, UrlView};
+use wayleave_core::frontier::request::{Released, UrlToFetch};
+use wayleave_core::frontier::view::{GroupView, HostFilter, HostView, UrlView};
 use wayleave_core::metadata::Metadata;
 use wayleave_core::names::{CrawlName, HostName};
-use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
-use wayleave_core::time::{Millis, Time};
-use wayleave_engine::Memory;
 use wayleave_engine::clock::Clock;
-use wayleave_shard::{Config, Frontier, home};
+
+use crate::prelude::*;
 
 pub const BASE: u64 = 1_700_000_000_000;
 

@@ -8,18 +8,12 @@
 //! 3. A is woken for a second group while it takes a first one, and leaves with the first.
 //! 4. A node that is heard for the first time counts as one group, however many are ready there.
 //!
-//! Those that wait for one crawl are in `crawl_lines`.
+//! Those that wait for one crawl are in `crawl_waits`.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
+use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use futures::{FutureExt, StreamExt};
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
-use wayleave_core::frontier::request::{Reservation, Reserve};
-use wayleave_core::time::Millis;
 
+use crate::prelude::*;
 use crate::support::*;
 
 const WAIT: u64 = 60_000;
@@ -110,7 +104,7 @@ async fn who_goes_away_after_it_was_woken_leaves_the_group_to_the_next() {
 
 /// Three groups become ready one after the other, in three shards; a caller that does not wait takes the first.
 #[tokio::test(start_paused = true)]
-async fn who_is_told_of_a_second_group_while_it_takes_a_first_leaves_it_to_the_next() {
+async fn a_waiter_woken_for_a_second_group_leaves_it_to_the_next() {
     let world = World::new(4).await;
     let [z, x, y] = [2, 0, 1].map(|shard| format!("http://{}/", host_in(shard, 4, 0)));
     let mut waiters = [0; 2].map(|_| Box::pin(world.frontier.reserve(waiting(None))));
@@ -131,13 +125,13 @@ async fn who_is_told_of_a_second_group_while_it_takes_a_first_leaves_it_to_the_n
     let (first, second) = tokio::join!(a, b);
     let hosts = [first, second].map(|got| got.unwrap().pop().map(|got| got.host));
     assert_eq!(hosts, [Some(host_of(&x)), Some(host_of(&y))]);
-    assert_eq!(began.elapsed().as_millis(), 0, "nobody slept on");
+    assert_eq!(began.elapsed().as_millis(), 0, "no waiter slept on");
 }
 
 /// The first in line is woken for y, while it looks, and takes x, which has been ready longer. The last one, asleep in line,
 /// is not woken by y itself.
 #[tokio::test(start_paused = true)]
-async fn who_takes_another_group_than_it_was_woken_for_leaves_that_one_to_the_next() {
+async fn a_waiter_that_takes_another_group_leaves_its_own_to_the_next() {
     let world = World::new(4).await;
     let [z, x, y] = [2, 0, 1].map(|shard| format!("http://{}/", host_in(shard, 4, 0)));
     let mut waiters = [0; 3].map(|_| Box::pin(world.frontier.reserve(waiting(None))));
@@ -166,11 +160,11 @@ async fn who_takes_another_group_than_it_was_woken_for_leaves_that_one_to_the_ne
     let mut both = [Some(host_of(&x)), Some(host_of(&y))];
     both.sort();
     assert_eq!(hosts, both);
-    assert_eq!(began.elapsed().as_millis(), 0, "nobody slept on");
+    assert_eq!(began.elapsed().as_millis(), 0, "no waiter slept on");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_and_goes_all_the_time_takes_nobody_s_wake_up_along() {
+async fn a_client_that_comes_and_goes_steals_no_wake_up() {
     let world = World::new(4).await;
     let waiters: Vec<_> = (0..20).map(|_| poll(&world, waiting(None))).collect();
     for n in 0..40 {

@@ -8,7 +8,7 @@ use wayleave_core::frontier::move_host::{Moving, Way};
 use wayleave_core::frontier::requeue::BulkAction;
 use wayleave_core::ids::{QueueId, ShardId, Token};
 use wayleave_core::names::{Alias, CrawlName, HostName};
-use wayleave_core::settings::{CrawlChanges, PaceChanges};
+use wayleave_core::settings::{CrawlChanges, CrawlSettings, PaceChanges};
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::{Batch, Key};
 
@@ -40,18 +40,12 @@ pub(crate) enum AdminChange {
         replace: bool,
     },
     DeleteGroup(Alias),
-    SetCrawl {
-        crawl: CrawlName,
-        changes: CrawlChanges,
-        replace: bool,
-        /// Whether the crawl may be refused because there are too many. Only the first shard asked may refuse: the
-        /// others must not refuse what it has stored.
-        bounded: bool,
-    },
+    Crawl(CrawlChange),
+    /// Sent to the crawl's home first, which numbers the deletion, and then with that number to all others. The answer has
+    /// the number of URLs and that of the deletion.
     DeleteCrawl {
         crawl: CrawlName,
-        /// When the call was made, in the store's time.
-        at: Time,
+        number: Option<Time>,
     },
     DeleteQueue {
         crawl: CrawlName,
@@ -63,6 +57,32 @@ pub(crate) enum AdminChange {
         limit: Option<u64>,
     },
     SetDefaultDelay(Option<Millis>),
+}
+
+/// The settings of a crawl, step by step; see `owner::frontier::set_crawl`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum CrawlChange {
+    /// Sent to the crawl's home first, which may refuse it: changes, and whether they replace all settings; `None` to spread
+    /// what is set once more. `again` if these changes were decided before. The answer is a [`CrawlSet`].
+    Decide { crawl: CrawlName, changes: Option<(CrawlChanges, bool)>, again: bool },
+    /// Sent to all others: what the home has decided. Older settings than a shard has, or than a deletion that it has heard
+    /// of, change nothing there. The answer is the number of pages used.
+    Follow { crawl: CrawlName, settings: CrawlSettings, version: u64 },
+    /// Sent to the home, which answers whether this version is in force: what each shard had used when it followed, if a
+    /// ledger is to be opened or removed.
+    Settle { crawl: CrawlName, version: u64, used: Option<Vec<(ShardId, u64)>> },
+}
+
+/// What the home of a crawl has decided.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct CrawlSet {
+    pub settings: CrawlSettings,
+    /// Of these settings.
+    pub version: u64,
+    /// Pages used there.
+    pub used: u64,
+    /// Whether a ledger is to be opened or removed.
+    pub ledger: bool,
 }
 
 /// Changes to bulk jobs (requeue or delete of many URLs).
@@ -122,7 +142,7 @@ impl AdminChange {
             Self::SetActive(_)
             | Self::SetGroup { .. }
             | Self::DeleteGroup(_)
-            | Self::SetCrawl { .. }
+            | Self::Crawl(_)
             | Self::DeleteCrawl { .. }
             | Self::SetDefaultDelay(_) => None,
         }

@@ -15,12 +15,18 @@ mod response;
 mod visit;
 
 use serde::{Deserialize, Serialize};
+use wayleave_core::ids::ShardId;
 use wayleave_core::names::HostName;
 
+use crate::message::{Message, Reply};
+use crate::routing::links::{NodeCall, encode};
+use crate::routing::protocol::Service;
+use crate::routing::service_call::ServiceCall;
+
 pub use change::Revoke;
-pub(crate) use change::{AdminChange, HostMove, JobChange, UrlChange};
+pub(crate) use change::{AdminChange, CrawlChange, CrawlSet, HostMove, JobChange, UrlChange};
 pub(crate) use query::{RowQuery, StateQuery, UrlCursor, UrlPage};
-pub(crate) use response::{Purged, Response, Slice, Sliced};
+pub(crate) use response::{HoldsEnded, Purged, Response, Slice, Sliced};
 pub(crate) use visit::{Take, VisitCall};
 
 /// Defines [`Ask`], and the way from each kind of call to it.
@@ -50,6 +56,12 @@ ask! {
     Move(HostMove),
 }
 
+impl From<CrawlChange> for Ask {
+    fn from(change: CrawlChange) -> Self {
+        Self::Admin(AdminChange::Crawl(change))
+    }
+}
+
 impl Ask {
     /// The host that must live in this shard. If it does not, the call was routed to the wrong shard.
     pub fn host(&self) -> Option<&HostName> {
@@ -61,16 +73,6 @@ impl Ask {
             Self::Visit(visit) => visit.host(),
             // Jobs concern all hosts, and a move checks the location of its hosts itself.
             Self::Job(_) | Self::Move(_) => None,
-        }
-    }
-
-    /// Whether a worker is blocked on this call; admission control then favours it over puts.
-    pub const fn is_visit(&self) -> bool {
-        match self {
-            Self::Visit(visit) => visit.is_waited_for(),
-            Self::StateQuery(_) | Self::RowQuery(_) | Self::Admin(_) | Self::Job(_) | Self::Url(_) | Self::Move(_) => {
-                false
-            }
         }
     }
 
@@ -92,12 +94,37 @@ impl Ask {
             Self::Admin(_) | Self::Job(_) | Self::Url(_) | Self::Move(_) => false,
         }
     }
+}
 
-    /// Whether the call is read-only and therefore safe to retry when its answer is lost.
-    pub const fn only_looks(&self) -> bool {
+impl ServiceCall for Ask {
+    type Response = Response;
+    const SERVICE: Service = Service::Frontier;
+
+    fn is_read_only(&self) -> bool {
         match self {
             Self::StateQuery(_) | Self::RowQuery(_) => true,
             Self::Admin(_) | Self::Job(_) | Self::Url(_) | Self::Visit(_) | Self::Move(_) => false,
         }
+    }
+
+    fn is_visit(&self) -> bool {
+        match self {
+            Self::Visit(visit) => visit.is_waited_for(),
+            Self::StateQuery(_) | Self::RowQuery(_) | Self::Admin(_) | Self::Job(_) | Self::Url(_) | Self::Move(_) => {
+                false
+            }
+        }
+    }
+
+    fn takes_permit(&self) -> bool {
+        self.is_listing()
+    }
+
+    fn message(self, reply: Reply) -> Message {
+        Message::Ask { ask: self, reply }
+    }
+
+    fn encode(&self, shard: ShardId) -> Result<Vec<u8>, String> {
+        encode(&NodeCall::Ask { shard, ask: self.clone() })
     }
 }

@@ -6,6 +6,7 @@ use wayleave_core::frontier::url_key::UrlKey;
 use wayleave_core::ids::QueueId;
 
 /// Computes fingerprints under one key.
+#[derive(Clone)]
 pub(crate) struct Fingerprinter(RapidSecrets);
 
 impl Fingerprinter {

@@ -8,13 +8,15 @@ use wayleave_core::fleet::{self, Desired, MachineView, Probe, ProbeOutcome, Repo
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, ShardId, Token};
 use wayleave_core::names::MachineId;
-use wayleave_core::placement::{self, CopyReport, Cursor, GiveUpReason, Map, PlacementState, PlacementView, Returned};
+use wayleave_core::placement::{
+    self, CopyReport, Cursor, GiveUpReason, GivenUpIndex, Map, PlacementState, PlacementView,
+};
 
 use crate::message::{ControlReply, Message};
 use crate::pipeline::call::BuiltIndexes;
 use crate::routing::links::encode;
 use crate::routing::protocol::Service;
-use crate::routing::service_call::ServiceCall;
+use crate::routing::service_call::{ServiceCall, responses};
 
 /// One call to the owner of the control shard. Every change may be repeated: the answer is the same, and nothing happens
 /// twice.
@@ -87,7 +89,7 @@ impl ServiceCall for ControlCall {
     type Response = ControlResponse;
     const SERVICE: Service = Service::Fleet;
 
-    fn only_looks(&self) -> bool {
+    fn is_read_only(&self) -> bool {
         match self {
             Self::Machine(_)
             | Self::Machines { .. }
@@ -117,47 +119,22 @@ impl ServiceCall for ControlCall {
     }
 }
 
-/// Generates the enum of answers and the conversions between each answer type and the enum.
-macro_rules! responses {
-    ($($name:ident($kind:ty),)+) => {
-        /// The answer of the owner.
-        #[derive(Clone, Debug, Serialize, Deserialize)]
-        pub(crate) enum ControlResponse { $($name($kind),)+ }
-
-        $(
-            impl From<$kind> for ControlResponse {
-                fn from(value: $kind) -> Self {
-                    Self::$name(value)
-                }
-            }
-
-            impl TryFrom<ControlResponse> for $kind {
-                type Error = Refusal;
-
-                fn try_from(response: ControlResponse) -> Result<Self, Refusal> {
-                    match response {
-                        ControlResponse::$name(value) => Ok(value),
-                        _ => Err(Refusal::Internal("a node's answer does not match the call".to_owned())),
-                    }
-                }
-            }
-        )+
-    };
-}
-
 /// Whether each chunk was taken, or why not.
 pub(crate) type Taken = Vec<Result<(), placement::Refusal>>;
 
 responses! {
-    Done(()),
-    Answer(Box<ReportReply>),
-    Machine(Box<MachineView>),
-    Machines(fleet::Page),
-    Copy(Option<PlacementState>),
-    Placements(placement::Page),
-    Copies(Vec<PlacementView>),
-    Map(Option<Arc<Map>>),
-    Taken(Taken),
-    Probes(Vec<Probe>),
-    Returns(Vec<Returned>),
+    /// The answer of the owner.
+    ControlResponse {
+        Done(()),
+        Answer(Box<ReportReply>),
+        Machine(Box<MachineView>),
+        Machines(fleet::Page),
+        Copy(Option<PlacementState>),
+        Placements(placement::Page),
+        Copies(Vec<PlacementView>),
+        Map(Option<Arc<Map>>),
+        Taken(Taken),
+        Probes(Vec<Probe>),
+        Returns(Vec<GivenUpIndex>),
+    }
 }

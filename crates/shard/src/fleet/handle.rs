@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use wayleave_core::fleet::{self, Desired, MachineView, Probe, ProbeOutcome, Report, ReportReply};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{ChunkId, Token};
-use wayleave_core::limits::{LISTING_LOOKS, PAGE_SLICES_MAX, PROBES_AT_ONCE_MAX};
+use wayleave_core::limits::{LISTING_LOOKS, NODE_MESSAGE_BYTES_MAX, PAGE_SLICES_MAX, PROBES_AT_ONCE_MAX};
 use wayleave_core::names::MachineId;
 use wayleave_core::placement::{self, CopyReport, Cursor, Map, PlacementState, PlacementView};
 use wayleave_core::time::Millis;
@@ -16,9 +16,9 @@ use super::CONTROL_SHARD;
 use super::call::{ControlCall, ControlResponse};
 use crate::handle::frontier::Frontier;
 use crate::routing::links::{decode, encode};
-use crate::routing::router::{CallResult, OwnerLocation};
+use crate::routing::router::CallResult;
 
-/// How often another node is asked for a newer map: it does not tell.
+/// How soon another node is asked for the map again: it is large, and may change often.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Machines, placements and the map as seen by one process. Cheap to clone, safe to share.
@@ -34,43 +34,29 @@ impl Fleet {
         Self { frontier }
     }
 
-    /// Takes a machine's report; the first one under a name registers it.
-    ///
-    /// # Errors
-    /// If the report is malformed, or is not that of the machine registered under this name.
+    /// Takes a machine's report; the first one under a name registers it. Fails if the report is malformed, or is not
+    /// that of the machine registered under this name.
     pub async fn report(&self, id: MachineId, report: Report) -> CallResult<ReportReply> {
         self.ask(ControlCall::Report { id, report }).await.map(|answer: Box<ReportReply>| *answer)
     }
 
     /// Sets what the operator wants of a machine.
-    ///
-    /// # Errors
-    /// If the machine is not known.
     pub async fn set_desired(&self, id: MachineId, desired: Desired) -> CallResult<MachineView> {
         self.ask(ControlCall::SetDesired { id, desired }).await.map(|view: Box<MachineView>| *view)
     }
 
-    /// Deletes a machine.
-    ///
-    /// # Errors
-    /// If the machine is not known, or its row needs its copies.
+    /// Deletes a machine. Fails if the machine is not known, or its row needs its copies.
     pub async fn delete(&self, id: MachineId) -> CallResult<()> {
         self.ask(ControlCall::Delete(id)).await
     }
 
     /// A machine.
-    ///
-    /// # Errors
-    /// If it is not known.
     pub async fn machine(&self, id: MachineId) -> CallResult<MachineView> {
         self.ask(ControlCall::Machine(id)).await.map(|view: Box<MachineView>| *view)
     }
 
     /// A page of machines, by name, and the name after which the next page starts. A page that has taken many slices is
-    /// returned short.
-    ///
-    /// # Errors
-    /// If the owner cannot be asked, or too many listings wait.
+    /// returned short. Fails if the owner cannot be asked, or too many listings wait.
     pub async fn machines(
         &self,
         filter: fleet::Filter,
@@ -94,11 +80,9 @@ impl Fleet {
     }
 
     /// A server says what it does with its copy of a chunk, perhaps with the checksum of the index. Returns the state of
-    /// the copy then; none if it is gone. The machine's token is required once it has presented it.
-    ///
-    /// # Errors
-    /// If the token is missing or another one, chunk or server are not known, the chunk is not placed there or has another
-    /// index, or the state does not follow.
+    /// the copy then; none if it is gone. The machine's token is required once it has presented it. Fails if the token
+    /// is missing or another one, chunk or server are not known, the chunk is not placed there or has another index, or
+    /// the state does not follow.
     pub async fn report_copy(
         &self,
         chunk: ChunkId,
@@ -110,9 +94,7 @@ impl Fleet {
     }
 
     /// A page of placements, by server and chunk, and the last one. A page that has taken many slices is returned short.
-    ///
-    /// # Errors
-    /// If the filter names a server that is not known, or too many listings wait.
+    /// Fails if the filter names a server that is not known, or too many listings wait.
     pub async fn placements(
         &self,
         filter: placement::Filter,
@@ -134,20 +116,15 @@ impl Fleet {
         Ok(page)
     }
 
-    /// The copies of a built chunk.
-    ///
-    /// # Errors
-    /// If placement does not know the chunk: it is not built, or is about to be placed.
+    /// The copies of a built chunk. Fails if placement does not know the chunk: it is not built, or is about to be
+    /// placed.
     pub async fn copies_of(&self, chunk: ChunkId) -> CallResult<Vec<PlacementView>> {
         self.ask(ControlCall::CopiesOf(chunk)).await
     }
 
     /// The map. Long poll: while it still has the version `since`, waits for another one up to `wait`, and then returns
-    /// `None`. A change on this node wakes it at once; another node is asked again and again. Readers that ask at the same
-    /// time share one question and one map.
-    ///
-    /// # Errors
-    /// If the owner cannot be asked.
+    /// `None`. A change wakes it at once, also one on another node, whose beats carry the version. Readers that ask at the
+    /// same time share one question and one map.
     pub async fn map(&self, since: Option<u64>, wait: Millis) -> CallResult<Option<Arc<Map>>> {
         let deadline = Instant::now() + Duration::from_millis(wait.0);
         let router = &self.frontier.router;
@@ -163,37 +140,33 @@ impl Fleet {
             if changed || now >= deadline {
                 return Ok(changed.then_some(map));
             }
-            let here = matches!(router.location(CONTROL_SHARD), OwnerLocation::Local(_));
-            let until = if here { deadline } else { deadline.min(now + ASK_AGAIN) };
-            tokio::select! {
-                () = news.changed() => {}
-                () = owners.changed() => {}
-                () = tokio::time::sleep_until(until) => {}
+            let owner = router.owner_id(CONTROL_SHARD);
+            loop {
+                tokio::select! {
+                    () = news.changed() => break,
+                    // Any shard may have moved.
+                    () = owners.changed() => if router.owner_id(CONTROL_SHARD) != owner { break },
+                    () = tokio::time::sleep_until(deadline) => break,
+                }
+            }
+            if owner.0.is_some() {
+                tokio::time::sleep_until(deadline.min(now + ASK_AGAIN)).await;
             }
         }
     }
 
     /// Forgets a built chunk: its servers are to delete their copies.
-    ///
-    /// # Errors
-    /// If it is not known.
     pub async fn forget_chunk(&self, chunk: ChunkId) -> CallResult<()> {
         self.ask(ControlCall::Gone(chunk)).await
     }
 
     /// The probes to send now, a bounded number. Each machine is due again after an interval, whether or not a result
     /// comes.
-    ///
-    /// # Errors
-    /// If the owner cannot be asked.
     pub async fn probes_due(&self) -> CallResult<Vec<Probe>> {
         self.ask(ControlCall::ProbesDue).await
     }
 
     /// Takes the results of probes.
-    ///
-    /// # Errors
-    /// If the owner cannot be asked.
     pub async fn probed(&self, mut results: Vec<(Probe, ProbeOutcome)>) -> CallResult<()> {
         while !results.is_empty() {
             let rest = results.split_off(results.len().min(PROBES_AT_ONCE_MAX));
@@ -213,8 +186,23 @@ impl Frontier {
         let call: ControlCall = decode(call)?;
         let answer: CallResult<ControlResponse> =
             self.router.call_here(CONTROL_SHARD, call).await.unwrap_or(Err(Refusal::Elsewhere));
-        encode(&answer)
+        // Room for what the message has around it.
+        encode_within(&answer, NODE_MESSAGE_BYTES_MAX - 1_024)
     }
+}
+
+/// Encodes an answer, or the refusal if it has too many bytes. Only the map may, with some 30 million copies.
+fn encode_within(answer: &CallResult<ControlResponse>, bytes_max: usize) -> Result<Vec<u8>, String> {
+    let sent = encode(answer)?;
+    if sent.len() <= bytes_max {
+        return Ok(sent);
+    }
+    let why = format!(
+        "the map has {} bytes, and one node sends another at most {bytes_max}: ask the node that owns shard 0 \
+         instead, or keep fewer copies",
+        sent.len()
+    );
+    encode(&CallResult::<ControlResponse>::Err(Refusal::Unavailable(why)))
 }
 
 #[cfg(test)]

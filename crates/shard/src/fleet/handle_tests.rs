@@ -1,7 +1,7 @@
 //! Listings of machines and placements are bounded in number and in length.
 
 use tokio::runtime::Handle;
-use wayleave_core::fleet::{Kind, Reported};
+use wayleave_core::fleet::{Kind, Reported, RowNo};
 use wayleave_core::limits::BUILT_AT_ONCE_MAX;
 use wayleave_core::pipeline::row::Artifact;
 use wayleave_engine::clock::SystemClock;
@@ -57,4 +57,14 @@ async fn a_bounded_number_of_listings_may_wait() {
     let second = (0..5).map(|_| async { fleet.placements(placements.clone(), None, 10).await.map(drop) });
     let told = futures::future::join_all(second).await;
     assert_eq!(told.iter().filter(|told| **told == Err(Refusal::ManyListings(3))).count(), 2, "{told:?}");
+}
+
+#[test]
+fn a_map_that_is_too_large_for_another_node_is_refused_with_its_size() {
+    let rows = vec![placement::MapRow { row: RowNo(0), chunks: 0, served: 0, serving: true, servers: Vec::new() }];
+    let map = Arc::new(Map { version: 7, rows, missing: Vec::new(), missing_count: 0 });
+    let answer: CallResult<ControlResponse> = Ok(Some(map).into());
+    let told = |bytes_max| decode::<CallResult<ControlResponse>>(&encode_within(&answer, bytes_max).unwrap()).unwrap();
+    assert!(matches!(told(100), Ok(ControlResponse::Map(Some(map))) if map.version == 7));
+    assert!(matches!(told(3), Err(Refusal::Unavailable(why)) if why.contains("at most 3")));
 }

@@ -37,9 +37,6 @@ struct Last {
 
 impl KnownMap {
     /// The present map. `ask` asks the owner for a map of another version than the one given.
-    ///
-    /// # Errors
-    /// If the owner cannot be asked.
     pub async fn present<F>(&self, ask: impl FnOnce(Option<u64>) -> F) -> CallResult<Arc<Map>>
     where
         F: Future<Output = CallResult<Option<Arc<Map>>>>,

@@ -23,6 +23,16 @@ impl MapNews {
         }
     }
 
+    /// The version, for other nodes.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The owner on another node has another version.
+    pub fn hear(&self) {
+        self.news.notify();
+    }
+
     /// Subscribes to changes from now on.
     pub fn subscribe(&self) -> Subscriber {
         self.news.subscribe()

@@ -2,9 +2,10 @@
 //!
 //! Waiters are woken when a shard of this process has nothing of the crawl handed out any more. They also poll, because
 //! shards of other nodes send no notification. All waiters of one crawl share one scan, provided it began after the
-//! notification that woke them.
+//! notification that woke them, and the first time after they came: then it reflects everything that was answered before
+//! their call. So thousands that come together share two scans.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use wayleave_core::time::Millis;
 use crate::ask::StateQuery;
 use crate::handle::frontier::Frontier;
 use crate::handle::views::{merge, tell_of_no_urls};
-use crate::owner::jobs::tell_of_requeue;
+use crate::owner::frontier::jobs::tell_of_requeue;
 use crate::routing::router::CallResult;
 use crate::shared::broadcast::Broadcast;
 use crate::shared::readiness::lock;
@@ -38,8 +39,19 @@ pub(crate) struct Finishing {
 #[derive(Default)]
 struct Watched {
     changed: Broadcast,
-    /// The last shared scan: the version of `changed` and the time, both taken before it began, and its result.
-    looked: tokio::sync::Mutex<Option<(u64, Instant, CrawlView)>>,
+    /// Scans that were begun.
+    begun: AtomicU64,
+    looked: tokio::sync::Mutex<Option<Scanned>>,
+}
+
+/// The last shared scan.
+struct Scanned {
+    /// Which one.
+    number: u64,
+    /// The version of `changed` and the time, before it began.
+    heard: u64,
+    began: Instant,
+    view: CallResult<CrawlView>,
 }
 
 /// A waiter for a crawl; dropping it deregisters it.
@@ -78,52 +90,59 @@ impl Drop for Watching<'_> {
 }
 
 impl Frontier {
-    /// A crawl, over all shards.
-    ///
-    /// # Errors
-    /// If it is not known, too many listings are queued, or the store cannot be reached.
+    /// A crawl, over all shards. Fails if it is not known, too many listings are queued, or the store cannot be
+    /// reached.
     pub async fn crawl(&self, crawl: CrawlName) -> CallResult<CrawlView> {
         self.see_crawl(&crawl, true).await
     }
 
-    /// Whether a crawl is finished: nothing of it is handed out or can become due.
-    ///
-    /// # Errors
-    /// If it is not known, too many listings are queued, or the store cannot be reached.
+    /// Whether a crawl is finished: nothing of it is handed out or can become due. Fails if it is not known, too many
+    /// listings are queued, or the store cannot be reached.
     pub async fn is_finished(&self, crawl: &CrawlName) -> CallResult<bool> {
         Ok(self.see_crawl(crawl, false).await?.waits_for.is_none())
     }
 
-    /// Returns a crawl as soon as it is finished, or when the time is up.
-    ///
-    /// # Errors
-    /// If it is not known, too many listings are queued, or the store cannot be reached.
+    /// Returns a crawl as soon as it is finished, or when the time is up. Fails if it is not known, too many listings
+    /// are queued, or the store cannot be reached.
     pub async fn crawl_when_finished(&self, crawl: &CrawlName, wait: Millis) -> CallResult<CrawlView> {
         let asked = Instant::now();
         let deadline = asked + Duration::from_millis(wait.0);
         let watching = self.readiness.finishing.watch(crawl);
-        let Watched { changed, looked } = &*watching.watched;
-        let mut news = changed.subscribe();
-        // The first scan is not shared: it must reflect everything that was answered before this call.
-        let mut view = self.see_crawl(crawl, true).await?;
+        let watched = &*watching.watched;
+        let mut news = watched.changed.subscribe();
+        let before = watched.begun.load(Ordering::Acquire);
+        let mut view = self.scan_shared(crawl, watched, |scan| scan.number > before).await?;
         while view.waits_for.is_some() && Instant::now() < deadline {
             let look_by = deadline.min(Instant::now() + LOOK_EVERY);
             let notified = tokio::time::timeout_at(look_by, news.changed()).await.is_ok();
-            let mut looked = looked.lock().await;
-            let fresh = |(heard, began, _): &&(u64, Instant, CrawlView)| {
-                if notified { *heard >= news.seen() } else { *began >= asked && began.elapsed() < LOOK_EVERY / 2 }
-            };
-            view = match looked.as_ref().filter(fresh) {
-                Some((_, _, view)) => view.clone(),
-                None => {
-                    let (heard, began) = (changed.version(), Instant::now());
-                    let view = self.see_crawl(crawl, true).await?;
-                    *looked = Some((heard, began, view.clone()));
-                    view
+            let fresh = |scan: &Scanned| {
+                if notified {
+                    scan.heard >= news.seen()
+                } else {
+                    scan.number > before && scan.began.elapsed() < LOOK_EVERY / 2
                 }
             };
+            view = self.scan_shared(crawl, watched, fresh).await?;
         }
         Ok(view)
+    }
+
+    /// The last shared scan, if it is fresh enough, else a new one.
+    async fn scan_shared(
+        &self,
+        crawl: &CrawlName,
+        watched: &Watched,
+        is_fresh: impl Fn(&Scanned) -> bool,
+    ) -> CallResult<CrawlView> {
+        let mut looked = watched.looked.lock().await;
+        if let Some(scan) = looked.as_ref().filter(|scan| is_fresh(scan)) {
+            return scan.view.clone();
+        }
+        let (heard, began) = (watched.changed.version(), Instant::now());
+        let number = watched.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        let view = self.see_crawl(crawl, true).await;
+        *looked = Some(Scanned { number, heard, began, view: view.clone() });
+        view
     }
 
     /// A crawl and whether it is finished; on request with the end of its last visit.
@@ -184,11 +203,18 @@ impl Frontier {
     async fn scan_crawl(&self, crawl: &CrawlName) -> CallResult<CrawlScan> {
         let _permit = self.listings.acquire().await?;
         let mut sum = CrawlScan::default();
-        for shard in self.scope() {
+        let scope = self.scope();
+        // Most shards have few hosts of it: all are asked for their first slice at once.
+        let first = StateQuery::ScanCrawl { crawl: crawl.clone(), after: None };
+        let first: Vec<(CrawlScan, Option<HostId>)> = self.router.ask_all(&scope, first).await?;
+        for (shard, first) in scope.into_iter().zip(first) {
+            let mut slice = Some(first);
             let mut after = None;
             loop {
-                let ask = StateQuery::ScanCrawl { crawl: crawl.clone(), after };
-                let (part, next): (CrawlScan, Option<HostId>) = self.router.ask(shard, ask).await?;
+                let (part, next) = match slice.take() {
+                    Some(slice) => slice,
+                    None => self.router.ask(shard, StateQuery::ScanCrawl { crawl: crawl.clone(), after }).await?,
+                };
                 sum.last_visit_at = sum.last_visit_at.max(part.last_visit_at);
                 sum.waits_for = part.waits_for;
                 sum.held_back = sum.held_back.or(part.held_back);
@@ -202,5 +228,37 @@ impl Frontier {
             }
         }
         Ok(sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Handle;
+    use wayleave_core::settings::CrawlChanges;
+    use wayleave_engine::clock::SystemClock;
+    use wayleave_engine::memory::Memory;
+
+    use super::*;
+    use crate::Config;
+
+    /// Each of them looked by itself: ten thousand took gigabytes, and the server with them.
+    #[tokio::test(start_paused = true)]
+    async fn callers_that_come_together_share_their_first_look() {
+        let engine = Arc::new(Memory::new(SystemClock::default()));
+        let frontier = Frontier::open(engine, Config::new(4), &Handle::current()).await.unwrap();
+        frontier.set_crawl("c".into(), CrawlChanges::default(), true).await.unwrap();
+        let waiting: Vec<_> = (0..1_000)
+            .map(|_| {
+                let frontier = frontier.clone();
+                tokio::spawn(async move { frontier.crawl_when_finished(&"c".into(), Millis(60_000)).await })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(waiting.iter().all(|call| !call.is_finished()), "it has received no URLs yet");
+        let finishing = &frontier.readiness.finishing;
+        assert_eq!(finishing.waiting.load(Ordering::Acquire), 1_000);
+        let looks = lock(&finishing.crawls).values().map(|watched| watched.begun.load(Ordering::Acquire)).sum::<u64>();
+        assert!((1..=2).contains(&looks), "{looks} looks");
+        waiting.iter().for_each(tokio::task::JoinHandle::abort);
     }
 }

@@ -46,8 +46,8 @@ pub struct Parts {
     /// Serialises changes of crawl settings over all shards.
     pub(crate) crawl_changes: tokio::sync::Mutex<()>,
     pub(crate) listings: Arc<ListingPermits>,
-    /// Places for calls that wait at an owner on another node.
-    pub(crate) remote_waits: Arc<Semaphore>,
+    /// Turns of calls of clients to ask the owner of a pool on another node.
+    pub(crate) remote_match_calls: Arc<Semaphore>,
 }
 
 impl Deref for Frontier {
@@ -60,9 +60,6 @@ impl Deref for Frontier {
 
 impl Frontier {
     /// Opens all shards of a store for this process alone and spreads their owners over `threads`.
-    ///
-    /// # Errors
-    /// If a shard cannot be opened.
     pub async fn open(
         engine: Arc<dyn Engine>,
         config: Config,
@@ -73,9 +70,9 @@ impl Frontier {
             frontier.open_shard(shard, Vec::new());
         }
         // A shard that cannot be opened refuses its callers; report the reason why it cannot be opened.
-        let why = |refusal| frontier.readiness.trouble().map_or(refusal, Refusal::Unavailable);
+        let why = |refusal| frontier.readiness.troubles.all().map_or(refusal, Refusal::Unavailable);
         frontier.learn_hints(Duration::ZERO).await.map_err(why)?;
-        let damaged = frontier.all().into_iter().filter(|shard| frontier.readiness.is_damaged(*shard)).count();
+        let damaged = frontier.all().into_iter().filter(|shard| frontier.readiness.troubles.is_damaged(*shard)).count();
         if damaged > 0 && damaged == usize::from(frontier.shards()) {
             return Err(why(stopping()));
         }
@@ -95,10 +92,10 @@ impl Frontier {
 
     fn new(engine: Arc<dyn Engine>, config: Config, threads: OwnerThreads, links: Option<Arc<dyn Links>>) -> Self {
         let readiness = Arc::new(Readiness::new(config.shards));
-        let router = Router::new(&config, links, readiness.missed.clone());
+        let router = Router::new(&config, links, readiness.misrouted.clone());
         let [moves, learning, crawl_changes] = std::array::from_fn(|_| tokio::sync::Mutex::default());
         let listings = Arc::new(ListingPermits::new(config.listings_max, config.listings_waiting_max));
-        let remote_waits = Arc::new(Semaphore::new(limits::REMOTE_WAITS_MAX));
+        let remote_match_calls = Arc::new(Semaphore::new(limits::REMOTE_MATCH_CALLS_MAX));
         let parts = Parts {
             router,
             readiness,
@@ -109,7 +106,7 @@ impl Frontier {
             learning,
             crawl_changes,
             listings,
-            remote_waits,
+            remote_match_calls,
         };
         Self { parts: Arc::new(parts), only_here: false }
     }
@@ -172,26 +169,19 @@ impl Frontier {
     }
 
     /// Extends a reservation; returns the new deadline.
-    ///
-    /// # Errors
-    /// If the token is not current.
     pub async fn renew(&self, token: Token, lease: Millis) -> CallResult<Time> {
         self.with_token(token, VisitCall::Renew { token, lease }).await
     }
 
     /// First step of a release with found links: extends the reservation until they can be stored, and returns what the
-    /// links on each of these pages inherit; `None` for a page that is no longer part of the reservation.
-    ///
-    /// # Errors
-    /// If the token is not current, or a page is not part of the reservation; then nothing has changed.
+    /// links on each of these pages inherit; `None` for a page that is no longer part of the reservation. Fails if the
+    /// token is not current, or a page is not part of the reservation; then nothing has changed.
     pub async fn begin_release(&self, token: Token, pages: Vec<Box<str>>) -> CallResult<Vec<Option<Parent>>> {
         self.with_token(token, VisitCall::Keep { token, lease: limits::FOUND_STORE_TIME, pages }).await
     }
 
-    /// Ends a reservation. Found links are stored first; [`Frontier::begin_release`] must have succeeded before.
-    ///
-    /// # Errors
-    /// If the token is not current, or a result names a URL that is not part of the reservation.
+    /// Ends a reservation. Found links are stored first; [`Frontier::begin_release`] must have succeeded before. Fails
+    /// if the token is not current, or a result names a URL that is not part of the reservation.
     pub async fn release(&self, release: Release, found: Vec<Put>) -> CallResult<(Released, Vec<PutOutcome>)> {
         let (token, stored) = (release.token, !found.is_empty());
         let outcomes = if stored { self.put(found).await } else { Vec::new() };
@@ -201,7 +191,7 @@ impl Frontier {
         }
         let released: CallResult<Released> = self.with_token(token, VisitCall::Release(release)).await;
         let kept = "the found links were stored and the reservation was kept; send the release again";
-        let released = released.map_err(|refusal| if stored { refusal.after_a_part(kept) } else { refusal });
+        let released = released.map_err(|refusal| if stored { refusal.after_partial_change(kept) } else { refusal });
         Ok((released?, outcomes))
     }
 
@@ -261,7 +251,7 @@ impl Frontier {
         for _ in 1..TRIES {
             self.refresh_hints(patience).await;
             match self.router.ask(self.router.shard_of(host), ask.clone()).await {
-                Err(Refusal::Moved) => self.router.doubt(),
+                Err(Refusal::Moved) => self.router.mark_hints_stale(),
                 answer => return answer,
             }
             // Finding the host may require an answer from a shard that is being handed over, so be more patient.
@@ -274,11 +264,11 @@ impl Frontier {
     /// Reloads the routing hints if they are in doubt. Of the calls that have no patience one asks, and the others wait for
     /// it; none of them waits for a group change, or for one with patience.
     pub(crate) async fn refresh_hints(&self, patience: Duration) {
-        if !self.router.is_doubted() {
+        if !self.router.hints_may_be_stale() {
             return;
         }
         let _one = if patience.is_zero() { Some(self.learning.lock().await) } else { None };
-        if !self.router.is_doubted() {
+        if !self.router.hints_may_be_stale() {
             return;
         }
         // If a shard cannot answer now, the hints stay in doubt and the next caller retries. A wrong hint only costs a
@@ -291,14 +281,14 @@ impl Frontier {
     pub(crate) async fn learn_hints(&self, patience: Duration) -> CallResult<()> {
         let ask = async |shard: ShardId| -> CallResult<Vec<_>> {
             match self.router.ask_within(shard, StateQuery::Moved, patience).await {
-                Err(_) if self.readiness.is_damaged(shard) => Ok(Vec::new()),
+                Err(_) if self.readiness.troubles.is_damaged(shard) => Ok(Vec::new()),
                 told => told,
             }
         };
-        let (doubts, learner) = (self.router.doubts(), self.router.moved.learn());
+        let (stale_marks, learner) = (self.router.stale_marks(), self.router.moved.learn());
         let told: Vec<Vec<_>> = futures::future::try_join_all(self.all().into_iter().map(ask)).await?;
         learner.finish(told.into_iter().flatten().collect());
-        self.router.settle(doubts);
+        self.router.settle(stale_marks);
         Ok(())
     }
 
@@ -309,17 +299,11 @@ impl Frontier {
     }
 
     /// Switches the paced form on or off for all shards; durable.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     pub async fn set_active(&self, active: bool) -> CallResult<()> {
         self.router.ask_all::<()>(&self.all(), AdminChange::SetActive(active)).await.map(drop)
     }
 
     /// Whether the paced form is switched on.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     pub async fn is_active(&self) -> CallResult<bool> {
         Ok(self.router.ask_all(&self.scope(), StateQuery::Active).await?.into_iter().all(|active: bool| active))
     }
@@ -332,11 +316,8 @@ impl Frontier {
     }
 
     /// Whether the store answers and all shards of this process are open.
-    ///
-    /// # Errors
-    /// The reason.
     pub fn readiness(&self) -> Result<(), String> {
-        if let Some(trouble) = self.readiness.trouble() {
+        if let Some(trouble) = self.readiness.troubles.all() {
             return Err(trouble);
         }
         let mine: Vec<ShardId> = self.all().into_iter().filter(|shard| self.owns(*shard)).collect();
@@ -394,12 +375,12 @@ mod tests {
     async fn a_put_does_not_wait_for_a_group_change_however_doubtful_the_hints_are() {
         let frontier = frontier().await;
         let group_change = frontier.moves.lock().await;
-        frontier.router.doubt();
+        frontier.router.mark_hints_stale();
         let puts = frontier.put((0..20).map(put).collect());
         let outcomes =
             tokio::time::timeout(Duration::from_secs(10), puts).await.expect("it waits for the group change");
         assert_eq!(outcomes, vec![PutOutcome::Added; 20]);
-        assert!(!frontier.router.is_doubted(), "the hints were learned all the same");
+        assert!(!frontier.router.hints_may_be_stale(), "the hints were learned all the same");
         drop(group_change);
     }
 
@@ -409,18 +390,18 @@ mod tests {
         let frontier = frontier().await;
         let mut learning = std::pin::pin!(frontier.learn_hints(Duration::ZERO));
         assert!(futures::poll!(learning.as_mut()).is_pending());
-        frontier.router.doubt();
+        frontier.router.mark_hints_stale();
         learning.await.unwrap();
-        assert!(frontier.router.is_doubted());
+        assert!(frontier.router.hints_may_be_stale());
         frontier.refresh_hints(Duration::ZERO).await;
-        assert!(!frontier.router.is_doubted());
+        assert!(!frontier.router.hints_may_be_stale());
     }
 
     /// A regression: each call that had waited for the hints asked every shard once more.
     #[tokio::test]
     async fn calls_that_waited_for_the_hints_do_not_ask_again() {
         let frontier = frontier().await;
-        frontier.router.doubt();
+        frontier.router.mark_hints_stale();
         let asking = frontier.learning.lock().await;
         let waiting = {
             let frontier = frontier.clone();

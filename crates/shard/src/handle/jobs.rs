@@ -12,21 +12,21 @@ use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::limits::SLICE_ROWS;
 use wayleave_core::names::{CrawlName, HostName};
 use wayleave_core::time::Time;
-use wayleave_engine::Key;
 
-use crate::ask::{JobChange, Revoke, RowQuery, StateQuery, UrlChange};
+use crate::ask::{HoldsEnded, JobChange, Revoke, RowQuery, StateQuery, UrlChange};
 use crate::handle::frontier::Frontier;
 use crate::routing::router::{CallResult, worse};
 
 /// Hosts that one request over a list of URLs asks concurrently.
 const HOSTS_AT_ONCE: usize = 32;
 
+/// Passes over the holds of a shard in which those of one host are revoked, while others hand out more of them.
+const REVOKE_PASSES: usize = 8;
+
 impl Frontier {
     /// Starts a job that requeues or deletes all URLs that match a filter and were last visited (requeue) or stored
-    /// (delete) before a time. The job is durable and does not depend on the caller.
-    ///
-    /// # Errors
-    /// If too many run, or the store cannot be reached.
+    /// (delete) before a time. The job is durable and does not depend on the caller. Fails if too many run, or the
+    /// store cannot be reached.
     pub async fn start_job(&self, what: BulkAction, filter: UrlFilter, before: Option<Time>) -> CallResult<JobView> {
         let id = Token::new(JOBS_HOME, (self.config.entropy)());
         let job = JobRow::new(id, what, filter, before, self.now());
@@ -63,9 +63,6 @@ impl Frontier {
     }
 
     /// All jobs, latest first.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     pub async fn jobs(&self) -> CallResult<Vec<JobView>> {
         let (rows, over) = self.job_rows().await?;
         let view = |(id, rows): (&Token, &Vec<JobRow>)| view(rows, self.shards(), over.contains(id));
@@ -75,25 +72,19 @@ impl Frontier {
     }
 
     /// One job; `None` if it does not exist or ended long ago.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     pub async fn job(&self, id: Token) -> CallResult<Option<JobView>> {
         let (rows, over) = self.job_rows().await?;
         Ok(rows.get(&id).map(|rows| view(rows, self.shards(), over.contains(&id))))
     }
 
     /// Cancels a job; what it has done so far stays done. `None` if it does not exist.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     pub async fn cancel_job(&self, id: Token) -> CallResult<Option<JobView>> {
         let (rows, _) = self.job_rows().await?;
         let Some(job) = rows.get(&id).and_then(|rows| rows.first()) else { return Ok(None) };
         let JobRow { what, filter, before, started_at, .. } = job.clone();
         let job = JobRow::new(id, what, filter, before, started_at);
         self.router.ask_all::<()>(&self.all(), JobChange::CancelJob(Box::new(job))).await?;
-        self.job(id).await.map_err(|refusal| refusal.after_a_part("the job was cancelled"))
+        self.job(id).await.map_err(|refusal| refusal.after_partial_change("the job was cancelled"))
     }
 
     /// The rows of all jobs, by job, and which of the jobs are over. Excludes rows left behind on other shards by jobs
@@ -131,10 +122,8 @@ impl Frontier {
         self.all().into_iter().filter(|shard| *shard != JOBS_HOME).collect()
     }
 
-    /// Requeues or deletes the given URLs of a crawl, each with its host or queue key.
-    ///
-    /// # Errors
-    /// If the store cannot be reached; what was done by then stays done.
+    /// Requeues or deletes the given URLs of a crawl, each with its host or queue key. Fails if the store cannot be
+    /// reached; what was done by then stays done.
     pub async fn rework(
         &self,
         what: BulkAction,
@@ -164,10 +153,8 @@ impl Frontier {
     }
 
     /// Revokes reservations: one by its token, or all of a holder or of a host; for a host also its holds. The URLs
-    /// return unchanged. Returns the number of reservations and holds revoked.
-    ///
-    /// # Errors
-    /// If the store cannot be reached, or a token is not current.
+    /// return unchanged. Returns the number of reservations and holds revoked. Fails if the store cannot be reached, or
+    /// a token is not current.
     pub async fn revoke(&self, which: Revoke) -> CallResult<(u64, u64)> {
         match &which {
             Revoke::Token(token) => {
@@ -190,26 +177,47 @@ impl Frontier {
             Revoke::Host(host) => {
                 // One slice suffices: a group never has more concurrent visits than that.
                 let reservations: u64 = self.at_host(host, UrlChange::Revoke(which.clone())).await?;
-                let (mut holds, mut after) = (0, None);
-                loop {
-                    let ask = UrlChange::RevokeHolds { host: host.clone(), after };
-                    let part: CallResult<(u64, Option<Key>)> = self.at_host(host, ask).await;
-                    let done = format!("{reservations} reservations and {holds} holds were revoked");
-                    let (ended, next) = part.map_err(|refusal| in_part(refusal, reservations + holds, &done))?;
-                    holds += ended;
-                    match next {
-                        Some(next) => after = Some(next),
-                        None => return Ok((reservations, holds)),
-                    }
-                }
+                self.revoke_holds(host, reservations).await.map(|holds| (reservations, holds))
             }
         }
     }
 
-    /// A sample of the URLs of a host that are handed out, earliest deadline first.
+    /// Revokes the holds of a host, in passes of slices; returns their number.
     ///
-    /// # Errors
-    /// If the store cannot be reached.
+    /// Where some holds cannot be read, which may be of the host, its count tells: what a pass counts at its beginning and does
+    /// not find cannot be read. Meanwhile others hand out URLs of the host and report them, so if a pass has found any, its
+    /// counts prove nothing. Of ten holds it may miss one, and end nine and a new one.
+    async fn revoke_holds(&self, host: &HostName, reservations: u64) -> CallResult<u64> {
+        let (mut holds, mut after, mut unread) = (0, None, None::<String>);
+        for _ in 0..REVOKE_PASSES {
+            let (mut at_first, before) = (None, holds);
+            let left = loop {
+                let ask = UrlChange::RevokeHolds { host: host.clone(), after };
+                let part: CallResult<HoldsEnded> = self.at_host(host, ask).await;
+                let done = format!("{reservations} reservations and {holds} holds were revoked");
+                let part = part.map_err(|refusal| in_part(refusal, reservations + holds, &done))?;
+                at_first.get_or_insert(part.ended + part.left);
+                holds += part.ended;
+                unread = unread.or(part.cause);
+                after = part.next;
+                if after.is_none() {
+                    break part.left;
+                }
+            };
+            let is_last = holds == before;
+            if left == 0 || unread.is_none() || (is_last && at_first == Some(0)) {
+                return Ok(holds);
+            }
+            if is_last {
+                break;
+            }
+        }
+        let cause = unread.unwrap_or_default();
+        let done = format!("all others, {reservations} reservations and {holds} holds, were revoked");
+        Err(Refusal::Damaged { host: host.to_string(), cause: format!("{cause}; {done}") })
+    }
+
+    /// A sample of the URLs of a host that are handed out, earliest deadline first.
     pub async fn in_hand(&self, host: &HostName) -> CallResult<Vec<UrlView>> {
         self.at_host(host, RowQuery::InHand(host.clone())).await
     }
@@ -224,7 +232,7 @@ fn ids<'a>(
 
 /// The refusal after part of the work has been done.
 fn in_part(refusal: Refusal, count: u64, done: &str) -> Refusal {
-    if count > 0 { refusal.after_a_part(done) } else { refusal }
+    if count > 0 { refusal.after_partial_change(done) } else { refusal }
 }
 
 /// A job summed over all shards. No shard starts before all have registered the job, so a missing row means that
@@ -235,7 +243,7 @@ fn view(rows: &[JobRow], shards: u16, over: bool) -> JobView {
     for row in rows {
         (sum.id, sum.what, sum.filter) = (row.id, row.what, row.filter.clone());
         (sum.before, sum.started_at) = (row.before, row.started_at);
-        sum.told.add(&row.told);
+        sum.outcome.add(&row.outcome);
         sum.looked_at += row.looked_at;
         sum.ended_at = sum.ended_at.max(row.ended_at);
         sum.shards_done += u16::from(!row.is_open());

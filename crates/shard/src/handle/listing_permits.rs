@@ -1,7 +1,8 @@
 //! Admission control for listings: a fixed number run concurrently, a bounded number queue, further ones are refused.
 //!
 //! A permit covers one page. A page is fetched slice by slice, so when its reader disconnects, the call is dropped, its
-//! permit is released and no further slice is requested.
+//! permit is released and no further slice is requested. A page that has taken many slices is returned short, with a
+//! cursor.
 
 use std::sync::Arc;
 
@@ -30,10 +31,7 @@ impl ListingPermits {
         Self { running: Arc::new(Semaphore::new(running)), admitted: Arc::new(Semaphore::new(most)), most }
     }
 
-    /// Waits for a permit.
-    ///
-    /// # Errors
-    /// If too many listings are queued.
+    /// Waits for a permit. Fails if too many listings are queued.
     pub async fn acquire(&self) -> CallResult<ListingPermit> {
         let admitted = self.admitted.clone().try_acquire_owned().map_err(|_| Refusal::ManyListings(self.most))?;
         // The semaphore is never closed.

@@ -2,6 +2,7 @@
 //! nodes exchange.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures::FutureExt;
 use tokio::sync::oneshot;
@@ -75,6 +76,23 @@ impl Frontier {
         matches!(self.router.location(shard), OwnerLocation::Local(_))
     }
 
+    /// Whether this process has a shard open.
+    #[must_use]
+    pub fn is_open(&self, shard: ShardId) -> bool {
+        self.readiness.is_open(shard)
+    }
+
+    /// The shards of this process that could not be opened several times in a row.
+    #[must_use]
+    pub fn unopened(&self) -> Vec<ShardId> {
+        self.readiness.troubles.unopened()
+    }
+
+    /// Counts anew how often shards could not be opened.
+    pub fn forgive_openings(&self) {
+        self.readiness.troubles.forgive_openings();
+    }
+
     /// Subscribes to changes of ownership.
     #[must_use]
     pub fn changes(&self) -> Subscriber {
@@ -84,13 +102,20 @@ impl Frontier {
     /// Waits until a call did not find the owner of a shard where it was expected: then the owners should be looked up
     /// again.
     pub async fn owner_missed(&self) {
-        self.readiness.missed.notified().await;
+        self.readiness.misrouted.notified().await;
     }
 
     /// This node's readiness, published so that other nodes know which node to ask; one for each subscriber.
     #[must_use]
     pub fn beats(&self) -> Beats {
         Beats::new(self.readiness.clone())
+    }
+
+    /// The calls of other nodes that this one has answered, and the beats that it has published for them.
+    #[must_use]
+    pub fn node_messages(&self) -> (u64, u64) {
+        let messages = &self.readiness.messages;
+        (messages.calls.load(Ordering::Relaxed), messages.beats.load(Ordering::Relaxed))
     }
 
     /// Subscribes to changes of this node's readiness.

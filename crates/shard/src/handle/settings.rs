@@ -10,7 +10,7 @@ use wayleave_core::frontier::view::{CrawlView, GroupView, HostView};
 use wayleave_core::ids::{QueueId, ShardId};
 use wayleave_core::limits;
 use wayleave_core::names::{Alias, CrawlName, HostName};
-use wayleave_core::settings::{CrawlChanges, CrawlSettings, PaceChanges};
+use wayleave_core::settings::{CrawlChanges, PaceChanges};
 use wayleave_core::time::{Millis, Time};
 
 use crate::ask::{AdminChange, HostMove, Purged, Response, StateQuery, UrlChange};
@@ -25,9 +25,6 @@ const MOVER: ShardId = ShardId(0);
 impl Frontier {
     /// Changes a host, creating it if necessary. `replace` clears the settings that are not given; `ready_at` queues
     /// the host itself.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     pub async fn set_host(
         &self,
         host: HostName,
@@ -39,10 +36,8 @@ impl Frontier {
         self.at_host(&host, ask.clone()).await
     }
 
-    /// Creates or changes an alias. `hosts`, where given, replaces the whole membership.
-    ///
-    /// # Errors
-    /// If one of the hosts belongs to another alias (then nothing changes), or there are too many.
+    /// Creates or changes an alias. `hosts`, where given, replaces the whole membership. Fails if one of the hosts
+    /// belongs to another alias (then nothing changes), or there are too many.
     pub async fn set_group(
         &self,
         alias: Alias,
@@ -68,7 +63,7 @@ impl Frontier {
     /// because it states the desired result and not a difference.
     async fn await_mover(&self, deadline: Instant) -> CallResult<()> {
         let mut changes = self.router.changes();
-        self.router.miss();
+        self.router.note_misroute();
         if changed_before(&mut changes, deadline).await {
             return Ok(());
         }
@@ -92,7 +87,7 @@ impl Frontier {
                 },
                 OwnerLocation::Unowned => {}
             }
-            self.router.miss();
+            self.router.note_misroute();
             if !changed_before(&mut changes, deadline).await {
                 let why = self.router.why_no_owner();
                 return Err(Refusal::Unavailable(format!(
@@ -125,7 +120,8 @@ impl Frontier {
         }
         let before: Vec<HostName> =
             self.router.ask(shard, AdminChange::SetGroup { alias: alias.clone(), changes, replace }).await?;
-        let part = |refusal: Refusal| after_a_part(refusal, "the settings are stored, and hosts may have moved");
+        let part =
+            |refusal: Refusal| after_partial_change(refusal, "the settings are stored, and hosts may have moved");
         if let Some(hosts) = hosts {
             let joining = hosts.iter().filter(|host| !before.contains(host)).cloned().collect();
             let leaving = before.iter().filter(|host| !hosts.contains(host)).cloned().collect();
@@ -187,15 +183,12 @@ impl Frontier {
         let moved = self.router.ask::<()>(from, HostMove::Give { hosts, way, to }).await;
         if moved.is_err() {
             // The move may have been made nevertheless.
-            self.router.doubt();
+            self.router.mark_hints_stale();
         }
         moved
     }
 
     /// Deletes an alias; each of its hosts becomes a group of its own again.
-    ///
-    /// # Errors
-    /// If there is no such alias.
     pub async fn delete_group(&self, alias: Alias) -> CallResult<()> {
         let deadline = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
         loop {
@@ -221,82 +214,58 @@ impl Frontier {
         let some = !view.hosts.is_empty();
         self.move_out(&alias, view.hosts).await?;
         let deleted = self.router.ask(shard, AdminChange::DeleteGroup(alias)).await;
-        deleted.map_err(|refusal| if some { refusal.after_a_part("its hosts have left it") } else { refusal })
+        deleted.map_err(|refusal| if some { refusal.after_partial_change("its hosts have left it") } else { refusal })
     }
 
-    /// Changes a crawl on every shard, creating it if necessary. Conflicts are checked before any shard is asked, so
-    /// that no shard refuses what another has already applied. Two concurrent changes may both pass the check.
-    ///
-    /// # Errors
-    /// If the changes contradict what is set, there are too many crawls, or the store cannot be reached.
+    /// Changes a crawl on every shard, creating it if necessary. One shard decides, and the others follow. Fails if the
+    /// changes contradict what is set, there are too many crawls, or the store cannot be reached.
     pub async fn set_crawl(&self, crawl: CrawlName, changes: CrawlChanges, replace: bool) -> CallResult<CrawlView> {
-        let before = match self.crawl(crawl.clone()).await {
-            Ok(view) if !replace => view.settings,
-            Ok(_) | Err(Refusal::UnknownCrawl(_)) => CrawlSettings::default(),
-            Err(refusal) => return Err(refusal),
-        };
-        if let Some(why) = changes.contradiction(&before) {
-            return Err(Refusal::Contradiction(why));
-        }
-        // Serialised: two changes of one crawl must not reach the first shard and the others in different orders.
-        let _one_at_a_time = self.crawl_changes.lock().await;
-        let ask = |bounded| AdminChange::SetCrawl { crawl: crawl.clone(), changes, replace, bounded };
-        // One shard first: if there are too many crawls it refuses before any other shard has changed.
-        let first = home(&crawl, self.shards());
-        self.router.ask::<()>(first, ask(true)).await?;
-        let others: Vec<ShardId> = self.all().into_iter().filter(|shard| *shard != first).collect();
-        let part = |refusal: Refusal| refusal.after_a_part("the crawl was changed on some shards");
-        self.router.ask_all::<()>(&others, ask(false)).await.map_err(part)?;
-        self.crawl(crawl).await.map_err(|refusal| refusal.after_a_part("the crawl was changed"))
+        // One at a time: a change that is overtaken by another one costs a further round.
+        let one_at_a_time = self.crawl_changes.lock().await;
+        self.router.set_crawl(&crawl, Some((changes, replace))).await?;
+        drop(one_at_a_time);
+        self.crawl(crawl).await.map_err(|refusal| refusal.after_partial_change("the crawl was changed"))
     }
 
     /// Deletes a crawl with all its URLs and settings; returns the number of URLs.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     pub async fn delete_crawl(&self, crawl: CrawlName) -> CallResult<u64> {
         const LEFT: &str = "the crawl was deleted, but chunks of it may still be built; delete it again";
-        let ask = |at| AdminChange::DeleteCrawl { crawl: crawl.clone(), at };
-        let counts: Vec<u64> = self.router.ask_all(&self.all(), ask(self.now())).await?;
+        let (count, _) = self.router.delete_crawl(&crawl).await?;
         // A second pass: a shard that was reopened since the first one no longer remembers the deletion, and links
-        // found on pages of other shards may still be on their way to it. It has a time of its own: a claim that was
-        // served between the start of the first pass and its arrival made chunks that are younger than the first time,
+        // found on pages of other shards may still be on their way to it. It has a number of its own: a claim that was
+        // served between the start of the first pass and its arrival made chunks that are younger than the first number,
         // and none can be made of this crawl after the first pass. A crawl of the same name that begins between the
         // passes is deleted by the second one, with its chunks.
-        let at = self.now();
-        let part =
-            |refusal: Refusal| refusal.after_a_part("the crawl was deleted, but links found meanwhile may be stored");
-        let late: Vec<u64> = self.router.ask_all(&self.all(), ask(at)).await.map_err(part)?;
+        let part = |refusal: Refusal| {
+            refusal.after_partial_change("the crawl was deleted, but links found meanwhile may be stored")
+        };
+        let (late, at) = self.router.delete_crawl(&crawl).await.map_err(part)?;
         let part = |refusal: Refusal| match refusal {
             Refusal::OutcomeUnknown(why) => Refusal::OutcomeUnknown(format!("{LEFT}: {why}")),
-            refusal => refusal.after_a_part(LEFT),
+            refusal => refusal.after_partial_change(LEFT),
         };
         Pipeline::new(self.clone()).end_chunks(&crawl, at).await.map_err(part)?;
-        Ok(counts.into_iter().chain(late).sum())
+        self.router
+            .drop_ledger(&crawl)
+            .await
+            .map_err(|refusal| refusal.after_partial_change("the crawl was deleted"))?;
+        Ok(count + late)
     }
 
     /// Deletes the queue of a crawl at a host; returns the number of URLs, 0 if there is no such queue.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     pub async fn delete_queue(&self, crawl: CrawlName, host: HostName) -> CallResult<u64> {
         let ask = AdminChange::DeleteQueue { crawl, host: host.clone() };
         self.at_host(&host, ask.clone()).await
     }
 
     /// Sets the number of pages after which a queue hands out no more; `None` removes the limit.
-    ///
-    /// # Errors
-    /// If there is no such queue.
     pub async fn set_queue_limit(&self, crawl: CrawlName, host: HostName, limit: Option<u64>) -> CallResult<()> {
         let ask = AdminChange::SetQueueLimit { crawl, host: host.clone(), limit };
         self.at_host(&host, ask.clone()).await
     }
 
-    /// Removes URLs of a crawl, or of one host in it, that were stored before a time; returns their number.
-    ///
-    /// # Errors
-    /// If the store cannot be reached; what was removed by then stays removed.
+    /// Removes URLs of a crawl, or of one host in it, that were stored before a time; returns their number. Fails if
+    /// the store cannot be reached; what was removed by then stays removed.
     pub async fn purge(&self, crawl: CrawlName, host: Option<HostName>, before: Time) -> CallResult<u64> {
         self.refresh_hints(Duration::ZERO).await;
         let (mut count, mut unread) = (0, None);
@@ -342,9 +311,6 @@ impl Frontier {
     }
 
     /// Sets the default delay, used where group, host and crawl set none; `None` restores the built-in default.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     pub async fn set_default_delay(&self, delay: Option<Millis>) -> CallResult<()> {
         self.router.ask_all::<()>(&self.all(), AdminChange::SetDefaultDelay(delay)).await.map(drop)
     }
@@ -352,18 +318,18 @@ impl Frontier {
 
 /// The refusal after some hosts have already been moved.
 fn in_part(refusal: Refusal, moved: usize) -> Refusal {
-    if moved > 0 { after_a_part(refusal, &format!("{moved} hosts have been moved")) } else { refusal }
+    if moved > 0 { after_partial_change(refusal, &format!("{moved} hosts have been moved")) } else { refusal }
 }
 
 /// The refusal after part of a group change. `Elsewhere`, which means that another node is the mover now, is passed on
 /// unchanged: the whole change is then repeated there.
-fn after_a_part(refusal: Refusal, done: &str) -> Refusal {
-    if refusal == Refusal::Elsewhere { refusal } else { refusal.after_a_part(done) }
+fn after_partial_change(refusal: Refusal, done: &str) -> Refusal {
+    if refusal == Refusal::Elsewhere { refusal } else { refusal.after_partial_change(done) }
 }
 
 /// The refusal after some URLs have already been removed.
 fn purged_in_part(refusal: Refusal, count: u64) -> Refusal {
-    if count > 0 { refusal.after_a_part(&format!("{count} URLs have been removed")) } else { refusal }
+    if count > 0 { refusal.after_partial_change(&format!("{count} URLs have been removed")) } else { refusal }
 }
 
 /// Groups hosts by home shard, in a fixed order, so that the same request always moves them the same way.

@@ -15,23 +15,18 @@ use wayleave_core::names::{CrawlName, HostName};
 use crate::ask::{Ask, Response, RowQuery, Slice, Sliced, StateQuery, UrlPage};
 use crate::handle::cursor;
 use crate::handle::frontier::Frontier;
-use crate::owner::jobs::tell_of_requeue;
+use crate::owner::frontier::jobs::tell_of_requeue;
 use crate::routing::router::CallResult;
 
 impl Frontier {
     /// One URL; `None` if it is unknown.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     pub async fn lookup(&self, crawl: CrawlName, host: HostName, url: &str) -> CallResult<Option<UrlView>> {
         let ask = RowQuery::Lookup { crawl, host: host.clone(), url: url.into() };
         self.at_host(&host, ask.clone()).await
     }
 
     /// A page of URLs. A page may hold fewer than `limit` URLs and still have a successor, when a filter skips many.
-    ///
-    /// # Errors
-    /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
+    /// Fails if the cursor cannot be read, too many listings are queued, or the store cannot be reached.
     pub async fn urls(&self, filter: &UrlFilter, after: Option<&str>, limit: usize) -> CallResult<Page<UrlView>> {
         let from = cursor::read(after)?;
         let slice = |after, room| RowQuery::Urls { filter: filter.clone(), after, room };
@@ -54,35 +49,25 @@ impl Frontier {
     }
 
     /// One host.
-    ///
-    /// # Errors
-    /// If it is not known.
     pub async fn host(&self, host: HostName) -> CallResult<HostView> {
         self.at_host(&host, StateQuery::Host(host.clone())).await
     }
 
-    /// A page of hosts.
-    ///
-    /// # Errors
-    /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
+    /// A page of hosts. Fails if the cursor cannot be read, too many listings are queued, or the store cannot be
+    /// reached.
     pub async fn hosts(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> CallResult<Page<HostView>> {
         let slice = |after, room| StateQuery::Hosts { filter: filter.clone(), after, room };
         self.page::<_, _, _, Slice<_, _>>(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
-    /// A page of groups: aliases, and hosts that are groups of their own.
-    ///
-    /// # Errors
-    /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
+    /// A page of groups: aliases, and hosts that are groups of their own. Fails if the cursor cannot be read, too many
+    /// listings are queued, or the store cannot be reached.
     pub async fn groups(&self, filter: &HostFilter, after: Option<&str>, limit: usize) -> CallResult<Page<GroupView>> {
         let slice = |after, room| StateQuery::Groups { filter: filter.clone(), after, room };
         self.page::<_, _, _, Slice<_, _>>(cursor::read(after)?, limit, slice, cursor::write).await
     }
 
     /// A group, by alias or by the name of the host that is a group of its own.
-    ///
-    /// # Errors
-    /// If there is no such group.
     pub async fn group(&self, name: &str) -> CallResult<GroupView> {
         self.refresh_hints(std::time::Duration::ZERO).await;
         let unknown = || Refusal::UnknownGroup(name.to_owned());
@@ -95,10 +80,8 @@ impl Frontier {
         self.router.ask::<Option<GroupView>>(shard, StateQuery::Group(alias.into())).await?.ok_or_else(unknown)
     }
 
-    /// Live reservations, shard by shard, in the order they were granted.
-    ///
-    /// # Errors
-    /// If the cursor cannot be read, too many listings are queued, or the store cannot be reached.
+    /// Live reservations, shard by shard, in the order they were granted. Fails if the cursor cannot be read, too many
+    /// listings are queued, or the store cannot be reached.
     pub async fn reservations(&self, after: Option<&str>, limit: usize) -> CallResult<Page<ReservationView>> {
         let slice = |after, room| StateQuery::Reservations { after, room };
         self.page::<_, _, _, Slice<_, _>>(cursor::read(after)?, limit, slice, cursor::write).await
@@ -140,9 +123,7 @@ impl Frontier {
     }
 
     /// A page of crawls, by name. The cursor is the last name, so that creating or deleting a crawl shifts nothing.
-    ///
-    /// # Errors
-    /// If too many listings are queued, or the store cannot be reached.
+    /// Fails if too many listings are queued, or the store cannot be reached.
     pub async fn crawls_page(&self, after: Option<&str>, limit: usize) -> CallResult<Page<CrawlView>> {
         let _permit = self.listings.acquire().await?;
         let limit = limit.clamp(1, limits::PAGE_MAX);
@@ -180,10 +161,7 @@ impl Frontier {
         }
     }
 
-    /// All crawls, by name.
-    ///
-    /// # Errors
-    /// If too many listings are queued, or the store cannot be reached.
+    /// All crawls, by name. Fails if too many listings are queued, or the store cannot be reached.
     pub async fn crawls(&self) -> CallResult<Vec<CrawlView>> {
         let (mut all, mut after) = (Vec::new(), None::<String>);
         loop {
@@ -197,10 +175,8 @@ impl Frontier {
     }
 
     /// Names of the queues of a crawl in a stable order, skipping the first `start` matches. Without `inactive`, queues
-    /// with no scheduled URL and queues of blocked hosts are left out.
-    ///
-    /// # Errors
-    /// If too many listings are queued, or the store cannot be reached.
+    /// with no scheduled URL and queues of blocked hosts are left out. Fails if too many listings are queued, or the
+    /// store cannot be reached.
     pub async fn queues(
         &self,
         crawl: CrawlName,
@@ -227,15 +203,11 @@ impl Frontier {
         Ok(names)
     }
 
-    /// Totals, in constant time.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
+    /// Totals, in constant time. Crawls that other nodes have made or deleted within their last beat are not counted yet.
     pub async fn stats(&self) -> CallResult<Stats> {
-        let parts: Vec<(Stats, Vec<CrawlName>)> = self.router.ask_all(&self.scope(), StateQuery::Stats).await?;
+        let parts: Vec<Stats> = self.router.ask_all(&self.scope(), StateQuery::Stats).await?;
         let mut sum = Stats::default();
-        let mut crawls = hashbrown::HashSet::new();
-        for (part, names) in parts {
+        for part in parts {
             sum.hosts += part.hosts;
             sum.aliases += part.aliases;
             sum.queues += part.queues;
@@ -244,9 +216,8 @@ impl Frontier {
             sum.ready += part.ready;
             sum.waiting += part.waiting;
             sum.urls.add(&part.urls);
-            crawls.extend(names);
         }
-        sum.crawls = crawls.len() as u64;
+        sum.crawls = self.readiness.crawl_count.len(self.only_here);
         Ok(sum)
     }
 }

@@ -1,6 +1,10 @@
 //! Finding groups to visit, for both reservations and the paced form: longest ready first over all shards and nodes, in
 //! the paced form to a resolution of 250 ms. While some shards cannot be asked, an empty answer is never given: work
 //! might be ready there.
+//!
+//! Where crawls compete for a request of several groups, each shard is asked for a share, so that weights hold. If nothing
+//! is ready the caller waits in line, see [`crate::shared::waiters`]. A request with an id first asks every shard that may
+//! have granted it, see [`crate::routing::repeated_requests`].
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -14,7 +18,7 @@ use wayleave_core::ids::ShardId;
 use wayleave_core::limits;
 use wayleave_core::names::CrawlName;
 
-use crate::ask::{Response, Take, VisitCall};
+use crate::ask::{Ask, Response, Take, VisitCall};
 use crate::handle::frontier::Frontier;
 use crate::patience::{Patience, Woke, nap};
 use crate::routing::links::NodeCall;
@@ -36,17 +40,11 @@ const SHARE_MIN: usize = 8;
 
 impl Frontier {
     /// Reserves groups, longest ready first, over all shards. Long poll: waits up to `wait` if none is ready.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     pub async fn reserve(&self, request: Reserve) -> CallResult<Vec<Reservation>> {
         self.reserve_while(request, &mut ()).await
     }
 
-    /// The same for a caller that may end the wait.
-    ///
-    /// # Errors
-    /// The same, and if the call may not wait.
+    /// The same for a caller that may end the wait. Fails in the same cases, and if the call may not wait.
     pub async fn reserve_while(&self, request: Reserve, patience: &mut dyn Patience) -> CallResult<Vec<Reservation>> {
         let mut deadline = Instant::now() + Duration::from_millis(request.wait.0);
         let mut ask_until = Instant::now() + Duration::from_millis(limits::HAND_OVER_WAIT.0);
@@ -139,7 +137,7 @@ impl Frontier {
         };
         let count = self.all().iter().filter(|shard| silent(shard)).count();
         if count > 0 {
-            self.router.miss();
+            self.router.note_misroute();
         }
         count
     }
@@ -183,13 +181,15 @@ impl Frontier {
     /// Asks a shard of this process, or another node for any of its shards. Does not wait for a missing owner.
     async fn ask_source<T: TryFrom<Response, Error = Refusal>>(&self, source: Source, take: Take) -> CallResult<T> {
         let _called = if let Source::Shard(shard) = source { Some(self.readiness.call(shard)) } else { None };
-        let ask = || VisitCall::Take(take.clone()).into();
+        let ask = || Ask::from(VisitCall::Take(take.clone()));
         let answer = match (source, &self.router.links) {
             (Source::Shard(shard), Some(_)) => {
-                self.router.ask_here(shard, ask()).await.unwrap_or(Err(Refusal::Elsewhere))
+                self.router.call_here(shard, ask()).await.unwrap_or(Err(Refusal::Elsewhere))
             }
             (Source::Node(node), Some(links)) => links.ask(node, &NodeCall::Take(take.clone()), false).await,
-            (Source::Shard(shard), None) => self.router.ask_here(shard, ask()).await.unwrap_or_else(|| Err(stopping())),
+            (Source::Shard(shard), None) => {
+                self.router.call_here(shard, ask()).await.unwrap_or_else(|| Err(stopping()))
+            }
             (Source::Node(_), None) => Err(Refusal::Elsewhere),
         };
         answer.and_then(T::try_from)
@@ -218,9 +218,6 @@ impl Frontier {
     }
 
     /// Hands out URLs in the paced form, longest ready queues first.
-    ///
-    /// # Errors
-    /// If the store cannot be reached.
     pub async fn hand_out(&self, request: HandOut) -> CallResult<Vec<UrlToFetch>> {
         if let Some(host) = &request.host {
             let crawl = request.crawl.clone().or_else(|| Some(wayleave_core::names::DEFAULT_CRAWL.into()));

@@ -10,15 +10,16 @@ use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::matches::row::Secret;
 use wayleave_core::matches::view::PoolSummary;
 use wayleave_core::matches::{
-    Asker, Effect, Input, Lack, MatchStage, MatchView, PoolView, RemovedView, RuntimeKind, Settings, WorkerView,
+    Asker, Effect, Input, MatchStage, MatchView, PoolView, RemovedView, Settings, WorkerView,
 };
-use wayleave_core::names::{ClientName, PoolName, SiteName};
+use wayleave_core::names::{ClientName, PoolName};
 use wayleave_core::time::Millis;
 
+use super::readiness::LiveSite;
 use crate::message::{MatchReply, Message};
 use crate::routing::links::encode;
 use crate::routing::protocol::Service;
-use crate::routing::service_call::ServiceCall;
+use crate::routing::service_call::{ServiceCall, responses};
 
 /// One call to a shard owner. Every change may be repeated: the answer is the same, and nothing happens twice.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,8 +30,7 @@ pub(crate) enum MatchCall {
         pool: PoolName,
         asker: Asker,
         wait: Millis,
-        /// The client has been queued by this call before: if it has no request now, that was cancelled.
-        again: bool,
+        before: QueuedBefore,
     },
     /// A client looks, which confirms its match; while it has none, it waits this long for it.
     Look {
@@ -80,16 +80,20 @@ pub(crate) enum MatchCall {
         pool: PoolName,
         report: WorkerReport,
     },
-    /// A Maker is there, and waits this long for what is to be done at its site.
-    Orders {
-        site: SiteName,
-        runtime: RuntimeKind,
-        /// What its node should be able to start besides, and cannot.
-        lack: Option<Lack>,
-        wait: Millis,
-    },
+    /// A Maker is there: what is to be done at its site.
+    Orders(LiveSite),
     /// A Maker says what has become of orders, and what its runtime tells.
     Tell(Vec<(PoolName, Input)>),
+}
+
+/// Whether a put has queued its client before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum QueuedBefore {
+    No,
+    /// It was asked before, and has not heard what came of it.
+    Perhaps,
+    /// If the client has no request now, that was cancelled.
+    Yes,
 }
 
 /// A worker's report of itself.
@@ -121,13 +125,21 @@ impl MatchCall {
     pub const fn is_listing(&self) -> bool {
         matches!(self, Self::Matches { .. } | Self::Pools { .. })
     }
+
+    /// Takes out how long the call waits, if it does: it is then answered as things are.
+    pub const fn take_wait(&mut self) -> Option<Millis> {
+        match self {
+            Self::Put { wait, .. } | Self::Look { wait, .. } if wait.0 > 0 => Some(std::mem::replace(wait, Millis(0))),
+            _ => None,
+        }
+    }
 }
 
 impl ServiceCall for MatchCall {
     type Response = MatchResponse;
     const SERVICE: Service = Service::Matches;
 
-    fn only_looks(&self) -> bool {
+    fn is_read_only(&self) -> bool {
         match self {
             Self::Why { .. }
             | Self::Matches { .. }
@@ -136,7 +148,7 @@ impl ServiceCall for MatchCall {
             | Self::Workers(_)
             | Self::Removed(_)
             // Orders whose answer is lost are given again.
-            | Self::Orders { .. } => true,
+            | Self::Orders(_) => true,
             Self::Put { .. }
             | Self::Look { .. }
             | Self::Cancel { .. }
@@ -155,34 +167,6 @@ impl ServiceCall for MatchCall {
     fn encode(&self, shard: ShardId) -> Result<Vec<u8>, String> {
         encode(&RemoteMatchCall { shard, call: self.clone() })
     }
-}
-
-/// Generates the enum of answers and the conversions between each answer type and the enum.
-macro_rules! responses {
-    ($($name:ident($kind:ty),)+) => {
-        /// The answer of a shard owner.
-        #[derive(Clone, Debug, Serialize, Deserialize)]
-        pub(crate) enum MatchResponse { $($name($kind),)+ }
-
-        $(
-            impl From<$kind> for MatchResponse {
-                fn from(value: $kind) -> Self {
-                    Self::$name(value)
-                }
-            }
-
-            impl TryFrom<MatchResponse> for $kind {
-                type Error = Refusal;
-
-                fn try_from(response: MatchResponse) -> Result<Self, Refusal> {
-                    match response {
-                        MatchResponse::$name(value) => Ok(value),
-                        _ => Err(Refusal::Internal("a node's answer does not match the call".to_owned())),
-                    }
-                }
-            }
-        )+
-    };
 }
 
 /// What a call that may wait is answered with.
@@ -204,14 +188,17 @@ pub type MatchPage = (Vec<(ClientName, MatchView)>, Option<ClientName>);
 pub type PoolPage = (Vec<PoolSummary>, Option<PoolName>);
 
 responses! {
-    Done(()),
-    Waited(Waited),
-    Cancelled(bool),
-    View(Option<Box<MatchView>>),
-    Matches(MatchPage),
-    Pool(Box<PoolView>),
-    Pools(PoolPage),
-    Workers(Vec<WorkerView>),
-    Removed(Vec<RemovedView>),
-    Orders(Orders),
+    /// The answer of a shard owner.
+    MatchResponse {
+        Done(()),
+        Waited(Waited),
+        Cancelled(bool),
+        View(Option<Box<MatchView>>),
+        Matches(MatchPage),
+        Pool(Box<PoolView>),
+        Pools(PoolPage),
+        Workers(Vec<WorkerView>),
+        Removed(Vec<RemovedView>),
+        Orders(Orders),
+    }
 }

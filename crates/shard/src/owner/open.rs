@@ -1,7 +1,9 @@
 //! Opening a shard: hot rows, hot log, reservations and jobs. No queue is scanned.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use wayleave_core::codec::Damaged;
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::bulk_job::JobRow;
@@ -10,27 +12,32 @@ use wayleave_core::frontier::row::{HostRow, HotRow};
 use wayleave_core::ids::{Epoch, QueueId, ShardId, Token};
 use wayleave_core::matches::{self, PoolRow};
 use wayleave_core::names::PoolName;
-use wayleave_engine::rows::{Kind, bulk_job, chunk, hot, job, key, lease, log, machine, match_row, placement, pool};
+use wayleave_engine::rows::{
+    Kind, bulk_job, chunk, deleted_queue, hot, key, lease, log, machine, match_row, placement, pool,
+};
 use wayleave_engine::rows::{pool_owner, worker};
 use wayleave_engine::{Engine, Error, Key, Row, Scan};
 
 use crate::config::Config;
 use crate::fleet::CONTROL_SHARD;
-use crate::owner::chunk_rows;
 use crate::owner::control::Control;
-use crate::owner::hot_log::HotLog;
+use crate::owner::pipeline::chunk_rows;
 use crate::owner::pools::Pools;
+use crate::owner::port::hot_log::HotLog;
+use crate::owner::port::term::Resume;
 use crate::owner::run::OwnerContext;
-use crate::owner::term::Resume;
 
 /// Rows per read.
 const PAGE_ROWS: usize = 10_000;
 /// Chunks that are read with all their links at once.
 const CHUNKS_AT_ONCE: usize = 64;
 
+/// Reading fleet and placement for longer than this is logged.
+const SLOW_CONTROL: Duration = Duration::from_secs(1);
+
 /// A shard as read from the store.
 pub(crate) struct Opened {
-    pub state: State,
+    pub frontier: OpenedFrontier,
     pub pipeline: wayleave_core::pipeline::State,
     /// Fleet and placement, in the one shard that keeps them.
     pub control: Option<Box<Control>>,
@@ -38,6 +45,11 @@ pub(crate) struct Opened {
     pub epoch: Epoch,
     pub seq: u64,
     pub log: HotLog,
+}
+
+/// The frontier of a shard as read from the store.
+pub(crate) struct OpenedFrontier {
+    pub state: State,
     pub deleted_queues: VecDeque<QueueId>,
     pub bulk_jobs: BTreeMap<Token, JobRow>,
 }
@@ -61,8 +73,9 @@ pub(crate) async fn open(context: &OwnerContext, resume: Option<&Resume>) -> Res
     let log = replay(&mut loader, &logged, HotLog::new(shard, config.log_bytes_max)).map_err(damaged)?;
     let leases = scan_all(engine, shard, Kind::Lease, Kind::Lease).await?;
     let leases: Result<Vec<_>, _> = leases.iter().map(|row| lease::decode(&row.value)).collect();
-    let deleted_queues = scan_all(engine, shard, Kind::Job, Kind::Job).await?;
-    let deleted_queues: Result<VecDeque<_>, _> = deleted_queues.iter().map(|row| job::parse_key(&row.key)).collect();
+    let deleted_queues = scan_all(engine, shard, Kind::DeletedQueue, Kind::DeletedQueue).await?;
+    let deleted_queues: Result<VecDeque<_>, _> =
+        deleted_queues.iter().map(|row| deleted_queue::parse_key(&row.key)).collect();
     let of_urls = scan_all(engine, shard, Kind::BulkJob, Kind::BulkJob).await?;
     let of_urls: Result<Vec<_>, _> = of_urls.iter().map(|row| bulk_job::decode(&row.value)).collect();
     let bulk_jobs = of_urls.map_err(damaged)?.into_iter().map(|job| (job.id, job)).collect();
@@ -73,9 +86,9 @@ pub(crate) async fn open(context: &OwnerContext, resume: Option<&Resume>) -> Res
         CONTROL_SHARD => Some(Box::new(open_control(engine, config).await?)),
         _ => None,
     };
-    let pools = open_pools(engine, shard, config).await?;
-    let deleted_queues = deleted_queues.map_err(damaged)?;
-    Ok(Opened { state, pipeline, control, pools, epoch, seq, log, deleted_queues, bulk_jobs })
+    let pools = open_pools(context, engine).await?;
+    let frontier = OpenedFrontier { state, deleted_queues: deleted_queues.map_err(damaged)?, bulk_jobs };
+    Ok(Opened { frontier, pipeline, control, pools, epoch, seq, log })
 }
 
 /// Reads the hot log from where it begins: before that are the tombstones of rows that were checkpointed.
@@ -108,7 +121,7 @@ async fn open_pipeline(
             if some.is_empty() {
                 break;
             }
-            for chunk in chunk_rows::read(engine, shard, some).await? {
+            for chunk in chunk_rows::read(engine, shard, &some).await? {
                 pipeline.load(chunk, state);
             }
         }
@@ -118,6 +131,7 @@ async fn open_pipeline(
 
 /// Reads fleet and placement.
 async fn open_control(engine: &dyn Engine, config: &Config) -> Result<Control, Error> {
+    let begun = Instant::now();
     let mut machines = Vec::new();
     for row in scan_all(engine, CONTROL_SHARD, Kind::Machine, Kind::Machine).await? {
         let id = machine::parse_key(&row.key).map_err(damaged)?;
@@ -133,11 +147,17 @@ async fn open_control(engine: &dyn Engine, config: &Config) -> Result<Control, E
     let placements = placements.map_err(|damage| Error::Corrupt(damage.to_string()))?;
     // After the reads: from now on reports are heard.
     let fleet = wayleave_core::fleet::State::load(config.fleet, machines, engine.now());
+    if begun.elapsed() > SLOW_CONTROL {
+        let took_ms = begun.elapsed().as_millis() as u64;
+        tracing::warn!(shard = CONTROL_SHARD.0, took_ms, "all placements were read before shard 0 served again");
+    }
     Ok(Control::new(fleet, placements))
 }
 
 /// Reads the pools. Their rows come before those of workers and matches.
-async fn open_pools(engine: &dyn Engine, shard: ShardId, config: &Config) -> Result<Pools, Error> {
+async fn open_pools(context: &OwnerContext, engine: &dyn Engine) -> Result<Pools, Error> {
+    let (shard, entropy, elsewhere) =
+        (context.shard, context.config.entropy.clone(), context.readiness.matches.clone());
     let mut found: BTreeMap<PoolName, (PoolRow, Vec<_>, Vec<_>)> = BTreeMap::new();
     let of_no_pool = || Error::Corrupt("a worker or match belongs to no pool".to_owned());
     let mut pages = Pages::new(shard, Kind::Pool, Kind::Match);
@@ -162,7 +182,7 @@ async fn open_pools(engine: &dyn Engine, shard: ShardId, config: &Config) -> Res
     // After the reads: from now on sites are heard.
     let now = engine.now();
     let load = |(name, (row, workers, matches))| (name, matches::State::load(shard, row, workers, matches, now));
-    Ok(Pools::new(shard, label, config.entropy.clone(), found.into_iter().map(load)))
+    Ok(Pools::new(shard, label, entropy, elsewhere, found.into_iter().map(load)))
 }
 
 /// All rows of a kind of the control shard. Pages are decoded as they come: there may be millions.

@@ -32,14 +32,14 @@ pub(crate) struct Found {
     pub rows: Vec<Row>,
     /// What cannot be read between them.
     pub gaps: Option<Gaps>,
-    /// Where to go on, unless the end of the range was reached.
+    /// Where to go on, unless the end of the range was reached. Behind a gap it may be a key that no row could have.
     pub next: Option<Key>,
 }
 
 /// What a scan could not read.
 pub(crate) struct Gaps {
-    /// How many gaps there are. Each may hold any number of rows.
-    pub count: usize,
+    /// Where. Each gap may hold any number of rows.
+    pub ranges: Vec<(Key, Key)>,
     /// The number of rows that were read before the first.
     pub first: usize,
     /// Why rows cannot be read there.
@@ -127,14 +127,15 @@ pub(crate) async fn scan_past_damage(engine: &dyn Engine, scan: &Scan) -> Result
             found.next = full.then_some(rest.from);
             return Ok(found);
         };
-        let gaps = found.gaps.get_or_insert(Gaps { count: 0, first: before, cause });
-        gaps.count += 1;
-        let count = gaps.count;
         rest.limit = scan.limit - before;
         let (end, mut certain) = engine.past_damage(&rest).await?;
         let cut = certain.len() > rest.limit;
         certain.truncate(rest.limit);
-        rest.from = certain.last().filter(|_| cut).map_or(end, |last| key_after(&last.key));
+        let end = certain.last().filter(|_| cut).map_or(end, |last| key_after(&last.key));
+        let begin = std::mem::replace(&mut rest.from, end.clone());
+        let gaps = found.gaps.get_or_insert(Gaps { ranges: Vec::new(), first: before, cause });
+        gaps.ranges.push((begin, end));
+        let count = gaps.ranges.len();
         rest.limit -= certain.len();
         found.rows.extend(certain);
         if rest.from >= rest.to {
@@ -261,7 +262,7 @@ fn read_lane(lane: &LaneScan, page: Found) -> Lane {
             gap.get_or_insert_with(|| met(&rows, &gaps.cause));
         }
         let ended =
-            page.next.and_then(|next| due::parse_key(&next).ok()).map(|(_, position, key)| (position.due, key.0));
+            page.next.and_then(|next| due::parse_place(&next).ok()).map(|(_, position, key)| (position.due, key.0));
         if let Some(gap) = &mut gap {
             gap.ended = ended;
         }

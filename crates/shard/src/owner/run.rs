@@ -21,11 +21,11 @@ use wayleave_engine::{Engine, Error, Expect};
 
 use crate::config::Config;
 use crate::message::Message;
-use crate::owner::cycle::{self, Cycle};
 use crate::owner::inbox::InboxReceiver;
 use crate::owner::open;
 use crate::owner::owner_loop::Owner;
-use crate::owner::term::Resume;
+use crate::owner::port::cycle::{self, Cycle};
+use crate::owner::port::term::Resume;
 use crate::routing::router::Router;
 use crate::shared::owned_epochs::EpochState;
 use crate::shared::readiness::Readiness;
@@ -87,12 +87,12 @@ impl BackOff {
 pub(crate) async fn run(context: OwnerContext, mut inbox: InboxReceiver) {
     let done = own(&context, &mut inbox).await;
     // The reason why it could not be opened here no longer concerns this process.
-    context.readiness.set_trouble(context.shard, None);
+    context.readiness.troubles.set(context.shard, None);
     if let Some(router) = context.router.upgrade() {
         router.epochs.set(context.shard, EpochState::Not);
         router.end_term(context.shard, inbox.term);
         if done.is_none() {
-            router.miss();
+            router.note_misroute();
         }
         let why = if router.links.is_some() { Refusal::Elsewhere } else { crate::routing::router::stopping() };
         for message in inbox.close().await {
@@ -174,18 +174,18 @@ async fn own(context: &OwnerContext, inbox: &mut InboxReceiver) -> Stopped {
 
 impl Terms {
     async fn serve(&mut self, context: &OwnerContext, mut owner: Owner, inbox: &mut InboxReceiver) -> End {
-        if context.readiness.is_damaged(context.shard) {
+        if context.readiness.troubles.is_damaged(context.shard) {
             // Not ready before a turn has succeeded: the damage may be met there.
             owner.is_settling = true;
             if let Some(router) = context.router.upgrade() {
                 // While it was closed, nobody could ask it which of its hosts live elsewhere.
-                router.doubt();
+                router.mark_hints_stale();
             }
         } else {
-            context.readiness.set_trouble(context.shard, None);
+            context.readiness.troubles.set(context.shard, None);
         }
         if let Some(resume) = self.resume.take() {
-            owner.refuse_changes(resume.why, self.wait);
+            owner.port.refuse_changes(resume.why, self.wait);
         }
         serve(owner, inbox).await
     }
@@ -214,7 +214,11 @@ impl Terms {
             pause_ms,
             "the owner of a shard panicked, which is a bug; owning the shard again"
         );
-        context.readiness.set_trouble(context.shard, Some(format!("the owner of shard {shard} panicked: {panic}")));
+        context.readiness.troubles.set_closed(
+            context.shard,
+            format!("the owner of shard {shard} panicked: {panic}"),
+            false,
+        );
         tokio::time::timeout(pause, refuse_while_closed(inbox, context)).await.ok()
     }
 
@@ -240,7 +244,7 @@ impl Terms {
         }
         let remedy = "run `wayleave check` on the stopped store, and `wayleave salvage` or a restore to replace it";
         let why = format!("shard {shard} is closed, the store is damaged: {cause}; {remedy}");
-        context.readiness.set_damaged(context.shard, why);
+        context.readiness.troubles.set_closed(context.shard, why, true);
         tokio::time::timeout(pause, refuse_while_closed(inbox, context)).await.ok()
     }
 }
@@ -251,7 +255,7 @@ async fn pause_unopened(context: &OwnerContext, inbox: &mut InboxReceiver, error
         tracing::error!(shard = context.shard.0, %error, left_out, "cannot open shard; retrying");
     }
     let why = format!("shard {} cannot be opened: {error}", context.shard.0);
-    context.readiness.set_trouble(context.shard, Some(why));
+    context.readiness.troubles.set_closed(context.shard, why, false);
     tokio::time::timeout(TRY_AGAIN_AFTER, refuse_while_closed(inbox, context)).await.ok()
 }
 
@@ -272,7 +276,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
 async fn refuse_while_closed(inbox: &mut InboxReceiver, context: &OwnerContext) -> Option<oneshot::Sender<()>> {
     loop {
         // While a shard opens normally its callers wait; only one that cannot be opened refuses them.
-        let Some(trouble) = context.readiness.trouble_of(context.shard) else { std::future::pending().await };
+        let Some(trouble) = context.readiness.troubles.of(context.shard) else { std::future::pending().await };
         match inbox.recv().await {
             None => return None,
             Some(Message::Stop { done }) => return Some(done),
@@ -282,10 +286,10 @@ async fn refuse_while_closed(inbox: &mut InboxReceiver, context: &OwnerContext) 
 }
 
 async fn serve(mut owner: Owner, inbox: &mut InboxReceiver) -> End {
-    let term = owner.term.clone();
+    let term = owner.port.term.clone();
     let (cycles, waiting) = mpsc::channel(limits::COMMITS_IN_FLIGHT_MAX);
-    let answering = tokio::spawn(cycle::answer(waiting, term.clone(), owner.readiness.clone()));
-    owner.publish_readiness();
+    let answering = tokio::spawn(cycle::answer(waiting, term.clone(), owner.port.readiness.clone()));
+    owner.publish();
     owner.set_open(true);
     let mut stop = None;
     let turns = AssertUnwindSafe(take_turns(&mut owner, inbox, cycles, &mut stop)).catch_unwind().await;
@@ -310,8 +314,8 @@ async fn take_turns(
     cycles: mpsc::Sender<Cycle>,
     stop: &mut Option<oneshot::Sender<()>>,
 ) {
-    let term = owner.term.clone();
-    let waiter = owner.readiness.pages.waiter_of(owner.shard);
+    let term = owner.port.term.clone();
+    let waiter = owner.port.readiness.pages.news_of(owner.port.shard);
     while stop.is_none() && !term.is_failed() {
         let idle = owner.idle_for();
         let first = tokio::select! {
@@ -321,32 +325,31 @@ async fn take_turns(
                 Some(message) => Some(message),
                 None => break,
             },
-            () = waiter.notified() => {
-                owner.hear_of_pages();
-                None
-            }
+            () = waiter.notified() => None,
             () = sleep(idle) => None,
         };
+        // In every turn: while calls keep coming, `notified` is never looked at, and other shards would lack this one's pages.
+        owner.hear_of_pages();
         let done = owner.turn(first, inbox, stop).await;
         if done.is_ok() && owner.is_settling {
             owner.is_settling = false;
-            owner.readiness.set_trouble(owner.shard, None);
+            owner.port.readiness.troubles.set(owner.port.shard, None);
         }
         if let Err(error) = done {
-            if let Some(left_out) = owner.readiness.log.reads.line() {
-                let shard = owner.shard.0;
+            if let Some(left_out) = owner.port.readiness.log.reads.line() {
+                let shard = owner.port.shard.0;
                 tracing::warn!(shard, %error, left_out, "cannot read the store; reloading the shard");
             }
             term.on_failure(&error);
         }
-        owner.confirm();
+        owner.port.confirm();
         if !term.is_failed() {
             // Do not publish a failed turn: what it decided is not in the store, and pages it gave back must not be
             // granted again.
-            owner.share_totals();
+            owner.share_limits();
         }
-        owner.publish_readiness();
-        let cycle = std::mem::take(&mut owner.cycle);
+        owner.publish();
+        let cycle = std::mem::take(&mut owner.port.cycle);
         if !cycle.is_empty() && cycles.send(cycle).await.is_err() {
             break;
         }

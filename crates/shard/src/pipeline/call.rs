@@ -15,13 +15,13 @@ use wayleave_core::pipeline::request::{
 use wayleave_core::pipeline::row::{Artifact, ChunkState};
 use wayleave_core::pipeline::state::{ChunkCounts, CrawledAt};
 use wayleave_core::pipeline::view::{ChunkFilter, ChunkView};
-use wayleave_core::placement::Returned;
+use wayleave_core::placement::GivenUpIndex;
 use wayleave_core::time::{Millis, Time};
 
 use crate::message::{ChunkReply, Message};
 use crate::routing::links::encode;
 use crate::routing::protocol::Service;
-use crate::routing::service_call::ServiceCall;
+use crate::routing::service_call::{ServiceCall, responses};
 
 /// One call to a shard owner.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,14 +49,14 @@ pub(crate) enum ChunkCall {
         chunk: ChunkId,
         token: Token,
         end: EndChunk,
-        /// Departed links that were looked for and queued where they are now.
-        queued: Vec<LookedFor>,
+        /// DepartedLinks links that were looked for and queued where they are now.
+        queued: Vec<DepartedLookup>,
     },
     Decide {
         chunk: ChunkId,
         decision: OperatorAction,
         /// As in `End`.
-        queued: Vec<LookedFor>,
+        queued: Vec<DepartedLookup>,
     },
     /// The crawl was deleted at this time: ends a slice of the chunks in progress that were made before. Returns whether
     /// there may be more.
@@ -73,7 +73,7 @@ pub(crate) enum ChunkCall {
     },
     /// The links of a chunk that is about to be crawled again whose hosts have moved away; see `departed`. If there are
     /// any, the lease of the token lasts at least this long from now.
-    Departed {
+    DepartedLinks {
         chunk: ChunkId,
         token: Option<Token>,
         lease: Millis,
@@ -92,7 +92,7 @@ pub(crate) enum ChunkCall {
     /// The number of a chunk's index, if placement knows it.
     PlacedIndex(ChunkId),
     /// Placement has given up these indexes.
-    IndexLost(Vec<Returned>),
+    IndexLost(Vec<GivenUpIndex>),
 }
 
 /// A call from one node to another.
@@ -123,7 +123,7 @@ impl ServiceCall for ChunkCall {
     type Response = ChunkResponse;
     const SERVICE: Service = Service::Pipeline;
 
-    fn only_looks(&self) -> bool {
+    fn is_read_only(&self) -> bool {
         match self {
             Self::Requested { .. }
             | Self::Get(_)
@@ -132,7 +132,7 @@ impl ServiceCall for ChunkCall {
             | Self::Unplaced
             | Self::PlacedIndex(_) => true,
             Self::Claim(_)
-            | Self::Departed { .. }
+            | Self::DepartedLinks { .. }
             | Self::Renew { .. }
             | Self::Keep { .. }
             | Self::Report(_)
@@ -158,47 +158,19 @@ impl ServiceCall for ChunkCall {
     }
 }
 
-/// Generates the enum of answers and the conversions between each answer type and the enum.
-macro_rules! responses {
-    ($($name:ident($kind:ty),)+) => {
-        /// The answer of a shard owner.
-        #[derive(Clone, Debug, Serialize, Deserialize)]
-        pub(crate) enum ChunkResponse { $($name($kind),)+ }
-
-        $(
-            impl From<$kind> for ChunkResponse {
-                fn from(value: $kind) -> Self {
-                    Self::$name(value)
-                }
-            }
-
-            impl TryFrom<ChunkResponse> for $kind {
-                type Error = Refusal;
-
-                fn try_from(response: ChunkResponse) -> Result<Self, Refusal> {
-                    match response {
-                        ChunkResponse::$name(value) => Ok(value),
-                        _ => Err(Refusal::Internal("a node's answer does not match the call".to_owned())),
-                    }
-                }
-            }
-        )+
-    };
-}
-
-/// A page of chunks, and where the next one starts.
-pub(crate) type ChunkPage = (Vec<ChunkView>, Option<ChunkId>);
+/// A page of chunks, where the next one starts, and the chunks that are left out because they cannot be read.
+pub(crate) type ChunkPage = (Vec<ChunkView>, Option<ChunkId>, Vec<ChunkId>);
 
 /// A departed link after it was looked for where its host lives now.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct LookedFor {
+pub(crate) struct DepartedLookup {
     pub url: Box<str>,
     /// Whether it was found there: then it is queued, handed out or finished there.
     pub known: bool,
 }
 
 /// Links of a crawl whose hosts have moved away: hosts and URLs.
-pub(crate) type Departed = Option<(CrawlName, Vec<DepartedLink>)>;
+pub(crate) type DepartedLinks = Option<(CrawlName, Vec<DepartedLink>)>;
 
 /// Built chunks, with their indexes and the numbers of those.
 pub(crate) type BuiltIndexes = Vec<(ChunkId, Artifact, u32)>;
@@ -207,19 +179,22 @@ pub(crate) type BuiltIndexes = Vec<(ChunkId, Artifact, u32)>;
 pub(crate) type NotedIndex = (ChunkId, u32, Option<Box<str>>);
 
 responses! {
-    Claimed(Vec<Claimed>),
-    Renewed((Time, Vec<Box<str>>)),
-    Parents(Vec<Option<Parent>>),
-    Reported(LinksReported),
-    LeaseEnded(LeaseEnded),
-    State(ChunkState),
-    Chunk(Option<Box<ChunkView>>),
-    Page(ChunkPage),
-    Counts(ChunkCounts),
-    Built(BuiltIndexes),
-    Departed(Departed),
-    Next(Option<CrawledAt>),
-    Index(Option<u32>),
-    More(bool),
-    Done(()),
+    /// The answer of a shard owner.
+    ChunkResponse {
+        Claimed(Vec<Claimed>),
+        Renewed((Time, Vec<Box<str>>)),
+        Parents(Vec<Option<Parent>>),
+        Reported(LinksReported),
+        LeaseEnded(LeaseEnded),
+        State(ChunkState),
+        Chunk(Option<Box<ChunkView>>),
+        Page(ChunkPage),
+        Counts(ChunkCounts),
+        Built(BuiltIndexes),
+        DepartedLinks(DepartedLinks),
+        Next(Option<CrawledAt>),
+        Index(Option<u32>),
+        More(bool),
+        Done(()),
+    }
 }

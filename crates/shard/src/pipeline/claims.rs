@@ -39,7 +39,7 @@ use wayleave_core::time::Millis;
 use super::call::{ChunkCall, ChunkResponse, PipelineCall};
 use super::handle::Pipeline;
 use crate::handle::visits::sleep_in_line;
-use crate::patience::{Patience, nap};
+use crate::patience::{Patience, Woke, nap};
 use crate::routing::repeated_requests::{MayHaveGranted, RequestLock};
 use crate::routing::router::{CallResult, OwnerLocation, changed_before, worse};
 use crate::shared::readiness::{Source, VisitFilter};
@@ -56,17 +56,12 @@ const ASK_BEFORE: Duration = Duration::from_millis(500);
 
 impl Pipeline {
     /// Claims chunks. Long poll: waits up to `wait` if there is none, and up to `linger` for a new chunk to be full.
-    ///
-    /// # Errors
-    /// If the store cannot be reached, or the host is not known.
+    /// Fails if the store cannot be reached, or the host is not known.
     pub async fn claim(&self, claim: Claim, wait: Millis, linger: Millis) -> CallResult<Vec<Claimed>> {
         self.claim_while(claim, wait, linger, &mut ()).await
     }
 
-    /// The same for a caller that may end the wait.
-    ///
-    /// # Errors
-    /// The same, and if the call may not wait.
+    /// The same for a caller that may end the wait. Fails in the same cases, and if the call may not wait.
     pub async fn claim_while(
         &self,
         claim: Claim,
@@ -100,6 +95,7 @@ impl Pipeline {
         let stage = claim.stage;
         let waiters = self.frontier.readiness.chunks.waiters(claim.stage);
         let mut waiter: Option<Waiter<'_>> = None;
+        let mut refused = None;
         loop {
             let full = stage == Stage::Crawl && Instant::now() < lingers;
             if let Some(waiter) = &mut waiter {
@@ -126,7 +122,7 @@ impl Pipeline {
             }
             waiter.iter_mut().for_each(Waiter::found_nothing);
             if now >= deadline && !full {
-                return Ok(claimed);
+                return refused.map_or(Ok(claimed), Err);
             }
             if waiter.is_some() {
                 claim.crawl.iter().for_each(|crawl| self.frontier.readiness.listen(crawl));
@@ -138,11 +134,12 @@ impl Pipeline {
                 until = until.min(now + LOOK_ELSEWHERE);
             }
             let woke = match &mut waiter {
-                Some(waiter) => sleep_in_line(waiter, patience, until, |crawl| self.is_ready_for(stage, crawl)).await?,
-                None => nap(patience, until, pending()).await?,
+                Some(waiter) => sleep_in_line(waiter, patience, until, |crawl| self.is_ready_for(stage, crawl)).await,
+                None => nap(patience, until, pending()).await,
             };
-            if woke.is_hurried() {
-                (deadline, lingers) = (Instant::now(), Instant::now());
+            // A claim that may not wait may take less than a full chunk: it has not looked for that yet.
+            if woke.as_ref().map_or(true, Woke::is_hurried) {
+                (deadline, lingers, refused) = (Instant::now(), Instant::now(), woke.err());
             }
         }
     }
@@ -313,7 +310,7 @@ impl Pipeline {
             let call = ChunkCall::Requested { worker: worker.clone(), request: request.clone() };
             match self.ask::<Vec<Claimed>>(*shard, call).await {
                 // It is closed, perhaps for good: what it granted ends at its deadline.
-                Err(refusal) if refusal.is_unavailable() && self.frontier.readiness.is_damaged(*shard) => {
+                Err(refusal) if refusal.is_unavailable() && self.frontier.readiness.troubles.is_damaged(*shard) => {
                     Ok(Vec::new())
                 }
                 answer => answer,

@@ -18,7 +18,7 @@ use wayleave_core::limits::FOUND_STORE_TIME;
 use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::departed::DepartedLink;
 
-use super::call::{ChunkCall, ChunkResponse, Departed, LookedFor};
+use super::call::{ChunkCall, ChunkResponse, DepartedLinks, DepartedLookup};
 use super::handle::Pipeline;
 use crate::routing::router::CallResult;
 
@@ -32,7 +32,7 @@ impl Pipeline {
         &self,
         chunk: ChunkId,
         token: Option<Token>,
-        call: impl Fn(Vec<LookedFor>) -> ChunkCall,
+        call: impl Fn(Vec<DepartedLookup>) -> ChunkCall,
     ) -> CallResult<T> {
         const TRIES: usize = 3;
         let (mut answer, mut changed) = (Err(Refusal::Moved), false);
@@ -49,18 +49,18 @@ impl Pipeline {
             }
         }
         let part = "links that live in other shards now were queued again";
-        answer.map_err(|refusal| if changed { refusal.after_a_part(part) } else { refusal })
+        answer.map_err(|refusal| if changed { refusal.after_partial_change(part) } else { refusal })
     }
 
     /// Queues the departed links of a chunk that is about to be crawled again where they live, unless they are queued or handed
     /// out there already. Returns them, and whether one had to be queued.
-    async fn queue_departed(&self, chunk: ChunkId, token: Option<Token>) -> CallResult<(Vec<LookedFor>, bool)> {
-        let departed: Departed =
-            self.of_chunk(chunk, ChunkCall::Departed { chunk, token, lease: FOUND_STORE_TIME }).await?;
+    async fn queue_departed(&self, chunk: ChunkId, token: Option<Token>) -> CallResult<(Vec<DepartedLookup>, bool)> {
+        let departed: DepartedLinks =
+            self.of_chunk(chunk, ChunkCall::DepartedLinks { chunk, token, lease: FOUND_STORE_TIME }).await?;
         let Some((crawl, links)) = departed else { return Ok((Vec::new(), false)) };
         let lookups = futures::stream::iter(links).map(|link| self.departed_put(crawl.clone(), link));
-        let found: Vec<(LookedFor, Option<Put>)> = lookups.buffered(LOOKUPS_AT_ONCE).try_collect().await?;
-        let (found, puts): (Vec<LookedFor>, Vec<Option<Put>>) = found.into_iter().unzip();
+        let found: Vec<(DepartedLookup, Option<Put>)> = lookups.buffered(LOOKUPS_AT_ONCE).try_collect().await?;
+        let (found, puts): (Vec<DepartedLookup>, Vec<Option<Put>>) = found.into_iter().unzip();
         let puts: Vec<Put> = puts.into_iter().flatten().collect();
         let queues = !puts.is_empty();
         for outcome in self.frontier.put(puts).await {
@@ -76,10 +76,10 @@ impl Pipeline {
     }
 
     /// A departed link where it lives now, and what queues it again; `None` if it must not be.
-    async fn departed_put(&self, crawl: CrawlName, link: DepartedLink) -> CallResult<(LookedFor, Option<Put>)> {
+    async fn departed_put(&self, crawl: CrawlName, link: DepartedLink) -> CallResult<(DepartedLookup, Option<Put>)> {
         // One that is unknown was deleted, and is not brought back.
         let known = self.frontier.lookup(crawl.clone(), link.host.clone(), &link.url).await?;
-        let found = LookedFor { url: link.url.clone(), known: known.is_some() };
+        let found = DepartedLookup { url: link.url.clone(), known: known.is_some() };
         let ended = known.filter(|known| link.is_wanted(known));
         let DepartedLink { host, url, .. } = link;
         let put = ended.map(|known| {

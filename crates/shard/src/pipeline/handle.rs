@@ -5,7 +5,7 @@ use std::time::Duration;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Parent, Put, PutOutcome};
 use wayleave_core::ids::{ChunkId, NodeId, ShardId, Token};
-use wayleave_core::limits::{FOUND_STORE_TIME, HAND_OVER_WAIT};
+use wayleave_core::limits::{FOUND_STORE_TIME, HAND_OVER_WAIT, PAGE_SLICES_MAX};
 use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{EndChunk, LeaseEnded, LinksReported, OperatorAction, ReportLinks};
@@ -41,19 +41,14 @@ impl Pipeline {
     }
 
     /// Renews the lease of a chunk. Returns the new deadline, and the links that are no longer part of the chunk: for
-    /// them an earlier deadline holds.
-    ///
-    /// # Errors
-    /// If the token is not that of its live lease.
+    /// them an earlier deadline holds. Fails if the token is not that of its live lease.
     pub async fn renew(&self, chunk: ChunkId, token: Token, lease: Millis) -> CallResult<(Time, Vec<Box<str>>)> {
         self.of_chunk(chunk, ChunkCall::Renew { chunk, token, lease }).await
     }
 
     /// First step of a report with found links: extends the lease until they can be stored, and returns what the links
-    /// on each of these pages inherit; `None` for a page that is no longer part of the chunk.
-    ///
-    /// # Errors
-    /// If the token is not that of the chunk's live lease, or a page was never a link of it.
+    /// on each of these pages inherit; `None` for a page that is no longer part of the chunk. Fails if the token is not
+    /// that of the chunk's live lease, or a page was never a link of it.
     pub async fn begin_report(
         &self,
         chunk: ChunkId,
@@ -64,9 +59,7 @@ impl Pipeline {
     }
 
     /// Reports links of a chunk. Found links are stored first; [`Pipeline::begin_report`] must have succeeded before.
-    ///
-    /// # Errors
-    /// If the token is not that of the chunk's live lease, or a result does not fit.
+    /// Fails if the token is not that of the chunk's live lease, or a result does not fit.
     pub async fn report(&self, report: ReportLinks, found: Vec<Put>) -> CallResult<(LinksReported, Vec<PutOutcome>)> {
         let stored = !found.is_empty();
         let outcomes = if stored { self.frontier.put(found).await } else { Vec::new() };
@@ -75,22 +68,17 @@ impl Pipeline {
         }
         let reported: CallResult<LinksReported> = self.of_chunk(report.chunk, ChunkCall::Report(report)).await;
         let kept = "the found links were stored and the chunk was kept; send the report again";
-        let reported = reported.map_err(|refusal| if stored { refusal.after_a_part(kept) } else { refusal });
+        let reported = reported.map_err(|refusal| if stored { refusal.after_partial_change(kept) } else { refusal });
         Ok((reported?, outcomes))
     }
 
-    /// Completes a stage of a chunk, or fails the attempt at it. Returns the state that the chunk is in then.
-    ///
-    /// # Errors
-    /// If the token is not that of its live lease, or the call does not fit its stage.
+    /// Completes a stage of a chunk, or fails the attempt at it. Returns the state that the chunk is in then. Fails if
+    /// the token is not that of its live lease, or the call does not fit its stage.
     pub async fn end(&self, chunk: ChunkId, token: Token, end: EndChunk) -> CallResult<ChunkState> {
         Ok(self.end_lease(chunk, token, end).await?.state)
     }
 
     /// The same, and also returns which links had left the chunk before.
-    ///
-    /// # Errors
-    /// As above.
     pub async fn end_lease(&self, chunk: ChunkId, token: Token, end: EndChunk) -> CallResult<LeaseEnded> {
         if !matches!(end, EndChunk::Fail { input_lost: true, .. }) {
             return self.of_chunk(chunk, ChunkCall::End { chunk, token, end, queued: Vec::new() }).await;
@@ -99,10 +87,8 @@ impl Pipeline {
         self.crawl_again(chunk, Some(token), call).await
     }
 
-    /// Carries out an operator's decision about a chunk. Returns the state that the chunk is in then.
-    ///
-    /// # Errors
-    /// If there is no such chunk, or the decision does not fit its state.
+    /// Carries out an operator's decision about a chunk. Returns the state that the chunk is in then. Fails if there is
+    /// no such chunk, or the decision does not fit its state.
     pub async fn decide(&self, chunk: ChunkId, decision: OperatorAction) -> CallResult<ChunkState> {
         if decision == OperatorAction::Retry {
             let placed: Option<u32> = self.of_chunk(chunk, ChunkCall::PlacedIndex(chunk)).await?;
@@ -167,10 +153,8 @@ impl Pipeline {
         Ok(view.ok_or(ChunkRefusal::Unknown(chunk))?.state)
     }
 
-    /// A chunk, with its copies on index servers.
-    ///
-    /// # Errors
-    /// If there is no such chunk, or it is built and the owner of the placements cannot be asked.
+    /// A chunk, with its copies on index servers. Fails if there is no such chunk, or it is built and the owner of the
+    /// placements cannot be asked.
     pub async fn chunk(&self, chunk: ChunkId) -> CallResult<ChunkView> {
         let view: Option<Box<ChunkView>> = self.of_chunk(chunk, ChunkCall::Get(chunk)).await?;
         let mut view = *view.ok_or(ChunkRefusal::Unknown(chunk))?;
@@ -185,34 +169,34 @@ impl Pipeline {
         Ok(view)
     }
 
-    /// A page of chunks, by id, and the id after which the next page starts.
-    ///
-    /// # Errors
-    /// If a shard cannot be asked.
+    /// A page of chunks, by id, the id after which the next page starts, and the ids of chunks that cannot be read. A page that
+    /// takes many slices is returned short.
     pub async fn chunks(&self, filter: ChunkFilter, after: Option<ChunkId>, most: usize) -> CallResult<ChunkPage> {
-        let mut page: Vec<ChunkView> = Vec::new();
-        let (first, mut after) = (self.first_shard(after), after);
+        let (mut page, mut damaged): (Vec<ChunkView>, Vec<ChunkId>) = Default::default();
+        let (first, mut after, mut slices) = (self.first_shard(after), after, 0);
         for shard in self.frontier.all().into_iter().filter(|shard| *shard >= first) {
             loop {
                 let most = most - page.len();
                 if most == 0 {
                     let last = page.last().map(|view| view.id);
-                    return Ok((page, last));
+                    return Ok((page, last, damaged));
                 }
                 let call = ChunkCall::List { filter: filter.clone(), after: after.take(), most };
-                let (views, next): ChunkPage = self.ask(shard, call).await?;
+                let (views, next, unreadable): ChunkPage = self.ask(shard, call).await?;
                 page.extend(views);
+                damaged.extend(unreadable);
                 let Some(next) = next else { break };
+                slices += 1;
+                if slices >= PAGE_SLICES_MAX {
+                    return Ok((page, Some(next), damaged));
+                }
                 after = Some(next);
             }
         }
-        Ok((page, None))
+        Ok((page, None, damaged))
     }
 
     /// Numbers of chunks in progress.
-    ///
-    /// # Errors
-    /// If a shard cannot be asked.
     pub async fn counts(&self) -> CallResult<ChunkCounts> {
         let all: Vec<ChunkCounts> = self.ask_all(&ChunkCall::Counts).await?;
         Ok(all.into_iter().fold(ChunkCounts::default(), |sum, one| ChunkCounts {
@@ -247,7 +231,7 @@ impl Pipeline {
         for _ in 1..TRIES {
             self.frontier.refresh_hints(patience).await;
             match self.ask(router.shard_of(host), call.clone()).await {
-                Err(Refusal::Moved) => router.doubt(),
+                Err(Refusal::Moved) => router.mark_hints_stale(),
                 answer => return answer,
             }
             patience = Duration::from_millis(HAND_OVER_WAIT.0);
@@ -289,8 +273,10 @@ impl Pipeline {
 /// read at the moment.
 fn after_a_wish(refusal: Refusal, done: &str) -> Refusal {
     match refusal {
-        Refusal::Damaged { .. } => Refusal::OutcomeUnknown(format!("{done}, once its rows can be read: {refusal}")),
-        refusal => refusal.after_a_part(done),
+        Refusal::Damaged { .. } | Refusal::DamagedChunk { .. } => {
+            Refusal::OutcomeUnknown(format!("{done}, once its rows can be read: {refusal}"))
+        }
+        refusal => refusal.after_partial_change(done),
     }
 }
 

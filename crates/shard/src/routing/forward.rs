@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hashbrown::HashSet;
@@ -12,10 +13,10 @@ use wayleave_core::frontier::request::{Put, PutOutcome};
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::limits::HAND_OVER_WAIT;
 
-use crate::ask::Response;
+use crate::ask::{Ask, Response};
 use crate::handle::frontier::Frontier;
 use crate::message::{Message, Outcomes};
-use crate::routing::links::{LinkError, NodeCall, NodeReply, decode, encode, other_answer};
+use crate::routing::links::{LinkError, NodeCall, decode, encode};
 use crate::routing::protocol::Service;
 use crate::routing::router::{OwnerLocation, Router, changed_before, never_answered, stopping};
 
@@ -67,7 +68,7 @@ impl Router {
             return fail(lost, sink, &stopping());
         }
         let (router, sink) = (self.clone(), sink.clone());
-        self.miss();
+        self.note_misroute();
         tokio::spawn(async move {
             let mut changes = router.changes();
             if changed_before(&mut changes, deadline).await {
@@ -86,12 +87,12 @@ impl Router {
 
     async fn put_away(self: &Arc<Self>, node: NodeId, parts: Vec<Part>, sink: &Sink, deadline: Instant) {
         let Some(links) = &self.links else { return fail(parts, sink, &stopping()) };
-        match links.say(node, &NodeCall::Put { parts: parts.clone() }).await {
-            Ok(NodeReply::Put(outcomes, back)) => {
+        match links.say::<(Outcomes, Vec<ShardId>)>(node, &NodeCall::Put { parts: parts.clone() }).await {
+            Ok((outcomes, back)) => {
                 let told: HashSet<u64> = outcomes.iter().map(|(tag, _)| *tag).collect();
                 // The host has moved without this node's knowledge: a retry must find it.
                 if outcomes.iter().any(|(_, outcome)| *outcome == PutOutcome::Moved) {
-                    self.doubt();
+                    self.mark_hints_stale();
                 }
                 _ = sink.send(outcomes);
                 let (lost, mut done): (Vec<Part>, Vec<Part>) =
@@ -102,7 +103,6 @@ impl Router {
                 fail(done, sink, &never_answered());
             }
             Err(LinkError::NotSent(_)) => self.put_later(parts, sink, deadline),
-            Ok(NodeReply::Response(_)) => fail(parts, sink, &other_answer(node)),
             Err(LinkError::Lost(why)) => fail(parts, sink, &Refusal::OutcomeUnknown(why)),
         }
     }
@@ -117,11 +117,10 @@ fn fail(parts: Vec<Part>, sink: &Sink, why: &Refusal) {
 }
 
 impl Frontier {
-    /// Serves a call of another node, with this node's own shards only.
-    ///
-    /// # Errors
-    /// If the call cannot be read or the service takes none: nothing was done.
+    /// Serves a call of another node, with this node's own shards only. Fails if the call cannot be read or the service
+    /// takes none: nothing was done.
     pub async fn answer(&self, service: Service, call: &[u8]) -> Result<Vec<u8>, String> {
+        self.readiness.messages.calls.fetch_add(1, Ordering::Relaxed);
         match service {
             Service::Frontier => self.answer_frontier(call).await,
             Service::Pipeline => self.answer_pipeline(call).await,
@@ -132,24 +131,25 @@ impl Frontier {
     }
 
     async fn answer_frontier(&self, call: &[u8]) -> Result<Vec<u8>, String> {
-        let told = |answer| NodeReply::Response(Box::new(answer));
-        let said = match decode(call)? {
-            NodeCall::Ask { shard, ask } => {
-                let answer = self.router.ask_here(shard, ask).await;
-                told(answer.unwrap_or(Err(Refusal::Elsewhere)))
+        let ask_here =
+            async |shard, ask: Ask| self.router.call_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere));
+        match decode(call)? {
+            NodeCall::Ask { shard, ask } => encode(&ask_here(shard, ask).await),
+            NodeCall::AskAll { shards, ask } => {
+                let answers = shards.into_iter().map(|shard| ask_here(shard, ask.clone()));
+                encode(&futures::future::join_all(answers).await)
             }
-            NodeCall::Put { parts } => self.put_here(parts).await,
-            NodeCall::Take(take) => told(self.take_here(take).await),
+            NodeCall::Put { parts } => encode(&self.put_here(parts).await),
+            NodeCall::Take(take) => encode(&self.take_here(take).await),
             NodeCall::Requested { holder, request, shards } => {
-                told(self.granted_here(holder, request, &shards).await.map(Response::from))
+                encode(&self.granted_here(holder, request, &shards).await.map(Response::from))
             }
-            NodeCall::SetGroup(change) => told(self.set_group_here(change).await.map(Response::from)),
-            NodeCall::DeleteGroup(alias) => told(self.delete_group_here(alias).await.map(Response::from)),
-        };
-        encode(&said)
+            NodeCall::SetGroup(change) => encode(&self.set_group_here(change).await.map(Response::from)),
+            NodeCall::DeleteGroup(alias) => encode(&self.delete_group_here(alias).await.map(Response::from)),
+        }
     }
 
-    async fn put_here(&self, parts: Vec<Part>) -> NodeReply {
+    async fn put_here(&self, parts: Vec<Part>) -> (Outcomes, Vec<ShardId>) {
         let (sink, mut told) = mpsc::unbounded_channel();
         let mut back = Vec::new();
         let mut outcomes = Vec::new();
@@ -166,6 +166,6 @@ impl Frontier {
         while let Some(part) = told.recv().await {
             outcomes.extend(part);
         }
-        NodeReply::Put(outcomes, back)
+        (outcomes, back)
     }
 }

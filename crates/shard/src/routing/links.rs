@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::{Put, RequestId};
@@ -15,7 +16,6 @@ use wayleave_core::names::{Alias, HostName};
 use wayleave_core::settings::PaceChanges;
 
 use crate::ask::{Ask, Response, Take};
-use crate::message::Outcomes;
 use crate::routing::protocol::Service;
 
 /// Why a call to another node returned no answer.
@@ -46,6 +46,12 @@ pub(crate) enum NodeCall {
         shard: ShardId,
         ask: Ask,
     },
+    /// The same for several of its shards: answered by a list, in the order of the shards.
+    AskAll {
+        shards: Vec<ShardId>,
+        ask: Ask,
+    },
+    /// Answered by outcomes, and the shards that have no owner there.
     Put {
         parts: Vec<(ShardId, Vec<(u64, Put)>)>,
     },
@@ -71,14 +77,6 @@ pub(crate) struct GroupChange {
     pub replace: bool,
 }
 
-/// The answer to a [`NodeCall`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum NodeReply {
-    Response(Box<Result<Response, Refusal>>),
-    /// Outcomes, and the shards that have no owner there.
-    Put(Outcomes, Vec<ShardId>),
-}
-
 impl LinkError {
     /// The refusal for the caller; `looks` if the call was read-only.
     pub(crate) fn refusal(self, looks: bool) -> Refusal {
@@ -91,28 +89,23 @@ impl LinkError {
 }
 
 impl dyn Links {
-    /// Makes a call that returns a single answer; `looks` if it is read-only.
+    /// Makes a call that is answered like one to an owner; `looks` if it is read-only.
     pub(crate) async fn ask(&self, node: NodeId, call: &NodeCall, looks: bool) -> Result<Response, Refusal> {
-        match self.say(node, call).await {
-            Ok(NodeReply::Response(answer)) => *answer,
-            Ok(NodeReply::Put(..)) => Err(other_answer(node)),
-            Err(error) => Err(error.refusal(looks)),
-        }
+        self.say(node, call).await.unwrap_or_else(|error| Err(error.refusal(looks)))
     }
 
-    /// Encodes, sends and decodes a call.
-    pub(crate) fn say(&self, node: NodeId, call: &NodeCall) -> BoxFuture<'static, Result<NodeReply, LinkError>> {
+    /// Encodes, sends and decodes a call; the call says what its answer is.
+    pub(crate) fn say<R: DeserializeOwned + Send + 'static>(
+        &self,
+        node: NodeId,
+        call: &NodeCall,
+    ) -> BoxFuture<'static, Result<R, LinkError>> {
         let sent = match encode(call) {
             Ok(bytes) => self.call(node, Service::Frontier, bytes, Duration::from_millis(FORWARD_TIME.0)),
             Err(why) => return std::future::ready(Err(LinkError::NotSent(why))).boxed(),
         };
         sent.map(|answer| answer.and_then(|bytes| decode(&bytes).map_err(LinkError::Lost))).boxed()
     }
-}
-
-/// The refusal for an answer that does not match its call.
-pub(crate) fn other_answer(node: NodeId) -> Refusal {
-    Refusal::Internal(format!("node {node} returned an answer that does not match the call"))
 }
 
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, String> {

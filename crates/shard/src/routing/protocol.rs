@@ -46,10 +46,8 @@ impl Service {
         format!("{}/{}", self.name(), self.version())
     }
 
-    /// The service that a caller has stated.
-    ///
-    /// # Errors
-    /// If this node does not have the service, or in another version. The text tells the caller.
+    /// The service that a caller has stated. Fails if this node does not have the service, or in another version. The
+    /// text tells the caller.
     pub fn agree(stated: &str) -> Result<Self, String> {
         let (name, version) = stated.split_once('/').unwrap_or((stated, ""));
         let Some(service) = Self::ALL.into_iter().find(|service| service.name() == name) else {

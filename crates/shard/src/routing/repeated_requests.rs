@@ -24,11 +24,9 @@ use wayleave_core::frontier::request::{RequestId, Reservation, Reserve};
 use wayleave_core::frontier::requested::digest;
 use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_core::limits::WAIT_MS_MAX;
-use wayleave_engine::Error;
 
 use crate::ask::RowQuery;
 use crate::handle::frontier::Frontier;
-use crate::owner::owner_loop::Owner;
 use crate::patience::{Patience, Woke, nap};
 use crate::routing::links::NodeCall;
 use crate::routing::router::{CallResult, OwnerLocation, worse};
@@ -209,7 +207,7 @@ impl Frontier {
                 Ok(told) => found.extend(told),
                 Err(refusal @ Refusal::RequestReused(_)) => return Err(refusal),
                 // It is closed, perhaps for good: what it granted ends at its deadline.
-                Err(_) if self.readiness.is_damaged(*shard) => {}
+                Err(_) if self.readiness.troubles.is_damaged(*shard) => {}
                 Err(refusal) => trouble = Some(worse(trouble, refusal)),
             }
         }
@@ -228,30 +226,6 @@ impl Frontier {
         }
         let shards = self.may_have_granted(shards, &holder, &request).here;
         self.granted_in(&shards, RowQuery::Requested { holder, request }).await
-    }
-}
-
-impl Owner {
-    /// The live reservations of this shard that were granted for a request.
-    pub async fn requested(
-        &mut self,
-        holder: &Arc<str>,
-        request: &RequestId,
-    ) -> Result<Result<Vec<Reservation>, Refusal>, Error> {
-        let now = self.now();
-        let leases = match self.state.requested(holder, request, now) {
-            Ok(leases) => leases,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        let mut found = Vec::with_capacity(leases.len());
-        for (token, urls) in leases {
-            let rows = match self.url_rows(&urls).await? {
-                Ok(rows) => rows,
-                Err(refusal) => return Ok(Err(refusal)),
-            };
-            found.extend(self.state.granted_again(token, rows));
-        }
-        Ok(Ok(found))
     }
 }
 

@@ -1,11 +1,12 @@
 //! The router: which shard a name or token belongs to, where that shard's owner is, and how to ask one shard or all of
 //! them. An owner may be in this process or on another node; callers see no difference.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use wayleave_core::frontier::State;
 use wayleave_core::frontier::refusal::Refusal;
@@ -14,11 +15,11 @@ use wayleave_core::limits::{FORWARDED_PUTS_MAX, HAND_OVER_WAIT};
 
 use crate::ask::{Ask, Response};
 use crate::config::Config;
-use crate::message::Message;
 use crate::owner::inbox::InboxSender;
 use crate::routing::admission::Admission;
 use crate::routing::links::{Links, NodeCall};
 use crate::routing::move_hints::MoveHints;
+use crate::routing::service_call::ServiceCall;
 use crate::shared::broadcast::{Broadcast, Subscriber};
 use crate::shared::owned_epochs::OwnedEpochs;
 
@@ -28,10 +29,14 @@ pub type CallResult<T> = Result<T, Refusal>;
 /// The shard that a name hashes to. The hash is part of the storage format and never changes.
 #[must_use]
 pub fn home(name: &str, shards: u16) -> ShardId {
+    ShardId(((u128::from(digest(name)) * u128::from(shards)) >> 64) as u16)
+}
+
+/// A digest of a name, the same on all nodes.
+pub(crate) fn digest(name: &str) -> u64 {
     use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
     const SECRETS: RapidSecrets = RapidSecrets::seed(0x77a1_1eaf_e000_0001);
-    let hash = rapidhash_v3_seeded(name.as_bytes(), &SECRETS);
-    ShardId(((u128::from(hash) * u128::from(shards)) >> 64) as u16)
+    rapidhash_v3_seeded(name.as_bytes(), &SECRETS)
 }
 
 /// Where the owner of a shard is.
@@ -54,19 +59,19 @@ pub(crate) struct Router {
     /// The epochs under which this process holds its shards.
     pub epochs: OwnedEpochs,
     /// Notified when an owner was not where it was expected.
-    missed: Arc<Notify>,
+    misrouted: Arc<Notify>,
     /// Permits for put batches on their way to other nodes.
     pub forwarded_puts: Arc<Semaphore>,
     /// Permits for slices of listings that local owners run concurrently, for all callers: most of a store's read
     /// connections stay free.
-    slices: Semaphore,
+    pub slices: Semaphore,
     /// Where moved hosts live.
     pub moved: MoveHints,
     /// Whether this node has lost the store.
     cut_off: AtomicBool,
-    /// How often the hints were doubted: a move failed half-way, or a shard refused a host.
-    doubts: AtomicU64,
-    /// How many of these doubts the hints in use were learned after.
+    /// How often the hints were marked stale: a move failed half-way, or a shard refused a host.
+    stale_marks: AtomicU64,
+    /// How many of these marks the hints in use have answered.
     settled: AtomicU64,
 }
 
@@ -79,21 +84,21 @@ pub(crate) fn belongs(state: &State, host: &str, shards: u16) -> bool {
 }
 
 impl Router {
-    pub fn new(config: &Config, links: Option<Arc<dyn Links>>, missed: Arc<Notify>) -> Arc<Self> {
+    pub fn new(config: &Config, links: Option<Arc<dyn Links>>, misrouted: Arc<Notify>) -> Arc<Self> {
         let locations = (0..config.shards).map(|_| OwnerLocation::Unowned).collect();
-        let doubts = AtomicU64::new(u64::from(links.is_some()));
+        let stale_marks = AtomicU64::new(u64::from(links.is_some()));
         Arc::new(Self {
             locations: RwLock::new(locations),
             changed: Broadcast::default(),
             links,
             admission: Arc::new(Admission::new(config.put_pause_max)),
             epochs: OwnedEpochs::new(config.shards),
-            missed,
+            misrouted,
             forwarded_puts: Arc::new(Semaphore::new(FORWARDED_PUTS_MAX)),
             slices: Semaphore::new(config.listings_max),
             moved: MoveHints::default(),
             cut_off: AtomicBool::new(false),
-            doubts,
+            stale_marks,
             settled: AtomicU64::new(0),
         })
     }
@@ -105,6 +110,15 @@ impl Router {
     pub fn location(&self, shard: ShardId) -> OwnerLocation {
         let locations = self.locations.read().unwrap_or_else(PoisonError::into_inner);
         locations.get(usize::from(shard.0)).cloned().unwrap_or(OwnerLocation::Unowned)
+    }
+
+    /// Tells the owner of a shard from another one: its node, or its term here.
+    pub fn owner_id(&self, shard: ShardId) -> (Option<NodeId>, Option<u64>) {
+        match self.location(shard) {
+            OwnerLocation::Local(inbox) => (None, Some(inbox.term)),
+            OwnerLocation::Remote(node) => (Some(node), None),
+            OwnerLocation::Unowned => (None, None),
+        }
     }
 
     pub fn set_location(&self, shard: ShardId, location: OwnerLocation) {
@@ -129,8 +143,8 @@ impl Router {
     }
 
     /// Records that an owner was not where it was expected.
-    pub fn miss(&self) {
-        self.missed.notify_one();
+    pub fn note_misroute(&self) {
+        self.misrouted.notify_one();
     }
 
     /// An owner of this process has ended: the shard has none, unless a new one has started meanwhile.
@@ -147,29 +161,29 @@ impl Router {
     }
 
     /// Marks the hints as possibly stale.
-    pub fn doubt(&self) {
-        self.doubts.fetch_add(1, Ordering::AcqRel);
+    pub fn mark_hints_stale(&self) {
+        self.stale_marks.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub fn is_doubted(&self) -> bool {
-        self.settled.load(Ordering::Acquire) < self.doubts()
+    pub fn hints_may_be_stale(&self) -> bool {
+        self.settled.load(Ordering::Acquire) < self.stale_marks()
     }
 
-    /// How often the hints were doubted until now.
-    pub fn doubts(&self) -> u64 {
-        self.doubts.load(Ordering::Acquire)
+    /// How often the hints were marked stale until now.
+    pub fn stale_marks(&self) -> u64 {
+        self.stale_marks.load(Ordering::Acquire)
     }
 
     /// Whether some hosts live away from home, or may.
     pub fn knows_moves(&self) -> bool {
-        self.is_doubted() || !self.moved.is_empty()
+        self.hints_may_be_stale() || !self.moved.is_empty()
     }
 
-    /// The hints are as good as the answers of shards that were asked after so many doubts. A later doubt stays: a learner
-    /// asks shard A; a move into A fails half-way and is doubted; the learner has the other answers and settles what it
+    /// The hints are as good as the answers of shards that were asked after this many marks. A later mark stays: a learner
+    /// asks shard A; a move into A fails half-way and leaves a mark; the learner has the other answers and settles what it
     /// asked for, of which A's is older than the move.
-    pub fn settle(&self, doubts: u64) {
-        self.settled.fetch_max(doubts, Ordering::AcqRel);
+    pub fn settle(&self, stale_marks: u64) {
+        self.settled.fetch_max(stale_marks, Ordering::AcqRel);
     }
 
     /// The shard that a host lives in.
@@ -193,58 +207,7 @@ impl Router {
         ask: impl Into<Ask>,
         patience: Duration,
     ) -> CallResult<T> {
-        let ask = ask.into();
-        let looks = ask.only_looks();
-        let answer = self.ask_owner(shard, ask, patience).await;
-        match answer {
-            // A read-only call has no unknown outcome.
-            Err(Refusal::OutcomeUnknown(why)) if looks => Err(Refusal::Unavailable(why)),
-            answer => answer.and_then(T::try_from),
-        }
-    }
-
-    async fn ask_owner(&self, shard: ShardId, ask: Ask, patience: Duration) -> CallResult<Response> {
-        if shard.0 >= self.shards() {
-            return Err(Refusal::NotCurrent);
-        }
-        if self.links.is_none() {
-            return self.ask_here(shard, ask).await.unwrap_or_else(|| Err(stopping()));
-        }
-        let deadline = Instant::now() + patience;
-        let mut changes = self.changes();
-        loop {
-            changes.mark_unchanged();
-            match self.ask_once(shard, ask.clone()).await {
-                Err(Refusal::Elsewhere) => {}
-                answer => return answer,
-            }
-            self.miss();
-            if !changed_before(&mut changes, deadline).await {
-                return Err(Refusal::Unavailable(format!("shard {}: {}", shard.0, self.why_no_owner())));
-            }
-        }
-    }
-
-    async fn ask_once(&self, shard: ShardId, ask: Ask) -> CallResult<Response> {
-        match (self.location(shard), &self.links) {
-            (OwnerLocation::Local(_), _) => self.ask_here(shard, ask).await.unwrap_or(Err(Refusal::Elsewhere)),
-            (OwnerLocation::Remote(node), Some(links)) => {
-                let looks = ask.only_looks();
-                links.ask(node, &NodeCall::Ask { shard, ask }, looks).await
-            }
-            (OwnerLocation::Remote(_) | OwnerLocation::Unowned, _) => Err(Refusal::Elsewhere),
-        }
-    }
-
-    /// Asks a shard of this process; `None` if it has no owner here.
-    pub async fn ask_here(&self, shard: ShardId, ask: Ask) -> Option<CallResult<Response>> {
-        let OwnerLocation::Local(inbox) = self.location(shard) else { return None };
-        let _awaited = ask.is_visit().then(|| self.admission.await_visit());
-        let _slice = if ask.is_listing() { self.slices.acquire().await.ok() } else { None };
-        let (reply, answer) = oneshot::channel();
-        let looks = ask.only_looks();
-        inbox.send(Message::Ask { ask, reply }).await.ok()?;
-        Some(answer.await.unwrap_or_else(|_| Err(if looks { stopping() } else { never_answered() })))
+        self.answer_of(shard, ask.into(), patience).await.and_then(T::try_from)
     }
 
     /// Asks several shards concurrently; answers in shard order. Waits for all of them, so that the result is true of
@@ -255,24 +218,66 @@ impl Router {
         ask: impl Into<Ask>,
     ) -> CallResult<Vec<T>> {
         let ask = ask.into();
-        let asks = shards.iter().map(|shard| self.ask(*shard, ask.clone()));
-        if ask.only_looks() {
-            return futures::future::try_join_all(asks).await;
-        }
         let (mut told, mut trouble) = (Vec::with_capacity(shards.len()), None::<Refusal>);
-        for answer in futures::future::join_all(asks).await {
-            match answer {
+        for answer in self.answers_of(shards, &ask).await {
+            match answer.and_then(T::try_from) {
                 Ok(answer) => told.push(answer),
                 Err(refusal) => trouble = Some(worse(trouble, refusal)),
             }
         }
         match trouble {
             None => Ok(told),
-            Some(refusal) if told.is_empty() => Err(refusal),
+            Some(refusal) if told.is_empty() || ask.is_read_only() => Err(refusal),
             Some(refusal) => {
-                Err(refusal.after_a_part(&format!("{} of {} shards have done it", told.len(), shards.len())))
+                Err(refusal.after_partial_change(&format!("{} of {} shards have done it", told.len(), shards.len())))
             }
         }
+    }
+}
+
+impl Router {
+    /// The answers of several shards, in their order: those of this process at once, those of other nodes in one message per
+    /// node. Shards that are not where they were expected are asked again, each by itself.
+    async fn answers_of(&self, shards: &[ShardId], ask: &Ask) -> Vec<CallResult<Response>> {
+        let mut away: BTreeMap<NodeId, Vec<ShardId>> = BTreeMap::new();
+        let mut here: Vec<ShardId> = Vec::new();
+        for shard in shards {
+            match self.location(*shard) {
+                OwnerLocation::Remote(node) if self.links.is_some() => away.entry(node).or_default().push(*shard),
+                _ => here.push(*shard),
+            }
+        }
+        let by_themselves = |shards: Vec<ShardId>| async {
+            let patience = Duration::from_millis(HAND_OVER_WAIT.0);
+            let asks = shards.iter().map(|shard| self.answer_of(*shard, ask.clone(), patience));
+            let answers = futures::future::join_all(asks).await;
+            shards.into_iter().zip(answers).collect::<Vec<_>>()
+        };
+        let of_nodes = away.into_iter().map(|(node, shards)| async move {
+            let (lost, mut answers): (Vec<_>, Vec<_>) = self
+                .ask_node(node, shards, ask)
+                .await
+                .into_iter()
+                .partition(|(_, answer)| matches!(answer, Err(Refusal::Elsewhere)));
+            answers.extend(by_themselves(lost.into_iter().map(|(shard, _)| shard).collect()).await);
+            answers
+        });
+        let (here, of_nodes) = futures::future::join(by_themselves(here), futures::future::join_all(of_nodes)).await;
+        let mut answers: BTreeMap<ShardId, CallResult<Response>> = of_nodes.into_iter().flatten().chain(here).collect();
+        shards.iter().map(|shard| answers.remove(shard).unwrap_or_else(|| Err(never_answered()))).collect()
+    }
+
+    /// Asks several shards of another node in one message.
+    async fn ask_node(&self, node: NodeId, shards: Vec<ShardId>, ask: &Ask) -> Vec<(ShardId, CallResult<Response>)> {
+        let all = |refusal: Refusal| vec![Err(refusal); shards.len()];
+        let Some(links) = &self.links else { return Vec::new() };
+        let call = NodeCall::AskAll { shards: shards.clone(), ask: ask.clone() };
+        let answers: Vec<CallResult<Response>> = match links.say(node, &call).await {
+            Ok(answers) => answers,
+            Err(error) => all(error.refusal(ask.is_read_only())),
+        };
+        // A shard that is missing among them counts as one that was never answered.
+        shards.into_iter().zip(answers).collect()
     }
 }
 

@@ -2,12 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use wayleave_core::frontier::HostRoom;
-use wayleave_core::frontier::put::hosts_full;
-use wayleave_core::frontier::refusal::Refusal;
-
-use crate::owner::owner_loop::Owner;
-
 /// The count, including what owners have claimed for puts they are deciding.
 #[derive(Default)]
 pub(crate) struct HostQuota(AtomicU64);
@@ -33,40 +27,6 @@ impl HostQuota {
     /// Whether there is room for this many more.
     pub fn has_room(&self, wanted: u64, limit: u64) -> bool {
         limit.saturating_sub(self.0.load(Ordering::Acquire)) >= wanted
-    }
-}
-
-impl Owner {
-    /// Publishes the number of hosts of this shard.
-    pub fn count_hosts(&mut self) {
-        let hosts = self.state.host_count() as u64;
-        self.readiness.hosts.change(self.hosts_counted, hosts);
-        self.hosts_counted = hosts;
-        self.state.set_host_room(None);
-    }
-
-    /// Claims room for up to `wanted` new hosts, until [`Owner::count_hosts`] is called.
-    pub fn claim_hosts(&mut self, wanted: usize) {
-        let limit = self.config.hosts_max;
-        let left = self.readiness.hosts.claim(wanted as u64, limit);
-        self.hosts_counted += left;
-        self.state.set_host_room(Some(HostRoom { left, limit }));
-    }
-
-    /// Refuses to create hosts for which there is no room.
-    pub fn refuse_hosts<'a>(&self, mut hosts: impl Iterator<Item = &'a str>) -> Option<Refusal> {
-        let limit = self.config.hosts_max;
-        let first = hosts.find(|host| self.state.host_id(host).is_none())?;
-        let new = 1 + hosts.filter(|host| self.state.host_id(host).is_none()).count() as u64;
-        let full = !self.readiness.hosts.has_room(new, limit);
-        full.then(|| Refusal::HostsFull(hosts_full(first, limit)))
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        // The next owner of the shard counts its hosts again.
-        self.readiness.hosts.change(self.hosts_counted, 0);
     }
 }
 

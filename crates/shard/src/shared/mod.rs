@@ -2,6 +2,8 @@
 //! process-wide budgets and quotas, and the epochs under which the shards are held.
 
 pub(crate) mod broadcast;
+pub(crate) mod changes;
+pub(crate) mod crawl_count;
 pub(crate) mod crawl_passes;
 pub(crate) mod crawl_readiness;
 pub(crate) mod crawl_totals;
@@ -12,4 +14,5 @@ pub(crate) mod node_readiness;
 pub(crate) mod owned_epochs;
 pub(crate) mod page_budget;
 pub(crate) mod readiness;
+pub(crate) mod troubles;
 pub(crate) mod waiters;

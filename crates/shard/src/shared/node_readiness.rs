@@ -1,25 +1,37 @@
-//! What nodes publish of their shards: since when a group is ready there, of which crawls, and what chunks they offer. So a
-//! node asks only those that may have something for its caller, and wakes its waiters when another one has.
+//! What nodes publish of their shards: since when a group is ready there, of which crawls, what chunks they offer, which
+//! version the map has, and what there is for Makers and for clients that wait for a match. So a node asks only those that
+//! may have something for its caller, and wakes its waiters when another one has.
 //!
 //! A node tracks the crawls that callers name, its own and those of other nodes; see [`CrawlReadiness`]. Of these it
 //! publishes which are ready, and how many groups of each became ready so far. Of a crawl that it has not mentioned it may
 //! have anything: it is asked once, and tracks the crawl from then on.
 //!
-//! Each subscriber gets only the crawls that have changed since its last beat. Beats are not lost within a subscription,
-//! and the first one of a subscription is complete.
+//! Each subscriber gets only what has changed: the crawls whose readiness has, the counts of limited crawls that have
+//! ([`Totals`]) and the crawls that came and went ([`CrawlCount`]) since its last beat. Beats are not lost within a subscription,
+//! and the first one of a subscription is complete, but for counts: there may be as many as crawls times shards, more than a message may
+//! hold, so they are told in slices. A beat that was refused for its size would be sent again and again, and the node never heard.
 //!
+//! [`Totals`]: super::crawl_totals::Totals
+//! [`CrawlCount`]: super::crawl_count::CrawlCount
 //! [`CrawlReadiness`]: super::crawl_readiness::CrawlReadiness
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use wayleave_core::names::CrawlName;
 use wayleave_core::pipeline::request::Stage;
 use wayleave_core::time::Time;
 
-use crate::shared::crawl_totals::ShardTotals;
+use crate::matches::news::MatchBeat;
+use crate::matches::readiness::PoolBeat;
+use crate::shared::changes::{News, Position};
+use crate::shared::crawl_totals::TotalsNews;
 use crate::shared::readiness::{Readiness, VisitFilter};
+
+/// Counts of limited crawls in one beat: a few megabytes, however long the names are.
+const TOTALS_A_BEAT: usize = 10_000;
 
 /// A node's readiness.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,13 +42,19 @@ pub struct NodeReadiness {
     pub(super) next_due: Option<Time>,
     /// Total number of groups that have become ready.
     pub(super) woken: u64,
-    /// Counts of its shards for crawls with a limit over all shards.
-    pub(super) totals: Vec<(CrawlName, Vec<ShardTotals>)>,
+    /// Counts of its shards for crawls with a limit over all shards, as far as they changed.
+    pub(super) totals: TotalsNews,
+    /// Hashes of its crawls, as far as they changed.
+    pub(super) crawl_count: News<u64, ()>,
     /// The tracked crawls that have changed.
     pub(super) crawls: Vec<(CrawlName, CrawlBeat)>,
     /// These are all tracked crawls.
     pub(super) is_complete: bool,
     pub(super) chunks: ChunkBeat,
+    /// The version of the map, if it owns the control shard.
+    pub(super) map: u64,
+    pub(super) pools: PoolBeat,
+    pub(super) matches: MatchBeat,
 }
 
 /// A node's readiness for one crawl.
@@ -70,12 +88,18 @@ impl NodeReadiness {
     }
 
     /// Decodes it.
-    ///
-    /// # Errors
-    /// If the bytes are not valid.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         crate::routing::links::decode(bytes)
     }
+}
+
+/// Messages between nodes so far.
+#[derive(Default)]
+pub(crate) struct Messages {
+    /// Calls of other nodes.
+    pub calls: AtomicU64,
+    /// Beats for other nodes.
+    pub beats: AtomicU64,
 }
 
 /// The beats of a node for one subscriber.
@@ -83,19 +107,36 @@ pub struct Beats {
     readiness: Arc<Readiness>,
     /// The crawls as published last, and the generation of their table.
     sent: Option<(u64, BTreeMap<CrawlName, CrawlBeat>)>,
+    /// The news of matches that were published.
+    told: Option<u64>,
+    /// Which changes of the counts, and of the crawls there are, were published.
+    totals_sent: Option<Position>,
+    count_sent: Option<Position>,
 }
 
 impl Beats {
     pub(crate) const fn new(readiness: Arc<Readiness>) -> Self {
-        Self { readiness, sent: None }
+        Self { readiness, sent: None, told: None, totals_sent: None, count_sent: None }
+    }
+
+    /// Whether the next beat has more to tell already.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.totals_sent.is_some_and(|sent| sent.has_more)
     }
 
     /// The next beat.
     #[must_use]
     pub fn next_beat(&mut self) -> NodeReadiness {
+        self.readiness.messages.beats.fetch_add(1, Ordering::Relaxed);
         let mut beat = self.readiness.node_readiness();
+        let (totals, totals_sent) = self.readiness.totals.since(self.totals_sent, TOTALS_A_BEAT);
+        let (count, count_sent) = self.readiness.crawl_count.since(self.count_sent);
+        (beat.totals, beat.crawl_count) = (totals, count);
+        (self.totals_sent, self.count_sent) = (Some(totals_sent), Some(count_sent));
         let (generation, crawls) = self.readiness.crawl_beats();
         let before = self.sent.take().filter(|(of, _)| *of == generation).map(|(_, before)| before);
+        beat.matches = self.readiness.matches.since(&mut self.told);
         beat.is_complete = before.is_none();
         let before = before.unwrap_or_default();
         let changed = crawls.iter().filter(|(crawl, beat)| before.get(*crawl) != Some(*beat));
@@ -184,7 +225,11 @@ impl Peer {
 
 #[cfg(test)]
 mod tests {
+    use wayleave_core::ids::{NodeId, ShardId};
+    use wayleave_core::limits::NODE_MESSAGE_BYTES_MAX;
+
     use super::*;
+    use crate::shared::crawl_totals::CrawlTotals;
 
     fn beat(woken: u64, crawls: &[(&str, Option<u64>, u64)]) -> NodeReadiness {
         let of = |(crawl, since, woken): &(&str, Option<u64>, u64)| {
@@ -200,6 +245,28 @@ mod tests {
 
     fn filter<'a>(crawl: Option<&'a CrawlName>) -> VisitFilter<'a> {
         VisitFilter { crawl, paced: false, now: Time(10) }
+    }
+
+    /// More counts than a message holds.
+    #[test]
+    fn the_first_beats_of_a_subscription_tell_all_counts_in_messages_of_a_few_megabytes() {
+        let (here, there) = (Arc::new(Readiness::new(8)), Readiness::new(8));
+        let crawl = |n: usize| CrawlName::from(format!("{n:0>255}").as_str());
+        for (crawl, shard) in (0..4_000).flat_map(|n| (0..8).map(move |shard| (crawl(n), ShardId(shard)))) {
+            here.totals.set(&crawl, shard, Some(CrawlTotals { hosts: 1, ..CrawlTotals::default() }));
+        }
+        let mut beats = Beats::new(here);
+        let mut count = 0;
+        while count == 0 || beats.has_more() {
+            let bytes = beats.next_beat().to_bytes();
+            assert!(bytes.len() < NODE_MESSAGE_BYTES_MAX / 32, "{} bytes", bytes.len());
+            there.hear(NodeId(2), Some(NodeReadiness::from_bytes(&bytes).unwrap()));
+            count += 1;
+        }
+        assert_eq!(count, 4);
+        let known = |n: usize| there.totals.others(&crawl(n), ShardId(8)).hosts;
+        assert!((0..4_000).all(|n| known(n) == 8));
+        assert_eq!(beats.next_beat().totals, News::default());
     }
 
     #[test]

@@ -1,69 +1,73 @@
-//! Page limits over all shards, where one process owns them all; `owner::page_grants` is for several nodes. An owner claims pages before it plans a visit and settles the claim
-//! when the visit is decided, both under one lock: so all shards together never exceed a limit, however many callers
-//! ask at once.
+//! Page limits over all shards, where one process owns them all; `owner::frontier::page_grants` is for several nodes. An owner claims
+//! pages of the crawls that it has planned visits of, before it takes their URLs, and settles the claim when the visits are
+//! decided, both under one lock: so all shards together never exceed a limit, however many callers ask at once.
 //!
-//! Interleavings that could break that:
+//! A plan may rest on what others had used some time ago. If they have used more since, the claim grants less than was
+//! planned, and the crawl is closed to this owner before it plans again. If they have given pages back, the owner was
+//! told: whoever finds nothing left is told as soon as something is, crawl by crawl, so that its callers are woken.
+//!
+//! Interleavings that could break the limit:
 //!
 //! 1. *Two owners read what is left at once*: a claim counts from the moment it is made.
 //! 2. *An owner needs fewer pages than before* (a page comes back, is purged, leaves with its host), another takes
 //!    them, and the first one's commit fails: its page is still out. So pages given back count only once that is
-//!    durable.
+//!    durable, also those of a crawl that is deleted or has no limit any more.
 //! 3. *A shard hands out while another one, which has used up the limit, is still being opened*: nothing is granted
 //!    before every shard of the process has been opened once.
 //! 4. *An owner ends in the middle of a claim*: its part stays until the next owner has read the true value.
-//!
-//! An owner that found nothing left is notified as soon as something is, so that its callers are woken.
+//! 5. *A crawl is deleted and made anew in one turn, and pages of the new one are published before the old one's are given back*: what
+//!    is given back is a number of pages, not all that the crawl of this name has in the shard.
 
-use hashbrown::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 use wayleave_core::frontier::page_limits::PageLimit;
-use wayleave_core::ids::{CrawlNo, ShardId};
+use wayleave_core::ids::ShardId;
 use wayleave_core::names::CrawlName;
-use wayleave_engine::Error;
 
-use crate::owner::owner_loop::Owner;
-use crate::owner::page_grants::LedgerLocks;
+use crate::owner::frontier::ledger_rows::LedgerLocks;
 use crate::shared::readiness::lock;
 
 /// The page limits of all crawls.
 pub(crate) struct PageBudget {
     state: Mutex<Shares>,
-    waiters: Vec<Arc<Notify>>,
+    /// Which crawls each shard should look at, because pages of them may be left, or are wanted elsewhere.
+    news: Vec<ShardNews>,
     /// Where several nodes share the store.
     pub ledgers: LedgerLocks,
 }
 
-struct Shares {
-    crawls: HashMap<CrawlName, Taken>,
-    /// Shards not opened yet.
-    unopened: Vec<bool>,
+#[derive(Default)]
+struct ShardNews {
+    crawls: Mutex<BTreeSet<CrawlName>>,
+    told: Arc<Notify>,
 }
 
-/// The use of one limit by each shard, and which shards wait for more.
+struct Shares {
+    crawls: BTreeMap<CrawlName, Taken>,
+    /// Shards not opened yet.
+    unopened: usize,
+    opened: Vec<bool>,
+}
+
+/// The use of one limit by each shard, its sum, and which shards wait for more.
+#[derive(Default)]
 struct Taken {
-    shards: Vec<u64>,
-    waits: Vec<bool>,
+    shards: BTreeMap<ShardId, u64>,
+    total: u64,
+    waits: BTreeSet<ShardId>,
 }
 
 impl Taken {
-    fn new(shards: usize) -> Self {
-        Self { shards: vec![0; shards], waits: vec![false; shards] }
+    /// Sets the use of a shard.
+    fn set(&mut self, shard: ShardId, pages: u64) {
+        let before = if pages == 0 { self.shards.remove(&shard) } else { self.shards.insert(shard, pages) };
+        self.total = self.total.saturating_sub(before.unwrap_or_default()).saturating_add(pages);
     }
 
-    fn total(&self) -> u64 {
-        self.shards.iter().fold(0, |sum, part| sum.saturating_add(*part))
-    }
-
-    fn part(&mut self, shard: ShardId) -> Option<&mut u64> {
-        self.shards.get_mut(usize::from(shard.0))
-    }
-
-    fn wait(&mut self, shard: ShardId, waits: bool) {
-        if let Some(place) = self.waits.get_mut(usize::from(shard.0)) {
-            *place = waits;
-        }
+    fn part(&self, shard: ShardId) -> u64 {
+        self.shards.get(&shard).copied().unwrap_or_default()
     }
 }
 
@@ -75,49 +79,71 @@ pub(crate) struct Taker<'a> {
     pub limit: u64,
 }
 
+impl Shares {
+    fn taken(&mut self, crawl: &CrawlName) -> &mut Taken {
+        if !self.crawls.contains_key(crawl) {
+            self.crawls.insert(crawl.clone(), Taken::default());
+        }
+        self.crawls.entry(crawl.clone()).or_default()
+    }
+}
+
 impl PageBudget {
     pub fn new(shards: u16) -> Self {
-        let shards = usize::from(shards);
-        let state = Shares { crawls: HashMap::new(), unopened: vec![true; shards] };
+        let opened = vec![false; shards.into()];
         Self {
-            state: Mutex::new(state),
-            waiters: (0..shards).map(|_| Arc::default()).collect(),
+            state: Mutex::new(Shares { crawls: BTreeMap::new(), unopened: opened.len(), opened }),
+            news: (0..shards).map(|_| ShardNews::default()).collect(),
             ledgers: LedgerLocks::default(),
         }
     }
 
-    /// Notified when there may be pages again for a shard that found none left.
-    pub fn waiter_of(&self, shard: ShardId) -> Arc<Notify> {
-        self.waiters.get(usize::from(shard.0)).cloned().unwrap_or_default()
+    /// Notified when a shard should look at crawls, which [`PageBudget::take_news`] names.
+    pub fn news_of(&self, shard: ShardId) -> Arc<Notify> {
+        self.news.get(usize::from(shard.0)).map(|news| news.told.clone()).unwrap_or_default()
+    }
+
+    /// The crawls that a shard should look at.
+    pub fn take_news(&self, shard: ShardId) -> BTreeSet<CrawlName> {
+        self.news.get(usize::from(shard.0)).map(|news| std::mem::take(&mut *lock(&news.crawls))).unwrap_or_default()
+    }
+
+    /// Tells shards to look at a crawl.
+    pub fn tell<'a>(&self, crawl: &CrawlName, shards: impl IntoIterator<Item = &'a ShardId>) {
+        for news in shards.into_iter().filter_map(|shard| self.news.get(usize::from(shard.0))) {
+            lock(&news.crawls).insert(crawl.clone());
+            news.told.notify_one();
+        }
+    }
+
+    /// Tells shards to look at crawls.
+    pub fn tell_all(&self, looking: &[(CrawlName, Vec<ShardId>)]) {
+        looking.iter().for_each(|(crawl, shards)| self.tell(crawl, shards));
     }
 
     /// A shard was opened and uses these pages.
     pub fn open(&self, shard: ShardId, used: &[PageLimit]) {
-        let mut shares = lock(&self.state);
-        shares.crawls.values_mut().filter_map(|taken| taken.part(shard)).for_each(|part| *part = 0);
+        let shares = &mut *lock(&self.state);
+        shares.crawls.values_mut().for_each(|taken| taken.set(shard, 0));
         for limit in used {
-            let count = self.waiters.len();
-            let taken = shares.crawls.entry(limit.name.clone()).or_insert_with(|| Taken::new(count));
-            taken.part(shard).into_iter().for_each(|part| *part = limit.used);
+            shares.taken(&limit.name).set(shard, limit.used);
         }
-        if let Some(unopened) = shares.unopened.get_mut(usize::from(shard.0)) {
-            *unopened = false;
+        if let Some(opened) = shares.opened.get_mut(usize::from(shard.0)) {
+            shares.unopened -= usize::from(!std::mem::replace(opened, true));
         }
-        for taken in shares.crawls.values_mut() {
-            let none = vec![false; taken.waits.len()];
-            self.waiter(std::mem::replace(&mut taken.waits, none));
+        for (crawl, taken) in &mut shares.crawls {
+            self.tell(crawl, &std::mem::take(&mut taken.waits));
         }
     }
 
     /// Claims up to `wanted` pages; returns the number granted.
     pub fn claim(&self, taker: Taker<'_>, wanted: u64) -> u64 {
         let mut shares = lock(&self.state);
-        let opening = shares.unopened.contains(&true);
-        let count = self.waiters.len();
-        let taken = shares.crawls.entry(taker.crawl.clone()).or_insert_with(|| Taken::new(count));
-        let left = if opening { 0 } else { taker.limit.saturating_sub(taken.total()) };
+        let opening = shares.unopened > 0;
+        let taken = shares.taken(taker.crawl);
+        let left = if opening { 0 } else { taker.limit.saturating_sub(taken.total) };
         let granted = wanted.min(left);
-        taken.part(taker.shard).into_iter().for_each(|part| *part += granted);
+        taken.set(taker.shard, taken.part(taker.shard) + granted);
         granted
     }
 
@@ -125,19 +151,18 @@ impl PageBudget {
     /// take, and records whether the shard waits for more.
     pub fn settle(&self, taker: Taker<'_>, more: u64, back: u64) -> u64 {
         let mut shares = lock(&self.state);
-        let opening = shares.unopened.contains(&true);
-        let count = self.waiters.len();
-        let taken = shares.crawls.entry(taker.crawl.clone()).or_insert_with(|| Taken::new(count));
-        let mut own = 0;
-        if let Some(part) = taken.part(taker.shard) {
-            *part = (*part + more).saturating_sub(back);
-            own = *part;
-        }
-        let total = taken.total();
-        let spent = opening || total >= taker.limit;
-        taken.wait(taker.shard, spent);
+        let opening = shares.unopened > 0;
+        let taken = shares.taken(taker.crawl);
+        let own = (taken.part(taker.shard) + more).saturating_sub(back);
+        taken.set(taker.shard, own);
+        let total = taken.total;
         if back > 0 && total < taker.limit {
-            self.waiter(std::mem::replace(&mut taken.waits, vec![false; count]));
+            self.tell(taker.crawl, &std::mem::take(&mut taken.waits));
+        }
+        if opening || total >= taker.limit {
+            taken.waits.insert(taker.shard);
+        } else {
+            taken.waits.remove(&taker.shard);
         }
         if opening { u64::MAX } else { total - own }
     }
@@ -146,124 +171,12 @@ impl PageBudget {
     pub fn give_back(&self, taker: Taker<'_>, pages: u64) {
         let mut shares = lock(&self.state);
         let Some(taken) = shares.crawls.get_mut(taker.crawl) else { return };
-        taken.part(taker.shard).into_iter().for_each(|part| *part = part.saturating_sub(pages));
-        if taken.total() < taker.limit {
-            let none = vec![false; taken.waits.len()];
-            self.waiter(std::mem::replace(&mut taken.waits, none));
+        taken.set(taker.shard, taken.part(taker.shard).saturating_sub(pages));
+        if taken.total < taker.limit {
+            self.tell(taker.crawl, &std::mem::take(&mut taken.waits));
         }
-    }
-
-    /// The crawl has no limit here any more.
-    pub fn forget(&self, crawl: &CrawlName, shard: ShardId) {
-        let mut shares = lock(&self.state);
-        if let Some(taken) = shares.crawls.get_mut(crawl) {
-            taken.part(shard).into_iter().for_each(|part| *part = 0);
-            if taken.total() == 0 {
-                shares.crawls.remove(crawl);
-            }
-        }
-    }
-
-    fn waiter(&self, waits: Vec<bool>) {
-        self.waiters.iter().zip(waits).filter(|(_, waits)| *waits).for_each(|(waiter, _)| waiter.notify_one());
-    }
-
-    /// Notifies all shards: what others may use has changed.
-    pub fn wake_waiters(&self) {
-        self.waiters.iter().for_each(|waiter| waiter.notify_one());
-    }
-}
-
-/// Pages claimed for a visit that is being planned.
-pub(crate) struct Claim {
-    limit: PageLimit,
-    pages: u64,
-}
-
-impl Owner {
-    /// Publishes the use of this shard, as read from the store.
-    pub fn open_pages(&mut self) {
-        if self.page_grants.is_some() {
-            return;
-        }
-        let limits: Vec<PageLimit> = self.state.page_limits().collect();
-        self.pages_taken = limits.iter().map(|limit| (limit.crawl, (limit.name.clone(), limit.used))).collect();
-        self.readiness.pages.open(self.shard, &limits);
-    }
-
-    /// Claims pages of every crawl that a visit may be of.
-    ///
-    /// # Errors
-    /// If pages had to be drawn from a ledger and the store failed.
-    pub async fn claim_pages(
-        &mut self,
-        crawl: Option<CrawlNo>,
-        keyed: bool,
-        wanted: usize,
-    ) -> Result<Vec<Claim>, Error> {
-        let may = |limit: &PageLimit| crawl.is_none_or(|no| no == limit.crawl) && (limit.ready || keyed);
-        let limits: Vec<PageLimit> = self.state.page_limits().filter(may).collect();
-        let mut claims = Vec::with_capacity(limits.len());
-        for limit in limits {
-            let wanted = wanted.max(1) as u64;
-            let pages = match self.page_grants {
-                Some(_) => self.draw_pages(&limit, wanted).await?,
-                None => self.readiness.pages.claim(self.taker(&limit), wanted),
-            };
-            claims.push(Claim { limit, pages });
-        }
-        claims.iter().for_each(|claim| self.state.allow_pages(claim.limit.crawl, claim.pages));
-        Ok(claims)
-    }
-
-    /// The visits are decided: returns what was claimed and not taken.
-    pub fn return_pages(&mut self, claims: Vec<Claim>) {
-        let now = self.engine.now();
-        for Claim { mut limit, pages } in claims {
-            let before = std::mem::replace(&mut limit.used, self.state.pages_used(limit.crawl));
-            if let Some(grants) = &mut self.page_grants {
-                grants.took(&limit.name, limit.used.saturating_sub(before), now);
-            }
-            self.publish_pages(&limit, pages);
-        }
-    }
-
-    /// Publishes this shard's use of all limits, and learns that of the others.
-    pub fn share_pages(&mut self) {
-        let limits: Vec<PageLimit> = self.state.page_limits().collect();
-        for limit in &limits {
-            self.publish_pages(limit, 0);
-        }
-        if limits.len() < self.pages_taken.len() {
-            let gone = self.pages_taken.extract_if(|no, _| !limits.iter().any(|limit| limit.crawl == *no));
-            let gone: Vec<CrawlName> = gone.map(|(_, (name, _))| name).collect();
-            gone.iter().for_each(|name| self.readiness.pages.forget(name, self.shard));
-        }
-    }
-
-    fn taker<'a>(&self, limit: &'a PageLimit) -> Taker<'a> {
-        Taker { crawl: &limit.name, shard: self.shard, limit: limit.limit }
-    }
-
-    fn publish_pages(&mut self, limit: &PageLimit, claimed: u64) {
-        if let Some(grants) = &self.page_grants {
-            return self.state.set_used_elsewhere(limit.crawl, grants.used_elsewhere(limit));
-        }
-        let (_, before) = self.pages_taken.entry(limit.crawl).or_insert_with(|| (limit.name.clone(), 0));
-        let before = std::mem::replace(before, limit.used);
-        let more = limit.used.saturating_sub(before);
-        let others = self.readiness.pages.settle(self.taker(limit), more, claimed);
-        self.state.set_used_elsewhere(limit.crawl, others);
-        let back = before.saturating_sub(limit.used);
-        if back > 0 {
-            let (readiness, shard, limit) = (self.readiness.clone(), self.shard, limit.clone());
-            let give_back = move |durable: Result<(), _>| {
-                if durable.is_ok() {
-                    let taker = Taker { crawl: &limit.name, shard, limit: limit.limit };
-                    readiness.pages.give_back(taker, back);
-                }
-            };
-            self.cycle.answer(self.cycle.mark(), Box::new(give_back));
+        if taken.total == 0 && taken.waits.is_empty() {
+            shares.crawls.remove(taker.crawl);
         }
     }
 }

@@ -15,29 +15,26 @@ use wayleave_core::time::Time;
 
 use crate::fleet::news::MapNews;
 use crate::handle::finished::Finishing;
+use crate::matches::news::MatchNews;
+use crate::matches::readiness::PoolReadiness;
 use crate::owner::limited_log::StoreLog;
 use crate::pipeline::readiness::ChunkReadiness;
 use crate::routing::repeated_requests::Requests;
 use crate::shared::broadcast::{Broadcast, Subscriber};
+use crate::shared::crawl_count::CrawlCount;
 use crate::shared::crawl_passes::{CrawlPasses, Pass};
 use crate::shared::crawl_readiness::{CrawlReadiness, NEVER};
-use crate::shared::crawl_totals::{CrawlTotals, Totals};
+use crate::shared::crawl_totals::Totals;
 use crate::shared::damage_report::{DamageBoard, DamageReport};
 use crate::shared::deadline::Deadline;
 use crate::shared::host_quota::HostQuota;
-use crate::shared::node_readiness::{CrawlBeat, Heard, NodeReadiness, Peer};
+use crate::shared::node_readiness::{CrawlBeat, Heard, Messages, NodeReadiness, Peer};
 use crate::shared::page_budget::PageBudget;
+use crate::shared::troubles::Troubles;
 use crate::shared::waiters::Waiters;
 
 /// Damaged hosts that a report names.
 const DAMAGED_NAMED: usize = 3;
-
-/// Why a shard cannot be opened, or refuses changes.
-struct Trouble {
-    why: String,
-    /// Rows that it needs cannot be read.
-    damage: bool,
-}
 
 /// What each shard publishes.
 #[derive(Default)]
@@ -85,10 +82,16 @@ pub(crate) struct Readiness {
     pub chunks: ChunkReadiness,
     /// The version of the map, where shard 0 is owned by this process.
     pub map: MapNews,
+    /// Orders that wait for Makers, and sites that have one.
+    pub pools: PoolReadiness,
+    /// News of clients that calls on other nodes wait for.
+    pub matches: Arc<MatchNews>,
     /// Callers waiting for a crawl to be finished.
     pub finishing: Finishing,
-    /// Counts of crawls with a limit over all shards, by shard.
-    totals: Totals,
+    /// Counts of crawls with a limit over all shards.
+    pub totals: Totals,
+    /// The crawls of the store.
+    pub crawl_count: CrawlCount,
     /// Page limits.
     pub pages: PageBudget,
     /// Hosts held by the shards of this process.
@@ -97,21 +100,21 @@ pub(crate) struct Readiness {
     pub requests: Requests,
     /// Whose turn it is to remove rows of deleted queues.
     pub purging: Arc<Semaphore>,
-    pub has_limits: AtomicBool,
     /// Whether the paced form is switched on, as far as the owners here know.
     pub active: AtomicBool,
     /// Log lines that would otherwise be written once per call.
     pub log: StoreLog,
     /// Why shards of this process cannot be opened, or refuse changes.
-    troubles: Mutex<BTreeMap<ShardId, Trouble>>,
+    pub troubles: Troubles,
     /// What is known to be damaged in open shards.
     pub damage: DamageBoard,
     /// The readiness of other nodes. A node that cannot be reached has no entry and is not asked.
     peers: Mutex<BTreeMap<NodeId, Peer>>,
     /// Total number of groups that have become ready here.
     woken: AtomicU64,
+    pub messages: Messages,
     /// Notified when the owner of a shard was not where it was expected.
-    pub missed: Arc<Notify>,
+    pub misrouted: Arc<Notify>,
     /// Notified when there is news for other nodes.
     news: Broadcast,
     /// Until then no other node can own this node's shards.
@@ -134,6 +137,7 @@ impl Readiness {
             published.oldest_ready.store(NEVER, Ordering::Relaxed);
             published.next_due.store(NEVER, Ordering::Relaxed);
         }
+        let news = Broadcast::default();
         Self {
             shards: all,
             crawls: CrawlReadiness::new(shards),
@@ -142,64 +146,31 @@ impl Readiness {
             looks: AtomicU64::new(0),
             chunks: ChunkReadiness::new(shards),
             map: MapNews::default(),
+            pools: PoolReadiness::new(shards, news.clone()),
+            matches: Arc::new(MatchNews::new(shards, news.clone())),
             finishing: Finishing::default(),
-            totals: Totals::new(shards),
+            totals: Totals::default(),
+            crawl_count: CrawlCount::default(),
             pages: PageBudget::new(shards),
             hosts: HostQuota::default(),
             requests: Requests::new(shards),
             purging: Arc::new(Semaphore::new(1)),
-            has_limits: AtomicBool::new(false),
             active: AtomicBool::new(true),
             log: StoreLog::default(),
-            troubles: Mutex::default(),
+            troubles: Troubles::default(),
             damage: DamageBoard::default(),
             peers: Mutex::default(),
             woken: AtomicU64::new(0),
-            missed: Arc::default(),
-            news: Broadcast::default(),
+            messages: Messages::default(),
+            misrouted: Arc::default(),
+            news,
             sure_until: Mutex::default(),
         }
     }
 
-    /// Records why a shard of this process cannot be opened; `None` clears it.
-    pub fn set_trouble(&self, shard: ShardId, why: Option<String>) {
-        let mut troubles = lock(&self.troubles);
-        match why {
-            Some(why) => troubles.insert(shard, Trouble { why, damage: false }),
-            None => troubles.remove(&shard),
-        };
-    }
-
-    /// Records that a shard is closed because rows that it needs cannot be read.
-    pub fn set_damaged(&self, shard: ShardId, why: String) {
-        lock(&self.troubles).insert(shard, Trouble { why, damage: true });
-    }
-
-    /// Whether a shard is closed because rows that it needs cannot be read.
-    pub fn is_damaged(&self, shard: ShardId) -> bool {
-        lock(&self.troubles).get(&shard).is_some_and(|trouble| trouble.damage)
-    }
-
-    /// Why a shard cannot be opened.
-    pub fn trouble_of(&self, shard: ShardId) -> Option<String> {
-        lock(&self.troubles).get(&shard).map(|trouble| trouble.why.clone())
-    }
-
-    /// Why the frontier is not ready, if shards cannot be opened: the first one's reason, and which others there are.
-    pub fn trouble(&self) -> Option<String> {
-        let troubles = lock(&self.troubles);
-        let mut all = troubles.iter();
-        let (_, first) = all.next()?;
-        let others: Vec<String> = all.map(|(shard, _)| shard.0.to_string()).collect();
-        Some(match others.len() {
-            0 => first.why.clone(),
-            _ => format!("{}; also in trouble: shards {}", first.why, others.join(", ")),
-        })
-    }
-
     /// What is known to be damaged.
     pub fn damage_report(&self) -> DamageReport {
-        let closed = lock(&self.troubles).values().filter(|trouble| trouble.damage).count() as u64;
+        let closed = self.troubles.damaged();
         let unfiltered = self.shards.iter().filter(|shard| shard.unfiltered.load(Ordering::Relaxed)).count() as u64;
         let report = self.damage.report(DAMAGED_NAMED);
         DamageReport { shards_closed: closed, shards_unfiltered: unfiltered, ..report }
@@ -239,6 +210,7 @@ impl Readiness {
         self.tell(shard.0.into(), (None, None));
         self.crawls.forget(shard);
         self.chunks.forget(shard);
+        self.pools.tell(shard, Vec::new());
         if let Some(published) = self.shards.get(usize::from(shard.0)) {
             published.open.store(false, Ordering::Release);
             published.unfiltered.store(false, Ordering::Relaxed);
@@ -327,13 +299,13 @@ impl Readiness {
         };
         // The number first: what is counted by then has been published.
         let woken = self.woken.load(Ordering::Acquire);
-        let totals = self.totals.all();
         NodeReadiness {
             oldest_ready: least(|published| &published.oldest_ready),
             next_due: least(|published| &published.next_due),
             woken,
-            totals,
             chunks: self.chunks.beat(),
+            map: self.map.version(),
+            pools: self.pools.beat(),
             ..NodeReadiness::default()
         }
     }
@@ -385,21 +357,36 @@ impl Readiness {
     /// Records another node's readiness; `None` if it can no longer be reached.
     pub fn hear(&self, node: NodeId, news: Option<NodeReadiness>) {
         let mut peers = lock(&self.peers);
-        let Some(news) = news else {
-            peers.remove(&node);
-            return;
+        let Some(mut news) = news else {
+            if peers.remove(&node).is_some() {
+                self.pages.tell_all(&self.totals.lost(node));
+                self.crawl_count.lost(node);
+            }
+            drop(peers);
+            self.pools.hear(node, None);
+            return self.matches.wake_all();
         };
-        let granted = |news: &NodeReadiness| -> Vec<u64> {
-            news.totals.iter().flat_map(|(_, parts)| parts.iter().map(|part| part.totals.pages)).collect()
-        };
-        let told = peers.get(&node).is_none_or(|before| granted(&before.news) != granted(&news));
+        let (totals, count) = (std::mem::take(&mut news.totals), std::mem::take(&mut news.crawl_count));
         let is_first = !peers.contains_key(&node);
+        let map_changed = peers.get(&node).map_or(0, |before| before.news.map) != news.map;
+        let (matches, pools) = (std::mem::take(&mut news.matches), std::mem::take(&mut news.pools));
         let heard = peers.entry(node).or_default().hear(news, is_first);
         drop(peers);
-        if told {
-            self.pages.wake_waiters();
+        self.pages.tell_all(&self.totals.hear(node, totals));
+        if map_changed {
+            self.map.hear();
         }
+        self.pools.hear(node, Some(pools));
+        self.matches.hear(&matches);
+        self.crawl_count.hear(node, count);
         self.wake_for(node, &heard);
+    }
+
+    /// There is news for other nodes.
+    pub fn tell_others(&self) {
+        if self.news.has_subscribers() {
+            self.news.notify();
+        }
     }
 
     /// Wakes waiters for what became ready at another node.
@@ -424,16 +411,6 @@ impl Readiness {
         if let Some(crawl) = crawl {
             self.chunks.wake_crawlers(shard, crawl, ready);
         }
-    }
-
-    /// A shard publishes its counts for a crawl with a limit and learns those of the others.
-    pub fn share(&self, crawl: &CrawlName, shard: ShardId, counts: CrawlTotals) -> CrawlTotals {
-        if self.totals.set(crawl, shard, counts) && self.news.has_subscribers() {
-            self.news.notify();
-        }
-        let peers = lock(&self.peers);
-        let told = peers.values().flat_map(|peer| &peer.news.totals).filter(|(name, _)| name == crawl);
-        self.totals.others(crawl, |one| one != shard, told.flat_map(|(_, parts)| parts))
     }
 }
 

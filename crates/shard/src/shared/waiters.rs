@@ -45,7 +45,7 @@ pub(crate) enum Wants {
 }
 
 /// What a waiter that watches needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Watch {
     /// This many groups in one shard.
     Groups(usize),
@@ -87,7 +87,8 @@ struct Lines {
     any: Line<Arc<Notify>>,
     /// Ordered, so that the simulator repeats a run.
     crawls: BTreeMap<CrawlName, Line<Arc<Notify>>>,
-    watch: Line<(Option<CrawlName>, Watch, Arc<Notify>)>,
+    /// By crawl, or any, and by what they need: a wake-up looks only at those that it may be for.
+    watch: BTreeMap<(Option<CrawlName>, Watch), Line<Arc<Notify>>>,
     /// Waiters that were woken, are not in line, and have not noticed yet.
     woken: HashMap<u64, Topic>,
 }
@@ -125,7 +126,9 @@ impl Lines {
         match wants {
             Wants::Any => insert(&mut self.any, ticket, wake),
             Wants::Crawl(crawl) => insert(self.crawls.entry(crawl.clone()).or_default(), ticket, wake),
-            Wants::Watch(crawl, watch) => insert(&mut self.watch, ticket, (crawl.clone(), *watch, wake)),
+            Wants::Watch(crawl, watch) => {
+                insert(self.watch.entry((crawl.clone(), *watch)).or_default(), ticket, wake);
+            }
         }
     }
 
@@ -136,7 +139,13 @@ impl Lines {
         }
         match wants {
             Wants::Any => remove(&mut self.any, ticket),
-            Wants::Watch(..) => remove(&mut self.watch, ticket),
+            Wants::Watch(crawl, watch) => {
+                let of = (crawl.clone(), *watch);
+                self.watch.get_mut(&of).into_iter().for_each(|line| remove(line, ticket));
+                if self.watch.get(&of).is_some_and(VecDeque::is_empty) {
+                    self.watch.remove(&of);
+                }
+            }
             Wants::Crawl(crawl) => {
                 let line = self.crawls.get_mut(crawl);
                 line.into_iter().for_each(|line| remove(line, ticket));
@@ -179,32 +188,44 @@ impl Lines {
         }
     }
 
-    /// Wakes those that watch a crawl: all of the shard, and of those that need several groups the first ones that are
-    /// `served`.
-    fn wake_watchers(&mut self, topic: &Topic, shard: Option<ShardId>, mut served: impl FnMut(usize) -> bool) {
-        let woken = &mut self.woken;
-        self.watch.retain(|(ticket, (crawl, watch, wake))| {
-            let wakes = (crawl.is_none() || crawl == topic)
-                && match watch {
-                    Watch::Groups(groups) => served(*groups),
-                    Watch::Shard(of) => shard == Some(*of),
-                };
-            if wakes {
-                woken.insert(*ticket, topic.clone());
+    /// Wakes those that watch a crawl: all of the shard, and of those that need several groups, in the order in which they
+    /// came, whom the rest of `left` serves.
+    fn wake_watchers(&mut self, topic: &Topic, shard: Option<ShardId>, mut left: usize, cost: impl Fn(usize) -> usize) {
+        let crawls: Vec<Option<CrawlName>> = topic.clone().map(Some).into_iter().chain([None]).collect();
+        for crawl in &crawls {
+            let here = shard.and_then(|shard| self.watch.remove(&(crawl.clone(), Watch::Shard(shard))));
+            for (ticket, wake) in here.into_iter().flatten() {
+                self.woken.insert(ticket, topic.clone());
                 wake.notify_one();
             }
-            !wakes
-        });
+        }
+        loop {
+            let range = |crawl: &Option<CrawlName>| {
+                (crawl.clone(), Watch::Groups(0))..=(crawl.clone(), Watch::Groups(usize::MAX))
+            };
+            let lines = crawls.iter().flat_map(|crawl| self.watch.range(range(crawl)));
+            let served = lines.filter_map(|(of, line)| match of.1 {
+                Watch::Groups(groups) if cost(groups) <= left => Some((first(Some(line))?, cost(groups), of.clone())),
+                _ => None,
+            });
+            let Some((_, used, of)) = served.min_by_key(|(came, ..)| *came) else { return };
+            left -= used;
+            let Some(line) = self.watch.get_mut(&of) else { return };
+            if let Some((ticket, wake)) = line.pop_front() {
+                self.woken.insert(ticket, topic.clone());
+                wake.notify_one();
+            }
+            if line.is_empty() {
+                self.watch.remove(&of);
+            }
+        }
     }
 
     /// Passes on a wake-up that a waiter owes.
     fn pass_on(&mut self, wants: &Wants, topic: &Topic) {
         match wants {
             Wants::Any | Wants::Crawl(_) => _ = self.wake_one(topic),
-            Wants::Watch(_, Watch::Groups(_)) => {
-                let mut first = true;
-                self.wake_watchers(topic, None, |_| std::mem::take(&mut first));
-            }
+            Wants::Watch(_, Watch::Groups(_)) => self.wake_watchers(topic, None, 1, |_| 1),
             // All others that watch the shard were woken, too.
             Wants::Watch(_, Watch::Shard(_)) => {}
         }
@@ -240,23 +261,13 @@ impl Waiters {
     /// Wakes those that watch a shard, of which this many groups of a crawl are ready now.
     pub fn wake_watchers(&self, crawl: Option<&CrawlName>, shard: ShardId, groups: usize) {
         let Some(mut lines) = self.lines() else { return };
-        let mut left = groups;
-        lines.wake_watchers(&crawl.cloned(), Some(shard), |groups| {
-            let served = groups <= left;
-            left -= if served { groups } else { 0 };
-            served
-        });
+        lines.wake_watchers(&crawl.cloned(), Some(shard), groups, |groups| groups);
     }
 
     /// Wakes those that watch a shard, in which this many chunks of a crawl became claimable.
     pub fn wake_watchers_for_chunks(&self, crawl: Option<&CrawlName>, shard: ShardId, chunks: usize) {
         let Some(mut lines) = self.lines() else { return };
-        let mut left = chunks;
-        lines.wake_watchers(&crawl.cloned(), Some(shard), |_| {
-            let served = left > 0;
-            left = left.saturating_sub(1);
-            served
-        });
+        lines.wake_watchers(&crawl.cloned(), Some(shard), chunks, |_| 1);
     }
 
     /// Wakes waiters for this many groups of crawls that are not known, except those that are `known` not to be meant: the

@@ -5,11 +5,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-mod cores;
 mod fixtures;
-mod node_seeds;
+mod kill_loop;
+mod load;
+mod parallel_seeds;
 mod power_cut;
+mod prelude;
 mod processes;
 mod seeds;
 mod three_nodes;
 mod timed_model;
+mod upgrade;

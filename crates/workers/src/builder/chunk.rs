@@ -3,20 +3,20 @@
 //! Interleavings:
 //! - The builder dies at any step: the lease ends, and the next attempt publishes under another name. That costs each chunk it
 //!   held an attempt, also if it is started again at once under its name. It must: a file that kills every builder (by its memory,
-//!   say) cannot be told from one that a killed builder had in hand, and would be built for ever if such attempts did not count
-//!   (law 5). An operator's `chunks retry` forgives them.
+//!   say) looks like one that a killed builder had in hand, and would be built without end if such attempts did not
+//!   count (law 5). An operator's `chunks retry` forgives them.
 //! - The lease is lost while the index is being built: the result is dropped. After it was published: `complete` is
 //!   refused and names the index, which is removed.
 //! - The crawler that has the file is away: the file is tried for a while, then the attempt fails; after
-//!   [`INPUT_ATTEMPTS_MAX`] attempts it counts as lost, and its links are crawled again. Otherwise one machine that never
-//!   comes back would keep its chunks from the index for ever. All chunks of a machine share the while ([`away`]).
+//!   [`INPUT_ATTEMPTS_MAX`] attempts it counts as lost, and its links are crawled again. Otherwise one machine that
+//!   never comes back would keep its chunks out of the index. All chunks of a machine share the wait ([`unreachable`]).
 //! - The file is gone, or is not the one that was described: it is lost at once.
-//! - The file lies where this builder cannot read, such as in a folder that is not its store or at an address that it may not call: the
-//!   attempt fails, and the chunk is
-//!   set aside after too many. That says nothing of the builder's own store, so the builder goes on; it rests before its next
-//!   claim, so that a builder that can read it takes the chunk first.
-//! - The builder is told to stop while a claim is open: the claim ends by itself soon (dropped, it might leave chunks to nobody
-//!   until their leases end), and chunks that it brings are given back.
+//! - The file is where this builder cannot read, such as in a folder that is not its store or at an address that it
+//!   may not call: the attempt fails, and the chunk is set aside after too many. That says nothing of the builder's
+//!   own store, so the builder continues. It rests before its next claim, so that a builder that can read it takes
+//!   the chunk first.
+//! - The builder must stop while a claim is open: the claim ends by itself soon (dropped, it might leave chunks
+//!   without a worker until their leases end), and chunks that it brings are given back.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +30,7 @@ use wayleave_client::Error;
 use wayleave_outgoing::{Rule, Target, Unresolved};
 
 use super::scratch::Scratch;
-use super::{Builder, Ended, away, extract};
+use super::{Builder, Ended, extract, unreachable};
 use crate::crawler::chunk::{described, discard};
 use crate::crawler::recorder::attempt_name;
 use crate::fleet::vouched;
@@ -56,7 +56,7 @@ struct Failure {
 enum Cause {
     /// The chunk: its content is lost or cannot be built, or its machine is out of reach.
     Chunk,
-    /// The input lies where this builder cannot read; another one may.
+    /// The input is where this builder cannot read; another one may.
     Input,
     /// The builder's own store or temporary folder does not work.
     Own,
@@ -65,13 +65,13 @@ enum Cause {
 /// Why an input was not fetched.
 enum Unfetched {
     /// The machine that has it is out of reach.
-    Away(String),
+    Unreachable(String),
     Store(store::Error),
 }
 
 /// Why work on a chunk stops early.
 enum Halt {
-    Away,
+    Unreachable,
     Failed(Failure),
     Server(Error),
 }
@@ -103,7 +103,7 @@ impl Builder {
         let (artifact, pages) = match built {
             Ok(built) => built,
             Err(Halt::Server(error)) => return lost(&held.chunk.id, &error.to_string()),
-            Err(Halt::Away) => return Ended::Away,
+            Err(Halt::Unreachable) => return Ended::Unreachable,
             Err(Halt::Failed(failure)) => return self.fail(&held.chunk, failure).await,
         };
         let request = CompleteChunkRequest { token: held.chunk.token.clone(), artifact: Some(described(&artifact)) };
@@ -151,16 +151,16 @@ impl Builder {
             .parse()
             .map_err(|_| failed(format!("{} is no URL", redact::location(&input.location)), true))?;
         let artifact = Artifact { location, bytes: input.bytes, checksum: input.checksum.clone() };
-        let machine = away::machine(&artifact.location);
+        let machine = unreachable::machine(&artifact.location);
         let mut pause = Duration::from_millis(200);
         loop {
             let begun = Instant::now();
             let error = match self.try_fetch(&machine, &artifact, &rule, into).await {
                 Ok(()) => {
-                    self.away.back(&machine, Instant::now());
+                    self.unreachable.back(&machine, Instant::now());
                     return Ok(());
                 }
-                Err(Unfetched::Away(why)) => why,
+                Err(Unfetched::Unreachable(why)) => why,
                 Err(Unfetched::Store(error)) => match error {
                     store::Error::Gone { .. } | store::Error::Differs { .. } | store::Error::Description { .. } => {
                         return Err(failed(error.to_string(), true));
@@ -172,9 +172,9 @@ impl Builder {
                 },
             };
             let now = Instant::now();
-            let until = self.away.failed(&machine, begun, now, chunk.attempts);
+            let until = self.unreachable.failed(&machine, begun, now, chunk.attempts);
             if !wait {
-                return Err(Halt::Away);
+                return Err(Halt::Unreachable);
             }
             if now + pause >= until || self.stop.is_cancelled() {
                 let reason = format!("{error}; if its crawler has ended, start one with the same --store again");
@@ -194,25 +194,25 @@ impl Builder {
     async fn try_fetch(&self, machine: &str, artifact: &Artifact, rule: &Rule, into: &Path) -> Result<(), Unfetched> {
         let (location, shown) = (&artifact.location, store::shown(&artifact.location));
         let http = matches!(location.scheme(), "http" | "https");
-        if http && self.away.is_away(machine, Instant::now()) {
+        if http && self.unreachable.is_unreachable(machine, Instant::now()) {
             let connected = timeout(MACHINE_PROBE_MAX, connect(machine, rule)).await;
             if !matches!(connected, Ok(Ok(_))) {
-                return Err(Unfetched::Away(format!("{shown}: {machine} is out of reach")));
+                return Err(Unfetched::Unreachable(format!("{shown}: {machine} is out of reach")));
             }
         }
         match timeout(self.config.patience.max(MACHINE_PROBE_MAX), self.store.get(artifact, rule, into)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error @ store::Error::Transfer { .. })) => Err(Unfetched::Away(error.to_string())),
+            Ok(Err(error @ store::Error::Transfer { .. })) => Err(Unfetched::Unreachable(error.to_string())),
             Ok(Err(error)) => Err(Unfetched::Store(error)),
-            Err(_) => Err(Unfetched::Away(format!("{shown} took too long"))),
+            Err(_) => Err(Unfetched::Unreachable(format!("{shown} took too long"))),
         }
     }
 
     async fn fail(&self, chunk: &ClaimedChunk, failure: Failure) -> Ended {
         let Failure { reason, input_lost, cause } = failure;
         tracing::warn!(chunk.id = chunk.id, reason, input.lost = input_lost, "a chunk cannot be built");
-        let told = reason.chars().take(200).collect();
-        let request = FailChunkRequest { token: chunk.token.clone(), reason: told, input_lost };
+        let shortened = reason.chars().take(200).collect();
+        let request = FailChunkRequest { token: chunk.token.clone(), reason: shortened, input_lost };
         if let Err(error) = self.client.fail_chunk(&chunk.id, &request).await {
             tracing::warn!(chunk.id = chunk.id, error = %error, "the chunk cannot be given back; its lease will end");
         }
@@ -224,10 +224,10 @@ impl Builder {
         }
     }
 
-    /// Gives back a chunk that came after the builder was told to stop. That costs an attempt, like a lease that ends, but
-    /// others can go on with it at once.
+    /// Gives back a chunk that came after the builder was asked to stop. That costs an attempt, like a lease that
+    /// ends, but others can continue with it at once.
     pub(super) async fn give_back(&self, held: &Held) -> Ended {
-        let reason = "its builder was told to stop before it began".to_owned();
+        let reason = "its builder stopped before it began".to_owned();
         self.fail(&held.chunk, Failure { reason, input_lost: false, cause: Cause::Chunk }).await
     }
 }

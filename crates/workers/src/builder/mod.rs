@@ -2,10 +2,10 @@
 //!
 //! It must not know how a server decides, or where indexes go: placement is the server's.
 
-mod away;
 mod chunk;
 mod extract;
 mod scratch;
+mod unreachable;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::crawler::Until;
 use crate::limits::{OUTAGE_PAUSE, STORE_FAILURES_MAX};
 use crate::pause::Pause;
 use crate::store::Store;
-use away::Away;
+use unreachable::Unreachable;
 
 /// How long a builder waits in silence.
 const SAYS_AFTER: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ pub struct Counts {
     pub bytes: u64,
     /// Chunks whose WARC file is gone, and whose links are crawled again.
     pub inputs_lost: u64,
-    /// Chunks that were lost or could not be built; others go on with them.
+    /// Chunks that were lost or could not be built; others continue with them.
     pub lost: u64,
 }
 
@@ -79,28 +79,28 @@ enum Ended {
     },
     InputLost,
     /// The machine that has its input is out of reach: it is still in hand, and is tried again when nothing else is.
-    Away,
-    /// Its input lies where this builder cannot read.
+    Unreachable,
+    /// Its input is where this builder cannot read.
     Unreadable,
     Lost,
     NotStored(String),
 }
 
-/// A stretch without work; after a while it is said what is waited for.
+/// A stretch without work; after a while the log says what the builder waits for.
 struct Stretch {
     since: Instant,
-    said: bool,
+    is_logged: bool,
 }
 
 impl Stretch {
     /// Whether to say it now.
     fn goes_on(&mut self, worked: bool, now: Instant) -> bool {
         if worked {
-            *self = Self { since: now, said: false };
+            *self = Self { since: now, is_logged: false };
         }
-        let says = !self.said && now.duration_since(self.since) >= SAYS_AFTER;
-        self.said |= says;
-        says
+        let logs = !self.is_logged && now.duration_since(self.since) >= SAYS_AFTER;
+        self.is_logged |= logs;
+        logs
     }
 }
 
@@ -110,7 +110,7 @@ pub struct Builder {
     client: Client,
     config: Config,
     store: Store,
-    away: Away,
+    unreachable: Unreachable,
     counts: Arc<Mutex<Counts>>,
     stop: CancellationToken,
     pause: Pause,
@@ -120,8 +120,8 @@ impl Builder {
     /// A builder that ends its work when `stop` is cancelled, and begins none while `pause` is on.
     #[must_use]
     pub fn new(client: Client, config: Config, store: Store, stop: CancellationToken, pause: Pause) -> Self {
-        let away = Away::new(config.patience);
-        Self { client, config, store, away, counts: Arc::default(), stop, pause }
+        let unreachable = Unreachable::new(config.patience);
+        Self { client, config, store, unreachable, counts: Arc::default(), stop, pause }
     }
 
     /// What it has done, as often as it is called.
@@ -130,17 +130,14 @@ impl Builder {
         move || *counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works until it is told to stop, or as its settings say. What it holds is finished.
-    ///
-    /// # Errors
-    /// If it cannot go on.
+    /// Works until it is stopped, or as its settings say. What it holds is finished.
     pub async fn run(&self) -> Result<(), Error> {
         let removed = tokio::task::spawn_blocking(|| scratch::remove_dead(&std::env::temp_dir())).await;
         if let Ok(folders @ 1..) = removed {
             tracing::info!(folders, "temporary folders of builders that have died were removed");
         }
         let mut not_stored = 0;
-        let mut stretch = Stretch { since: Instant::now(), said: false };
+        let mut stretch = Stretch { since: Instant::now(), is_logged: false };
         while !self.stop.is_cancelled() {
             tokio::select! {
                 () = self.pause.over() => {}
@@ -170,14 +167,16 @@ impl Builder {
         Ok(())
     }
 
-    /// Claims and builds. Tells whether there was work, and whether there will be none.
+    /// Claims and builds. Returns whether there was work, and whether there will be none.
     async fn step(&self, not_stored: &mut usize) -> Result<(bool, bool), Error> {
         let asked = Instant::now();
-        let answer = self.client.claim_chunks(&self.claim()).await?;
+        let Some(answer) = self.answer(self.client.claim_chunks(&self.claim())).await? else {
+            return Ok((false, false));
+        };
         if answer.chunks.is_empty() {
             // What failed before is long past, and not in a row with what fails next.
             *not_stored = 0;
-            let idle = self.config.until == Until::Idle && self.is_idle().await?;
+            let idle = self.config.until == Until::Idle && self.answer(self.is_idle()).await?.unwrap_or_default();
             return Ok((false, idle));
         }
         let held: Vec<_> = answer.chunks.into_iter().map(|chunk| self.hold(chunk, asked)).collect();
@@ -191,7 +190,7 @@ impl Builder {
         let (mut late, mut unreadable) = (Vec::new(), false);
         for chunk in held {
             match self.build(&chunk, false).await {
-                Ended::Away => late.push(chunk),
+                Ended::Unreachable => late.push(chunk),
                 ended => {
                     unreadable |= matches!(ended, Ended::Unreadable);
                     self.settle(ended, not_stored).await?;
@@ -204,7 +203,7 @@ impl Builder {
             let ended = self.build(&chunk, true).await;
             self.settle(ended, not_stored).await?;
         }
-        if let Some(time) = self.away.rest(waited, Instant::now()) {
+        if let Some(time) = self.unreachable.rest(waited, Instant::now()) {
             tracing::warn!("no machine with WARC files can be reached: see whether this builder is cut off");
             self.rest(time).await;
         }
@@ -212,6 +211,10 @@ impl Builder {
             self.rest(OUTAGE_PAUSE).await;
         }
         Ok((true, false))
+    }
+
+    async fn answer<T, E>(&self, call: impl Future<Output = Result<T, E>>) -> Result<Option<T>, E> {
+        self.config.until.answer(self.config.lease_ms, &self.stop, call).await
     }
 
     async fn settle(&self, ended: Ended, not_stored: &mut usize) -> Result<(), Error> {
@@ -225,7 +228,7 @@ impl Builder {
                 }
                 self.rest(OUTAGE_PAUSE).await;
             }
-            Ended::InputLost | Ended::Unreadable | Ended::Lost | Ended::Away => {}
+            Ended::InputLost | Ended::Unreadable | Ended::Lost | Ended::Unreachable => {}
         }
         Ok(())
     }
@@ -239,7 +242,7 @@ impl Builder {
                 counts.bytes += bytes;
             }
             Ended::InputLost => counts.inputs_lost += 1,
-            Ended::Unreadable | Ended::Lost | Ended::NotStored(_) | Ended::Away => counts.lost += 1,
+            Ended::Unreadable | Ended::Lost | Ended::NotStored(_) | Ended::Unreachable => counts.lost += 1,
         }
     }
 

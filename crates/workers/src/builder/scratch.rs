@@ -2,9 +2,10 @@
 //! every builder removes those of dead ones of its machine when it starts.
 //!
 //! A folder is locked (flock) by the process that uses it, and the kernel drops the lock when that process ends, however it
-//! ends. So a folder that can be locked belongs to nobody. Interleavings: a builder starts between the creation of a folder and
-//! its lock, takes it for dead and removes it: the creator looks, once it has the lock, whether the folder is still there, and
-//! makes another one if not. Two builders start at once: one has the lock and removes the folder, the other leaves it.
+//! ends. So a folder that can be locked has no owner. Interleavings: a builder starts between the creation of a
+//! folder and its lock, takes it for dead and removes it: the creator looks, once it has the lock, whether the folder
+//! is still there, and makes another one if not. Two builders start at once: one has the lock and removes the folder,
+//! the other leaves it.
 //!
 //! The parent folder may be shared by several machines (NFS). Some such file systems have no locks for folders, others keep
 //! them to each machine. So the name of a folder has that of its machine, and no other machine touches it; and where folders
@@ -206,9 +207,9 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]).arg(&folder).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut told = [0; 6];
-        io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut told).unwrap();
-        assert_eq!((&told, remove_dead(parent.path())), (b"locked", 0));
+        let mut line = [0; 6];
+        io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        assert_eq!((&line, remove_dead(parent.path())), (b"locked", 0));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(remove_dead(parent.path()), 1);

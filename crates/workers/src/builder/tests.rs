@@ -10,7 +10,7 @@ use wayleave_api::chunks::ClaimedChunk;
 
 use super::*;
 
-/// The server: what it answers a claim with, whether it tells the builder to stop first, and what it was told.
+/// The server: what it answers a claim with, whether it stops the builder first, and what it received.
 #[derive(Clone, Default)]
 struct Fake {
     chunks: Arc<Mutex<Vec<Value>>>,
@@ -83,7 +83,7 @@ async fn builder(fake: &Fake, folder: &TempDir) -> Builder {
     Builder::new(fake.start().await, config, store, stop, crate::pause::switch().1)
 }
 
-/// A regression: three such chunks ended the builder, which said that it could not store anything.
+/// A regression: three such chunks ended the builder, which reported that it could not store anything.
 #[tokio::test]
 async fn an_input_that_cannot_be_read_fails_its_chunk_and_not_the_builder() {
     let (fake, folder) = (Fake::default(), TempDir::new().unwrap());
@@ -112,15 +112,15 @@ async fn a_stretch_without_work_ends_a_row_of_failures() {
 
 /// A regression: a builder that found nothing was silent for as long as it ran.
 #[test]
-fn each_stretch_without_work_is_told_once() {
+fn each_idle_stretch_is_logged_once() {
     let begun = Instant::now();
-    let mut stretch = Stretch { since: begun, said: false };
+    let mut stretch = Stretch { since: begun, is_logged: false };
     let mut at = |secs, worked| stretch.goes_on(worked, begun + Duration::from_secs(secs));
     assert_eq!([at(2, false), at(5, false), at(9, false)], [false, true, false]);
     assert_eq!([at(20, true), at(22, false), at(26, false), at(40, false)], [false, false, true, false]);
 }
 
-/// A regression: chunks of a claim that was open when the builder was told to stop were built.
+/// A regression: chunks of a claim that was open when the builder was stopped were built.
 #[tokio::test]
 async fn chunks_that_come_after_the_signal_are_given_back_at_once() {
     let folder = TempDir::new().unwrap();
@@ -128,6 +128,6 @@ async fn chunks_that_come_after_the_signal_are_given_back_at_once() {
     fake.chunks.lock().unwrap().extend(["1", "2"].map(|id| chunk(id, "http://127.0.0.1:1/a.warc.gz")));
     let builder = builder(&fake, &folder).await;
     builder.run().await.unwrap();
-    let told = ["1", "2"].map(|id| format!("fail {id}: its builder was told to stop before it began false"));
-    assert_eq!(fake.calls(), told);
+    let want = ["1", "2"].map(|id| format!("fail {id}: its builder stopped before it began false"));
+    assert_eq!(fake.calls(), want);
 }

@@ -2,7 +2,7 @@
 //!
 //! A crawler need not know the seeds of its crawl: others may have added them. A link is in scope if it is as near to
 //! the page that it was found on as the reach allows, or to a seed that this crawler was given. So a crawl never leaves
-//! the hosts (or domains) of its seeds, however many crawlers there are and whatever each was told.
+//! the hosts (or domains) of its seeds, however many crawlers there are, with whatever settings.
 
 use url::Url;
 

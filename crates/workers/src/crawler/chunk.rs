@@ -10,7 +10,7 @@
 //!   fetched, or its fetch is dropped, because another worker may be at its host. If it is reported before, its result
 //!   is not taken. If it was reported before, its page is in the file, and in that of another chunk, too: `complete` names
 //!   it, which is logged.
-//! - The crawler is told to stop: what is being fetched is finished, the rest returns to its queues at `complete`.
+//! - The crawler must stop: what is being fetched is finished, the rest returns to its queues at `complete`.
 //! - The server's store takes no new URLs, or the server does not answer: reports wait, with the lease. No more pages than are
 //!   fetched at once wait with them. If the crawler is stopped meanwhile, links whose reports the full store refused return
 //!   to their queues, too; their pages are in the file, and in that of another chunk, too.
@@ -65,8 +65,8 @@ impl Crawler {
     /// Works on a chunk that was asked for at `asked`.
     pub(super) async fn chunk(self: &Arc<Self>, chunk: ClaimedChunk, asked: Instant, store: &Store) -> Ended {
         let ClaimedChunk { id, token, links, .. } = chunk;
-        let (tell, ended) = watch::channel(HashSet::new());
-        let lease = self.keep_chunk(&id, &token, asked, tell);
+        let (sender, ended) = watch::channel(HashSet::new());
+        let lease = self.keep_chunk(&id, &token, asked, sender);
         let folder = store.folder().map_or_else(std::env::temp_dir, std::path::Path::to_owned);
         let begun = Recorder::begin(&format!("chunk-{id}"), &token, &self.user_agent, &folder).await;
         let recorder = match begun {
@@ -77,7 +77,7 @@ impl Crawler {
         let ended = match self.fetch_all(&held, links).await {
             Ok(fetched) => self.complete(&held, fetched, store).await,
             Err(Halt::Trouble(Trouble::NoContact(error))) => {
-                // Nothing was fetched in vain: the rest returns to its queues.
+                // No fetched page is lost: the rest returns to its queues.
                 let _ = self.complete(&held, 0, store).await;
                 Ended::Fatal(error.to_string())
             }

@@ -37,7 +37,7 @@ pub use tally::{Counts, Tally};
 /// When a crawler ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Until {
-    /// When it is told to.
+    /// On request.
     #[default]
     Stopped,
     /// After one chunk or visit, or when there is none within the time.
@@ -51,6 +51,25 @@ impl Until {
     pub(crate) fn wait(self, lease_ms: u64) -> Duration {
         let wait = if self == Self::Once { CLAIM_WAIT * 5 } else { CLAIM_WAIT };
         wait.min(Duration::from_millis(lease_ms) / 4)
+    }
+
+    /// The answer to a claim. A dropped one may leave a chunk without a worker until its lease ends, so a worker that
+    /// has to stop awaits it too, but no longer than a live server takes.
+    pub(crate) async fn answer<T, E>(
+        self,
+        lease_ms: u64,
+        stop: &CancellationToken,
+        claim: impl Future<Output = Result<T, E>>,
+    ) -> Result<Option<T>, E> {
+        let gone = async {
+            stop.cancelled().await;
+            sleep(self.wait(lease_ms) + CLAIM_WAIT).await;
+        };
+        tokio::select! {
+            biased;
+            answer = claim => answer.map(Some),
+            () = gone => Ok(None),
+        }
     }
 }
 
@@ -90,23 +109,18 @@ pub struct Config {
 
 /// Why a crawler ended before its time.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Error {
-    /// The server refuses its calls.
     #[error(transparent)]
     Server(#[from] wayleave_client::Error),
-    /// It cannot fetch as it is set up.
     #[error("{0}")]
     SetUp(String),
-    /// What it fetches cannot be stored.
     #[error("{STORE_FAILURES_MAX} times in a row nothing could be stored, the last time because: {0}")]
     Store(String),
-    /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
-    /// A chunk needs a place for its pages.
     #[error("chunks need a store")]
     NoStore,
-    /// A task of the program has stopped.
     #[error("a task has stopped: {0}")]
     Stopped(#[from] tokio::task::JoinError),
 }
@@ -115,10 +129,10 @@ pub enum Error {
 #[derive(Debug)]
 enum Ended {
     Done,
-    /// The lease, or the server. Others go on with it.
+    /// The lease, or the server. Others continue with it.
     Lost,
     NotStored(String),
-    /// This crawler can go on with nothing.
+    /// This crawler cannot continue with anything.
     Fatal(String),
 }
 
@@ -141,10 +155,8 @@ pub struct Crawler {
 }
 
 impl Crawler {
-    /// A crawler that ends its work when `stop` is cancelled, and begins none while `pause` is on.
-    ///
-    /// # Errors
-    /// If its settings cannot be used.
+    /// A crawler that ends its work when `stop` is cancelled, and begins none while `pause` is on. Fails if its
+    /// settings cannot be used.
     pub fn new(
         client: Client,
         config: Config,
@@ -184,10 +196,7 @@ impl Crawler {
         Arc::clone(&self.tally)
     }
 
-    /// Works until it is told to stop, or as its settings say. What it holds is finished or given back.
-    ///
-    /// # Errors
-    /// If it cannot go on.
+    /// Works until it is stopped, or as its settings say. What it holds is finished or given back.
     pub async fn run(self: &Arc<Self>) -> Result<(), Error> {
         let tasks = if self.config.until == Until::Once { 1 } else { self.config.tasks.clamp(1, TASKS_MAX) };
         let mut running = JoinSet::new();
@@ -258,7 +267,9 @@ impl Crawler {
         let mut ended = Vec::new();
         let (nothing, finished) = match (&self.store, self.config.single) {
             (Some(store), false) => {
-                let answer = self.client.claim_chunks(&self.claim(wait)).await?;
+                let Some(answer) = self.answer(self.client.claim_chunks(&self.claim(wait))).await? else {
+                    return Ok(Step::default());
+                };
                 let nothing = answer.chunks.is_empty();
                 for chunk in answer.chunks {
                     self.tally.begin();
@@ -268,7 +279,9 @@ impl Crawler {
                 (nothing, answer.finished)
             }
             (store, _) => {
-                let answer = self.client.reserve(&self.reserve(wait)).await?;
+                let Some(answer) = self.answer(self.client.reserve(&self.reserve(wait))).await? else {
+                    return Ok(Step::default());
+                };
                 let nothing = answer.reservations.is_empty();
                 for held in answer.reservations {
                     self.tally.begin();
@@ -278,8 +291,18 @@ impl Crawler {
                 (nothing, answer.finished)
             }
         };
-        let finished = self.config.until == Until::Idle && nothing && (finished || self.all_finished().await?);
+        let mut finished = finished && nothing && self.config.until == Until::Idle;
+        if self.config.until == Until::Idle && nothing && !finished {
+            finished = self.answer(self.all_finished()).await?.unwrap_or_default();
+        }
         Ok(Step { ended, finished })
+    }
+
+    async fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<T, wayleave_client::Error>>,
+    ) -> Result<Option<T>, wayleave_client::Error> {
+        self.config.until.answer(self.config.lease_ms, &self.stop, call).await
     }
 
     fn claim(&self, wait: Duration) -> ClaimChunksRequest {
@@ -309,13 +332,13 @@ impl Crawler {
         let waits_for = self.waits_for().await?;
         let finished = waits_for.is_none();
         if let Some(why) = waits_for {
-            self.tally.wait_for(why, Instant::now().into_std());
+            self.tally.wait_for(why);
         }
         Ok(finished)
     }
 
-    /// A claim without a crawl does not tell whether all of them are finished. One with a crawl that is not known, or was
-    /// deleted, is answered by an empty list: then this is an error, because it would never be finished.
+    /// A claim without a crawl does not show whether all of them are finished. One with a crawl that is not known, or
+    /// was deleted, is answered by an empty list: then this is an error, because it would never be finished.
     async fn waits_for(&self) -> Result<Option<String>, wayleave_client::Error> {
         let why = |crawl: Crawl| match crawl.finished {
             true => None,
@@ -334,6 +357,7 @@ impl Crawler {
 }
 
 /// What one round of a task led to.
+#[derive(Default)]
 struct Step {
     ended: Vec<Ended>,
     finished: bool,

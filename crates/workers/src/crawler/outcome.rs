@@ -1,4 +1,4 @@
-//! What a response, or the lack of one, means for a URL: pure functions.
+//! Derives the outcome of a URL from its response or the lack of one: pure functions.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ fn links_of(fetched: &Fetched) -> Vec<Url> {
     if !fetched.status.is_success() || !fetched.is_html() {
         return Vec::new();
     }
-    // In a coding that was not asked for there is nothing to read; the WARC file has it all the same.
+    // In a coding that was not asked for there is nothing to read; the WARC file has it anyway.
     let Ok((body, _)) = fetched.body() else { return Vec::new() };
     let html = charset::decode(&body, fetched.header(CONTENT_TYPE));
     let tags = fetched.headers.get_all(X_ROBOTS_TAG).iter().filter_map(|value| value.to_str().ok());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn robots_txt_bars_for_ever_or_for_a_time() {
+    fn robots_txt_bars_permanently_or_for_a_time() {
         let delay = Some(Duration::from_secs(1));
         assert_eq!(barred("u", Verdict::Allowed { crawl_delay: delay }), None);
         let never = barred("u", Verdict::Disallowed { crawl_delay: delay }).unwrap();

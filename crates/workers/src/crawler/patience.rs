@@ -1,7 +1,7 @@
 //! Repeats reports that the server cannot take now, while the caller keeps the lease.
 //!
 //! A server whose disk fills up takes no new URLs, and so no report that found some (`store_full`); nothing of such a report is
-//! applied, and renewals go on. If the work were given up, its pages would be fetched again and again, and its chunk set aside
+//! applied, and renewals continue. If the work were given up, its pages would be fetched again and again, and its chunk set aside
 //! after a few attempts, though nothing is wrong with it.
 
 use std::time::Duration;

@@ -1,8 +1,7 @@
-//! What a crawler has done so far, for people.
+//! A crawler's progress so far, for people.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use wayleave_api::reservations::Outcome;
 
@@ -16,7 +15,7 @@ pub struct Counts {
     pub pages: u64,
     /// URLs that could not be fetched, or are to be tried again.
     pub errors: u64,
-    /// Hosts visited; at most a hundred thousand are told apart.
+    /// Hosts visited; at most a hundred thousand are distinguished.
     pub hosts: u64,
     /// Bytes received.
     pub bytes: u64,
@@ -30,9 +29,6 @@ pub struct Counts {
     pub lost: u64,
 }
 
-/// How often it is said again what a crawler waits for.
-const SAID_AGAIN: Duration = Duration::from_secs(60);
-
 /// Counts, from many tasks.
 #[derive(Debug, Default)]
 pub struct Tally(Mutex<Held>);
@@ -43,8 +39,8 @@ struct Held {
     hosts: HashSet<String>,
     /// Tasks that have a chunk or visit.
     busy: usize,
-    /// What the others wait for, and since when that is said.
-    waits_for: Option<(String, Instant)>,
+    /// What the others wait for.
+    waits_for: Option<String>,
 }
 
 impl Tally {
@@ -55,11 +51,11 @@ impl Tally {
         Counts { hosts: held.hosts.len() as u64, ..held.counts }
     }
 
-    /// What it waits for, if it has nothing in hand; renewed when that changes, and now and then.
+    /// What it waits for, if it has nothing in hand.
     #[must_use]
     pub fn waits_for(&self) -> Option<String> {
         let held = self.held();
-        held.waits_for.as_ref().filter(|_| held.busy == 0).map(|(why, _)| why.clone())
+        held.waits_for.clone().filter(|_| held.busy == 0)
     }
 
     /// A task has begun to work.
@@ -74,14 +70,9 @@ impl Tally {
         self.held().busy -= 1;
     }
 
-    /// There is nothing to claim, for this reason. One that differs in its numbers only, such as a time that passes, is no news.
-    pub(super) fn wait_for(&self, why: String, now: Instant) {
-        let mut held = self.held();
-        let words = |why: &str| why.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
-        let known = held.waits_for.as_ref();
-        if known.is_none_or(|(said, at)| words(said) != words(&why) || now.duration_since(*at) >= SAID_AGAIN) {
-            held.waits_for = Some((why, now));
-        }
+    /// There is nothing to claim, for this reason.
+    pub(super) fn wait_for(&self, why: String) {
+        self.held().waits_for = Some(why);
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -120,19 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_said_when_it_changes_and_every_minute_and_not_during_work() {
-        let (tally, start) = (Tally::default(), Instant::now());
-        let says = |why: &str, secs: u64| {
-            tally.wait_for(why.to_owned(), start + Duration::from_secs(secs));
-            tally.waits_for().unwrap()
-        };
-        assert_eq!(says("due in 58 s", 0), "due in 58 s");
-        assert_eq!(says("due in 48 s", 10), "due in 58 s");
-        assert_eq!(says("2 URLs are handed out", 20), "2 URLs are handed out");
-        assert_eq!(says("3 URLs are handed out", 79), "2 URLs are handed out");
-        assert_eq!(says("3 URLs are handed out", 80), "3 URLs are handed out");
+    fn what_is_waited_for_is_the_latest_and_nothing_during_work() {
+        let tally = Tally::default();
+        for why in ["due in 58 s", "due in 48 s"] {
+            tally.wait_for(why.to_owned());
+            assert_eq!(tally.waits_for().as_deref(), Some(why));
+        }
         tally.begin();
-        tally.wait_for("1 URL is handed out".to_owned(), start);
+        tally.wait_for("1 URL is handed out".to_owned());
         assert_eq!(tally.waits_for(), None);
         tally.end();
     }

@@ -14,8 +14,8 @@ use wayleave_api::{Code, Problem};
 use wayleave_client::Retry;
 
 use super::*;
+use crate::demo_site::{self, Site};
 use crate::pause;
-use crate::site::{self, Site};
 
 const LEASE_MS: u64 = 300;
 
@@ -80,7 +80,7 @@ struct Stage {
 
 impl Stage {
     async fn start(single: bool, refuses: usize, stops: bool) -> Self {
-        let site = Site::start(site::Config { hosts: 1, pages: 5, ..site::Config::default() }).await.unwrap();
+        let site = Site::start(demo_site::Config { hosts: 1, pages: 5, ..demo_site::Config::default() }).await.unwrap();
         let urls: Vec<Url> = (1..=3).map(|page| site.url(0, &format!("/page/{page}")).unwrap()).collect();
         let host = urls[0].authority();
         let link = |url: &Url| json!({"url": url.as_str(), "crawl": "c", "host": host, "depth": 0, "delay_ms": 1, "metadata": {}});
@@ -175,7 +175,7 @@ async fn a_visit_is_kept_while_the_store_is_full_and_every_page_is_fetched_once(
 }
 
 #[tokio::test]
-async fn a_crawler_that_is_stopped_while_the_store_is_full_gives_its_links_back_without_an_attempt() {
+async fn a_crawler_stopped_while_the_store_is_full_returns_its_links_untried() {
     let stage = Stage::start(false, 3, true).await;
     assert_eq!(stage.run().await, ([1; 3], 0), "nothing was reported as fetched, so there is no artifact");
     assert_eq!(stage.counts(["skipped", "crawled", "fail", "claim"]), [1, 0, 0, 1]);

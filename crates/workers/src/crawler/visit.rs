@@ -20,7 +20,7 @@ pub(super) struct Visited {
     pub refused: bool,
 }
 
-/// Why a crawler cannot go on.
+/// Why a crawler cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     /// No contact is set, and a host off loopback is to be fetched.

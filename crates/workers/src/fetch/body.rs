@@ -21,10 +21,8 @@ pub enum Cut {
     Broken,
 }
 
-/// The body without its content coding, at most `max` bytes of it.
-///
-/// # Errors
-/// If the coding is none that a request of ours asks for, or several.
+/// The body without its content coding, at most `max` bytes of it. Fails if the coding is none that a request of ours
+/// asks for, or several.
 pub fn decode(raw: &Bytes, headers: &HeaderMap, max: usize) -> Result<(Bytes, Cut), UnknownCoding> {
     let coding = headers.get(header::CONTENT_ENCODING).map(header::HeaderValue::as_bytes).unwrap_or_default();
     let coding = String::from_utf8_lossy(coding).trim().to_ascii_lowercase();

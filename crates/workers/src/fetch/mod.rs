@@ -1,4 +1,5 @@
-//! Fetches one URL: a request with an honest User-Agent, a response with everything that the server must be told.
+//! Fetches one URL: a request with an honest User-Agent, a response with everything that a report to the server
+//! needs.
 //!
 //! It follows no redirect (the target is a found link), retries nothing (the server decides when a URL is due again) and
 //! knows nothing of robots.txt or chunks. The body is kept as received, with its content coding, so that a WARC file
@@ -105,10 +106,8 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// The body without its content coding, at most [`limits::DECODED_BYTES_MAX`] bytes.
-    ///
-    /// # Errors
-    /// If the coding is unknown or the body is not in it. A body that is too long or incomplete is cut, not refused.
+    /// The body without its content coding, at most [`limits::DECODED_BYTES_MAX`] bytes. Fails if the coding is unknown
+    /// or the body is not in it. A body that is too long or incomplete is cut, not refused.
     pub fn body(&self) -> Result<(Bytes, Cut), UnknownCoding> {
         decode(&self.raw, &self.headers, limits::DECODED_BYTES_MAX)
     }
@@ -140,47 +139,25 @@ pub struct UnknownCoding(pub String);
 
 /// Why there is no response. The text names no password.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Error {
-    /// Only http and https are fetched.
     #[error("{} is no http or https URL with a host", redact::url(.0.as_str()))]
     NotHttp(Url),
-    /// A host off loopback must be able to complain.
     #[error("{} is off loopback: set a contact (a URL or a mail address) for the User-Agent", redact::url(.0.as_str()))]
     NoContact(Url),
-    /// Its address may not be called.
     #[error("{0}")]
     Refused(Refused),
-    /// No response within the time of one fetch.
     #[error("{} took longer than {limit:?}", redact::url(.url.as_str()))]
-    Timeout {
-        /// The URL.
-        url: Url,
-        /// The limit that passed.
-        limit: Duration,
-    },
+    Timeout { url: Url, limit: Duration },
     /// No connection: the name, the network, the TLS handshake.
     #[error("cannot connect to {}: {}", redact::url(.url.as_str()), redact::sentence(.cause))]
-    Connect {
-        /// The URL.
-        url: Url,
-        /// The error and its sources.
-        cause: String,
-    },
-    /// The connection broke, or what came is no HTTP.
+    Connect { url: Url, cause: String },
     #[error("no valid response from {}: {}", redact::url(.url.as_str()), redact::sentence(.cause))]
-    Protocol {
-        /// The URL.
-        url: Url,
-        /// The error and its sources.
-        cause: String,
-    },
+    Protocol { url: Url, cause: String },
 }
 
 impl Fetcher {
-    /// A fetcher with its own pool of connections.
-    ///
-    /// # Errors
-    /// If TLS cannot be set up: an authority is no certificate.
+    /// A fetcher with its own pool of connections. Fails if TLS cannot be set up: an authority is no certificate.
     pub fn new(config: Config) -> Result<Self, rustls::Error> {
         let user_agent = user_agent(config.contact.as_ref());
         let tls = client::tls(&config.authorities)?;
@@ -189,10 +166,8 @@ impl Fetcher {
         Ok(Self { web, this_machine, config, user_agent })
     }
 
-    /// Whether this fetcher may ask for a URL at all.
-    ///
-    /// # Errors
-    /// If it is no http(s) URL, or is off loopback and no contact is set.
+    /// Whether this fetcher may ask for a URL at all. Fails if it is no http(s) URL, or is off loopback and no contact
+    /// is set.
     pub fn allowed(&self, url: &Url) -> Result<(), Error> {
         if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
             return Err(Error::NotHttp(url.clone()));
@@ -203,10 +178,8 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Fetches a URL with GET. The address is checked when it is connected to.
-    ///
-    /// # Errors
-    /// If there is no complete response. A status such as 404 or 500 is a response.
+    /// Fetches a URL with GET. The address is checked when it is connected to. Fails if there is no complete response.
+    /// A status such as 404 or 500 is a response.
     pub async fn fetch(&self, url: &Url, loopback: Loopback) -> Result<Fetched, Error> {
         self.allowed(url)?;
         // By its text: a name of the web that resolves to loopback is no site of this machine.
@@ -238,7 +211,7 @@ impl Fetcher {
     fn request(&self, url: &Url) -> Result<Request<Empty<Bytes>>, Error> {
         let mut target = url.clone();
         target.set_fragment(None);
-        // A password in a URL is not sent: it would be a login that nobody asked for.
+        // A password in a URL is not sent: it would be an unwanted login.
         let _ = target.set_username("");
         let _ = target.set_password(None);
         let request = Request::get(target.as_str())

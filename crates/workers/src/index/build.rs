@@ -35,10 +35,7 @@ impl std::fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// Begins an index in an empty folder.
-    ///
-    /// # Errors
-    /// If there is an index already, or the folder cannot be written.
+    /// Begins an index in an empty folder. Fails if there is an index already, or the folder cannot be written.
     pub fn create(folder: &Path) -> Result<Self, Error> {
         let (schema, fields) = schema();
         let index = Index::create_in_dir(folder, schema)?;
@@ -49,9 +46,6 @@ impl Builder {
     }
 
     /// Adds a page.
-    ///
-    /// # Errors
-    /// If the folder cannot be written.
     pub fn add(&mut self, page: &Page<'_>) -> Result<(), Error> {
         let mut document = TantivyDocument::default();
         document.add_text(self.fields.url, page.url);
@@ -63,9 +57,6 @@ impl Builder {
     }
 
     /// Makes the index durable, as one segment, and returns the number of its pages.
-    ///
-    /// # Errors
-    /// If the folder cannot be written.
     pub fn finish(mut self) -> Result<u64, Error> {
         self.writer.commit()?;
         let segments = self.index.searchable_segment_ids()?;

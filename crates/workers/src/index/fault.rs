@@ -27,7 +27,12 @@ impl Fault {
         Self { why: why.into(), system: false }
     }
 
-    /// Whether the operating system refused: the content may be good, and another attempt may succeed.
+    /// The server cannot open it now, whatever its content is.
+    pub fn of_server(why: impl Into<String>) -> Self {
+        Self { why: why.into(), system: true }
+    }
+
+    /// Whether the server or its operating system refused: the content may be good, and another attempt may succeed.
     #[must_use]
     pub const fn is_of_system(&self) -> bool {
         self.system
@@ -79,9 +84,6 @@ fn is_of_system(error: &io::Error) -> bool {
 }
 
 /// Works on one chunk. A panic is a fault of that chunk.
-///
-/// # Errors
-/// If the work fails or panics.
 pub fn contained<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     // Nothing that outlives the work is changed by it: an index is only read, and opened anew into a value of its own.
     catch_unwind(AssertUnwindSafe(work))

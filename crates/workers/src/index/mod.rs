@@ -11,6 +11,7 @@ mod build;
 mod fault;
 mod pack;
 mod search;
+mod stored;
 
 use tantivy::schema::{Field, STORED, STRING, Schema, TEXT};
 

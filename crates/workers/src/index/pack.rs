@@ -21,10 +21,8 @@ pub enum BadArchive {
     Foreign(String),
 }
 
-/// Packs the index in a folder. Files that begin with a dot are locks and notes of Tantivy, and stay behind.
-///
-/// # Errors
-/// If the folder cannot be read or the archive not be written.
+/// Packs the index in a folder. Files that begin with a dot are locks and notes of Tantivy, and stay behind. Fails if
+/// the folder cannot be read or the archive not be written.
 pub fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -105,10 +103,8 @@ fn is_name(name: &str) -> bool {
     plain && (1..=100).contains(&name.len()) && !name.starts_with('.')
 }
 
-/// Unpacks an index into a folder, which must not exist and which exists afterwards only if all went well.
-///
-/// # Errors
-/// If the archive has anything but plain files with plain names, or more of them than an index can have.
+/// Unpacks an index into a folder, which must not exist and which exists afterwards only if all went well. Fails if the
+/// archive has anything but plain files with plain names, or more of them than an index can have.
 pub fn unpack(archive: impl Read, folder: &Path) -> Result<(), BadArchive> {
     if folder.try_exists()? {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists", folder.display())).into());

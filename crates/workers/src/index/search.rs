@@ -7,15 +7,16 @@ use std::str::FromStr;
 
 use tantivy::collector::TopDocs;
 use tantivy::query::{
-    AllQuery, Bm25StatisticsProvider, BooleanQuery, BoostQuery, ConstScoreQuery, DisjunctionMaxQuery, Occur,
-    Query as _, TermQuery,
+    Bm25StatisticsProvider, BooleanQuery, BoostQuery, ConstScoreQuery, DisjunctionMaxQuery, Occur, Query as _,
+    TermQuery,
 };
-use tantivy::schema::{Field, IndexRecordOption, Value as _};
+use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::snippet::SnippetGenerator;
+use tantivy::store::StoreReader;
 use tantivy::tokenizer::TextAnalyzer;
-use tantivy::{DocAddress, Index, ReloadPolicy, Searcher, TantivyDocument, Term};
+use tantivy::{DocAddress, Index, ReloadPolicy, Searcher, Term};
 
-use super::{Error, Fault, Fields, contained, schema};
+use super::{Error, Fault, Fields, contained, schema, stored};
 use crate::limits::{HITS_MAX, QUERY_BYTES_MAX, QUERY_WORDS_MAX, SNIPPET_CHARS_MAX};
 
 /// How much more a word in a title counts.
@@ -24,7 +25,10 @@ const TITLE_BOOST: f32 = 2.0;
 /// What a chunk without text is tried with.
 const TRIAL_WORD: &str = "wayleave";
 
-/// What to look for: words, all of which a page must have in its title or text.
+/// Decompressed blocks of pages that an open chunk keeps, as many as Tantivy does.
+const BLOCKS_CACHED: usize = 100;
+
+/// What to look for: words, which a page must all have in its title or text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     words: Vec<String>,
@@ -155,6 +159,8 @@ pub struct OpenIndex {
     name: String,
     folder: PathBuf,
     searcher: Searcher,
+    /// The stored pages, by segment.
+    stores: Vec<StoreReader>,
 }
 
 impl std::fmt::Debug for OpenIndex {
@@ -170,10 +176,8 @@ impl std::fmt::Debug for OpenIndexes {
 }
 
 impl OpenIndex {
-    /// Opens the index in a folder, and tries it: a page is read, and one of its words looked for.
-    ///
-    /// # Errors
-    /// If it is no index of a chunk, or cannot be searched.
+    /// Opens the index in a folder, and tries it: all pages are read, and a word of the first is looked for. Fails if
+    /// it is no index of a chunk, or cannot be searched.
     pub fn open(name: &str, folder: &Path) -> Result<Self, Fault> {
         contained(|| {
             let index = Index::open_in_dir(folder)?;
@@ -182,22 +186,29 @@ impl OpenIndex {
             }
             // A chunk never changes.
             let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?;
-            let opened = Self { name: name.to_owned(), folder: folder.to_owned(), searcher: reader.searcher() };
+            let searcher = reader.searcher();
+            let stores = stores(&searcher, BLOCKS_CACHED)?;
+            let opened = Self { name: name.to_owned(), folder: folder.to_owned(), searcher, stores };
             opened.try_out()?;
             Ok(opened)
         })
     }
 
     fn try_out(&self) -> Result<(), Fault> {
-        let first = self.searcher.search(&AllQuery, &TopDocs::with_limit(1).order_by_score())?;
-        let page = first.first().map(|(_, at)| self.searcher.doc::<TantivyDocument>(*at)).transpose()?;
-        let text = page.as_ref().and_then(|page| page.get_first(schema().1.body)?.as_str()).unwrap_or_default();
-        let mut word = TRIAL_WORD.to_owned();
-        let mut analyzer = analyzer();
-        let mut stream = analyzer.token_stream(text);
-        if let Some(token) = stream.next() {
-            word.clone_from(&token.text);
+        let mut word = None;
+        // Caches of their own: what is read here is not read again soon.
+        for (store, segment) in stores(&self.searcher, 1)?.iter().zip(self.searcher.segment_readers()) {
+            for page in 0..segment.max_doc() {
+                let page = store.get_document_bytes(page)?;
+                let text = text_of(&page, schema().1.body)?;
+                word = word.or_else(|| {
+                    let mut analyzer = analyzer();
+                    let mut stream = analyzer.token_stream(text);
+                    stream.next().map(|token| token.text.clone())
+                });
+            }
         }
+        let word = word.unwrap_or_else(|| TRIAL_WORD.to_owned());
         let compiled = Query { words: vec![word], crawl: None }.compile(schema().1);
         let mut statistics = Statistics::default();
         statistics.add(&Statistics::of(&self.searcher, &compiled)?);
@@ -214,15 +225,16 @@ impl OpenIndex {
 
     fn hit(&self, score: f32, at: DocAddress, query: &BooleanQuery) -> Result<Hit, Fault> {
         let fields = schema().1;
-        let page: TantivyDocument = self.searcher.doc(at)?;
-        let text = |field| page.get_first(field).and_then(|value| value.as_str()).unwrap_or_default();
+        let store = self.stores.get(at.segment_ord as usize).ok_or_else(|| Fault::of_chunk("a segment is missing"))?;
+        let page = store.get_document_bytes(at.doc_id)?;
+        let text = |field| text_of(&page, field);
         Ok(Hit {
             chunk: self.name.clone(),
-            url: text(fields.url).to_owned(),
-            title: text(fields.title).to_owned(),
-            crawl: text(fields.crawl).to_owned(),
+            url: text(fields.url)?.to_owned(),
+            title: text(fields.title)?.to_owned(),
+            crawl: text(fields.crawl)?.to_owned(),
             score,
-            snippet: self.snippet(query, fields.body, text(fields.body))?,
+            snippet: self.snippet(query, fields.body, text(fields.body)?)?,
         })
     }
 
@@ -236,6 +248,15 @@ impl OpenIndex {
         }
         Ok(Snippet { text: best.fragment().to_owned(), words: best.highlighted().to_vec() })
     }
+}
+
+/// Readers of the pages of all segments, which cache this many blocks each.
+fn stores(searcher: &Searcher, blocks: usize) -> Result<Vec<StoreReader>, Fault> {
+    Ok(searcher.segment_readers().iter().map(|segment| segment.get_store_reader(blocks)).collect::<Result<_, _>>()?)
+}
+
+fn text_of(page: &[u8], field: Field) -> Result<&str, Fault> {
+    stored::text(page, field).ok_or_else(|| Fault::of_chunk("the index is malformed: a stored page cannot be read"))
 }
 
 impl OpenIndexes {

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::*;
+use crate::demo_site::{self, pages};
 use crate::digest::sha256;
 use crate::limits;
-use crate::site::{self, pages};
 
 type Doc = (&'static str, &'static str, &'static str);
 
@@ -138,7 +138,7 @@ fn queries_are_bounded() {
 }
 
 #[test]
-fn a_packed_index_is_searched_like_the_first_and_the_same_pages_give_the_same_file() {
+fn a_packed_index_answers_like_the_first_and_packing_is_deterministic() {
     let folder = TempDir::new().unwrap();
     let first = packed(&build(&folder, "first", DOCS));
     assert_eq!(sha256(&first), sha256(&packed(&build(&folder, "second", DOCS))), "the build is deterministic");
@@ -166,7 +166,7 @@ fn an_index_without_pages_is_one_too() {
 #[test]
 fn every_page_of_the_site_is_found_by_each_of_its_words() {
     let folder = TempDir::new().unwrap();
-    let config = site::Config { hosts: 2, pages: 30, ..site::Config::default() };
+    let config = demo_site::Config { hosts: 2, pages: 30, ..demo_site::Config::default() };
     let mut indexes = OpenIndexes::default();
     for host in 0..2 {
         let path = folder.path().join(host.to_string());

@@ -5,18 +5,29 @@
 //! checksum in its name. A name is given only to a whole file that was checked.
 //!
 //! A chunk is served once it was opened and searched. One that cannot be stays on disk, with its [`Fault`], and is not served: it is
-//! malformed, or the system has no descriptor, memory map or space for it. The only file that is removed unasked is one whose
+//! malformed, or the system has no descriptor, memory map or space for it. What a malformed one does to the process (an allocation that
+//! cannot succeed, a stack that overflows) cannot be contained: while a chunk is tried, `{id}.{sha256}.trying` has a byte for each
+//! trial that has not ended, and after some of them the chunk is not tried for a day. That says nothing of its content: whatever ended the
+//! process may have had another reason. A stop that was ordered leaves no mark ([`ChunkFiles::end_trials`]). The only file that is removed unasked is one whose
 //! content is not that of its name.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
 
 use crate::digest::Digesting;
 use crate::index::{self, Failed, Fault, Found, OpenIndex, OpenIndexes, Query};
 use crate::store::TEMPORARY;
+
+/// How the name of a mark ends.
+const TRYING: &str = ".trying";
+/// After how many trials that the process has not survived a chunk is not tried again: one may have been ended by something else.
+const TRIALS: u64 = 2;
+/// How long it is not tried then.
+const LAPSE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The folder of a server cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +41,7 @@ pub struct ChunkFiles {
     indexes: PathBuf,
     open: RwLock<OpenIndexes>,
     held: Mutex<BTreeMap<String, Held>>,
+    trials: Trials,
 }
 
 /// A chunk that is on disk.
@@ -42,10 +54,14 @@ struct Held {
 
 impl ChunkFiles {
     /// Opens all chunks that a folder has. One whose content is not that of its name is removed.
-    ///
-    /// # Errors
-    /// If the folder cannot be used.
     pub fn open(folder: &Path) -> Result<Self, Error> {
+        let chunk_files = Self::create(folder)?;
+        chunk_files.open_all()?;
+        Ok(chunk_files)
+    }
+
+    /// Takes a folder into use. None of its chunks is open yet.
+    pub fn create(folder: &Path) -> Result<Self, Error> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |error| Error(path, error)
@@ -56,9 +72,15 @@ impl ChunkFiles {
             fs::remove_dir_all(&indexes).map_err(at(&indexes))?;
         }
         fs::create_dir_all(&indexes).map_err(at(&indexes))?;
-        let chunk_files = Self { packed, indexes, open: RwLock::default(), held: Mutex::default() };
-        for entry in fs::read_dir(&chunk_files.packed).map_err(at(&chunk_files.packed))? {
-            let entry = entry.map_err(at(&chunk_files.packed))?;
+        Ok(Self { packed, indexes, open: RwLock::default(), held: Mutex::default(), trials: Trials::default() })
+    }
+
+    /// Opens all chunks that the folder has, or those that it comes to before trials end. Blocking.
+    pub fn open_all(&self) -> Result<(), Error> {
+        let mut found: BTreeMap<String, Vec<(SystemTime, String)>> = BTreeMap::new();
+        let failed = |error| Error(self.packed.clone(), error);
+        for entry in fs::read_dir(&self.packed).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
             let name = entry.file_name().into_string().unwrap_or_default();
             if name.starts_with(TEMPORARY) {
                 // Of a server that was killed.
@@ -67,13 +89,41 @@ impl ChunkFiles {
             }
             match parse(&name) {
                 Some((chunk, digits)) => {
-                    // The next round of the server tries it again, or reports it.
-                    let _ = chunk_files.reopen(&chunk, &format!("sha256:{digits}"));
+                    let made = entry.metadata().and_then(|entry| entry.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+                    found.entry(chunk).or_default().push((made, format!("sha256:{digits}")));
                 }
+                None if name.ends_with(TRYING) => {}
                 None => tracing::warn!(file = %entry.path().display(), "a file here is no chunk, and is left alone"),
             }
         }
-        Ok(chunk_files)
+        for (chunk, builds) in found {
+            if self.trials.have_ended() {
+                break;
+            }
+            self.open_newest(&chunk, builds);
+        }
+        Ok(())
+    }
+
+    /// To be called when the server stops: no further chunk is tried, and a trial that the end of the process cuts
+    /// off is not taken for its cause.
+    pub fn end_trials(&self) {
+        let mut ongoing = self.trials.ongoing();
+        ongoing.has_ended = true;
+        for mark in ongoing.marks.drain() {
+            let _ = fs::remove_file(mark);
+        }
+    }
+
+    /// Serves the newest build of a chunk that can be served, and removes older ones: the server was killed before it did that.
+    fn open_newest(&self, chunk: &str, mut builds: Vec<(SystemTime, String)>) {
+        builds.sort();
+        while let Some((_, checksum)) = builds.pop() {
+            // If it fails, the next round of the server tries it again, or reports it.
+            if self.reopen(chunk, &checksum) == Ok(true) {
+                builds.drain(..).for_each(|(_, older)| self.discard(chunk, &older));
+            }
+        }
     }
 
     /// Where a chunk's packed file belongs. It must be whole when it gets this name.
@@ -83,9 +133,7 @@ impl ChunkFiles {
     }
 
     /// Serves a chunk whose packed file is here. False if it is not here, or is damaged, and must be fetched. Blocking.
-    ///
-    /// # Errors
-    /// If it cannot be served; that of a malformed one is remembered.
+    /// Fails if it cannot be served; that of a malformed one is remembered.
     pub fn reopen(&self, chunk: &str, checksum: &str) -> Result<bool, Fault> {
         if let Some(fault) = self.fault(chunk, checksum).filter(|fault| !fault.is_of_system()) {
             return Err(fault);
@@ -109,12 +157,11 @@ impl ChunkFiles {
     }
 
     /// Serves a chunk whose packed file is in its place and was checked, instead of another build of it. Blocking.
-    ///
-    /// # Errors
-    /// If it cannot be opened and searched. Then what was served before still is.
+    /// Fails if it cannot be opened and searched. Then what was served before still is.
     pub fn keep(&self, chunk: &str, checksum: &str) -> Result<(), Fault> {
         let folder = self.folder(chunk, checksum);
         let opened = index::contained(|| {
+            let _trying = self.trials.begin(self.trying(chunk, checksum))?;
             if !folder.try_exists()? {
                 index::unpack(File::open(self.place(chunk, checksum))?, &folder)?;
             }
@@ -146,7 +193,7 @@ impl ChunkFiles {
         held.insert(chunk.to_owned(), Held { checksum: checksum.to_owned(), fault: Some(fault.clone()) });
     }
 
-    /// Removes a chunk. Searches that go on keep its files open. Blocking.
+    /// Removes a chunk. Searches in progress keep its files open. Blocking.
     pub fn remove(&self, chunk: &str) {
         let held = {
             let mut held = self.held();
@@ -162,6 +209,11 @@ impl ChunkFiles {
     /// Removes the packed file of a build of a chunk. Blocking.
     pub fn discard(&self, chunk: &str, checksum: &str) {
         let _ = fs::remove_file(self.place(chunk, checksum));
+        let _ = fs::remove_file(self.trying(chunk, checksum));
+    }
+
+    fn trying(&self, chunk: &str, checksum: &str) -> PathBuf {
+        self.packed.join(format!("{chunk}.{}{TRYING}", digits(checksum)))
     }
 
     /// Where the index of a chunk is unpacked.
@@ -260,6 +312,61 @@ impl ChunkFiles {
 
     fn held(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The trials of this process. Their marks are not synced: they are for processes that die, not for machines that do.
+#[derive(Debug, Default)]
+struct Trials(Mutex<Ongoing>);
+
+#[derive(Debug, Default)]
+struct Ongoing {
+    marks: HashSet<PathBuf>,
+    /// Whether no further one begins.
+    has_ended: bool,
+}
+
+impl Trials {
+    fn ongoing(&self) -> std::sync::MutexGuard<'_, Ongoing> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn have_ended(&self) -> bool {
+        self.ongoing().has_ended
+    }
+
+    fn begin(&self, mark: PathBuf) -> Result<Trying<'_>, Fault> {
+        let mut ongoing = self.ongoing();
+        if ongoing.has_ended {
+            return Err(Fault::of_server("the server stops"));
+        }
+        let mut file = OpenOptions::new().append(true).create(true).open(&mark)?;
+        let found = file.metadata()?;
+        if found.len() >= TRIALS {
+            if found.modified()?.elapsed().is_ok_and(|age| age < LAPSE) {
+                let mark = mark.display();
+                return Err(Fault::of_server(format!(
+                    "the server ended {TRIALS} times while it tried this index; it tries again a day later, or once {mark} is removed"
+                )));
+            }
+            file.set_len(0)?;
+        }
+        file.write_all(b"x")?;
+        ongoing.marks.insert(mark.clone());
+        Ok(Trying { mark, trials: self })
+    }
+}
+
+/// A trial that has not ended. Its end, also by a panic, removes the mark.
+struct Trying<'a> {
+    mark: PathBuf,
+    trials: &'a Trials,
+}
+
+impl Drop for Trying<'_> {
+    fn drop(&mut self) {
+        self.trials.ongoing().marks.remove(&self.mark);
+        let _ = fs::remove_file(&self.mark);
     }
 }
 

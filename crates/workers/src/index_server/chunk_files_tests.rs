@@ -115,12 +115,20 @@ fn a_malformed_chunk_is_reported_and_the_others_are_searched() {
                 Err(fault) => {
                     assert!(!fault.is_of_system(), "{extension} {part:?}: {fault}");
                     assert_eq!(found, ["2"], "{extension} {part:?}");
-                    assert_eq!(chunk_files.packed("2"), None, "nobody fetches it from here");
+                    assert_eq!(chunk_files.packed("2"), None, "no server fetches it from here");
                     assert!(chunk_files.reopen("2", &checksum).is_err());
                     refused += 1;
                 }
-                Ok(()) if !found.is_empty() => later += 1,
-                Ok(()) => {}
+                Ok(()) if !found.is_empty() => {
+                    assert_eq!(found, ["2"], "{extension} {part:?}");
+                    later += 1;
+                }
+                // The damage is where nothing is read: its page is found, and whole.
+                Ok(()) => {
+                    let found = chunk_files.search(&"otter".parse().unwrap(), None, 10).0;
+                    let found: Vec<_> = found.iter().map(|hit| (hit.chunk.as_str(), hit.url.as_str())).collect();
+                    assert_eq!(found, [("2", "http://otter.example/")], "{extension} {part:?}");
+                }
             }
             assert_eq!(
                 (hits(&chunk_files, "river"), missing(&chunk_files, "river").contains(&"1".to_owned())),
@@ -132,6 +140,104 @@ fn a_malformed_chunk_is_reported_and_the_others_are_searched() {
         }
     }
     assert!(refused > 10, "{refused} of 36 were refused when they were opened, {later} when they were searched");
+}
+
+/// Whatever ends the process while a chunk is tried cannot be contained, and would at every start.
+#[test]
+fn a_chunk_whose_trial_ended_the_process_twice_is_not_tried_for_a_day() {
+    let folder = TempDir::new().unwrap();
+    let chunk_files = ChunkFiles::open(folder.path()).unwrap();
+    add(&chunk_files, "1", "river");
+    let bad = add(&chunk_files, "2", "otter");
+    let mark = bad.with_extension("trying");
+    assert!(!mark.exists(), "a trial that ends leaves no mark");
+    for (died, served) in [(1, 2), (2, 1), (2, 1)] {
+        fs::write(&mark, vec![b'x'; died]).unwrap();
+        let chunk_files = ChunkFiles::open(folder.path()).unwrap();
+        assert_eq!((chunk_files.served().0, hits(&chunk_files, "river")), (served, 1), "after {died}");
+        assert_eq!((mark.exists(), bad.exists()), (served == 1, true));
+        let missing = missing(&chunk_files, "river");
+        assert_eq!(missing, if served == 1 { vec!["2".to_owned()] } else { Vec::new() });
+    }
+    let chunk_files = ChunkFiles::open(folder.path()).unwrap();
+    let fault = chunk_files.reopen("2", &sha256(&fs::read(&bad).unwrap())).unwrap_err();
+    assert!(fault.is_of_system() && fault.to_string().contains(mark.to_str().unwrap()), "{fault}");
+    fs::File::options().write(true).open(&mark).unwrap().set_modified(SystemTime::now() - LAPSE).unwrap();
+    assert_eq!(ChunkFiles::open(folder.path()).unwrap().served().0, 2);
+    assert!(!mark.exists());
+    chunk_files.remove("2");
+    assert!(!bad.exists() && !mark.exists());
+}
+
+#[test]
+fn a_stop_that_was_ordered_leaves_no_mark_of_a_trial() {
+    let folder = TempDir::new().unwrap();
+    let chunk_files = ChunkFiles::open(folder.path()).unwrap();
+    let mark = add(&chunk_files, "1", "river").with_extension("trying");
+    let trying = chunk_files.trials.begin(mark.clone()).unwrap();
+    assert!(mark.exists());
+    chunk_files.end_trials();
+    assert!(!mark.exists());
+    assert!(chunk_files.trials.begin(mark.clone()).is_err_and(|fault| fault.is_of_system()));
+    std::mem::forget(trying);
+    assert!(!mark.exists());
+    let again = ChunkFiles::create(folder.path()).unwrap();
+    again.end_trials();
+    again.open_all().unwrap();
+    assert!(again.chunks().is_empty(), "no chunk is opened by a server that stops");
+}
+
+/// A regression: a text whose length is as large as it likes ended the process, which no trial contains.
+#[test]
+fn a_stored_page_with_a_length_beyond_its_block_is_malformed() {
+    // What does not repeat is stored as it is, so that the length of a title can be found and changed.
+    const TITLES: [&str; 2] = ["Abcdefgh", "Zyxwvutsr"];
+    for (page, title) in TITLES.into_iter().enumerate() {
+        let folder = TempDir::new().unwrap();
+        let chunk_files = ChunkFiles::open(folder.path()).unwrap();
+        add(&chunk_files, "1", "river");
+        let bad = TempDir::new().unwrap();
+        let mut builder = Builder::create(bad.path()).unwrap();
+        for title in TITLES {
+            builder.add(&Page { url: "http://otter.example/", title, body: "otter", crawl: "c" }).unwrap();
+        }
+        builder.finish().unwrap();
+        lengthen(&bad, title.as_bytes());
+        let (_, checksum) = place(&chunk_files, "2", &packed(&bad));
+        let fault = chunk_files.keep("2", &checksum).unwrap_err();
+        assert!(fault.to_string().contains("a stored page cannot be read"), "{page}: {fault}");
+        assert_eq!((hits(&chunk_files, "river"), missing(&chunk_files, "river")), (1, vec!["2".to_owned()]));
+    }
+}
+
+/// Makes the byte before a text in the stored pages, its length, the first of a number that is not over there.
+fn lengthen(folder: &TempDir, text: &[u8]) {
+    let store = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let store = store.into_iter().find(|path| path.extension().is_some_and(|found| found == "store")).unwrap();
+    let mut content = fs::read(&store).unwrap();
+    let at = content.windows(text.len()).position(|part| part == text).expect("the text is stored as it is");
+    assert_eq!(content[at - 1], 0x80 | u8::try_from(text.len()).unwrap());
+    content[at - 1] = 0x7f;
+    fs::write(store, content).unwrap();
+}
+
+/// A regression: chance decided which of them was served, and the other's file could stay.
+#[test]
+fn of_two_builds_of_a_chunk_the_newest_servable_one_stays() {
+    let folder = TempDir::new().unwrap();
+    let chunk_files = ChunkFiles::open(folder.path()).unwrap();
+    let age = |file: &Path, secs| {
+        let at = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(secs);
+        File::options().write(true).open(file).unwrap().set_modified(at).unwrap();
+    };
+    let builds = ["river", "otter", "heron"].map(|word| place(&chunk_files, "1", &packed(&built(word))).0);
+    let malformed = place(&chunk_files, "1", b"no archive").0;
+    for (file, secs) in [(&builds[0], 20), (&builds[1], 30), (&builds[2], 10), (&malformed, 40)] {
+        age(file, secs);
+    }
+    let chunk_files = ChunkFiles::open(folder.path()).unwrap();
+    assert_eq!(["river", "otter", "heron"].map(|word| hits(&chunk_files, word)), [0, 1, 0]);
+    assert_eq!(builds.each_ref().map(|file| file.exists()), [false, true, false]);
 }
 
 /// The trial looks for one word; another one may meet the damage.
@@ -160,7 +266,7 @@ fn what_the_system_does_not_let_us_read_stays() {
     let chunk_files = ChunkFiles::open(folder.path()).unwrap();
     add(&chunk_files, "1", "river");
     let content = packed(&built("otter"));
-    // A folder can be opened and not read, whoever asks.
+    // A folder can be opened and not read, by any user.
     let unreadable = chunk_files.place("2", &sha256(&content));
     fs::create_dir(&unreadable).unwrap();
     drop(chunk_files);

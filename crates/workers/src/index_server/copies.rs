@@ -1,4 +1,4 @@
-//! Keeps the chunks of an index server as the placements say.
+//! Reconciles the chunks of an index server with its placements.
 //!
 //! Interleavings:
 //! - The server dies after it has fetched a chunk and before it has reported it ready: the file has its name, so the next
@@ -16,8 +16,8 @@
 //! - A chunk that is here was never listed to this process: it may have moved away while the server was down, or the fleet
 //!   is being moved to another store, which names its chunks last. It is kept for a day.
 //! - A chunk cannot be fetched: at once if its file is gone or is another one, else after a while, it is reported gone.
-//!   After a few such reports the server has it built anew. One that lies where this server cannot read is reported by nobody: its
-//!   fetch is overdue at some time, and another server may have the store.
+//!   After a few such reports the server has it built anew. One in a place that this server cannot read is not
+//!   reported: its fetch becomes overdue, and another server may have the store.
 //! - A chunk is placed, cancelled and placed again while it is being fetched: what is fetched is used if its checksum is
 //!   the one that is asked for.
 
@@ -65,8 +65,8 @@ enum Loss {
     Certain,
     /// It is lost if this lasts.
     IfLasting,
-    /// Nothing: it lies where this server cannot or must not read, and so would the next index of it. Reported gone, it
-    /// would be built anew without end.
+    /// Nothing: it is where this server cannot or must not read, and the next index of it would be too. Reported
+    /// gone, it would be built anew without end.
     Unknown,
     /// Nothing: the fault is this server's own, which cannot keep or open files. Reported as that if it lasts.
     Own,
@@ -119,8 +119,8 @@ pub(super) struct Copies {
     leaving: HashMap<String, Instant>,
     /// When a chunk that could not be fetched is tried again, and the pause after that.
     failed: HashMap<String, (Instant, Duration)>,
-    /// Whether it was said that a store is missing.
-    told_store: AtomicBool,
+    /// Whether the missing store was logged.
+    logged_store: AtomicBool,
 }
 
 impl Copies {
@@ -132,8 +132,8 @@ impl Copies {
         Config { id, row, grace, policy, .. }: Config,
     ) -> Self {
         let (known, leaving, failed) = (HashSet::new(), HashMap::new(), HashMap::new());
-        let told_store = AtomicBool::new(false);
-        Self { client, id, row, token, chunk_files, store, grace, policy, known, leaving, failed, told_store }
+        let logged_store = AtomicBool::new(false);
+        Self { client, id, row, token, chunk_files, store, grace, policy, known, leaving, failed, logged_store }
     }
 
     /// One round: reads the placements, fetches, removes, reports.
@@ -149,7 +149,7 @@ impl Copies {
         self.forget(&listed, now).await?;
         self.failed.retain(|chunk, _| listed.iter().any(|placement| placement.chunk == *chunk));
         let wanted: Vec<Placement> = listed.into_iter().filter(|placement| self.is_due(placement, now)).collect();
-        // Sources are addresses of index servers, each of which may be called where it reports from.
+        // Sources are addresses of index servers, which may each be called where it reports from.
         let servers = match wanted.iter().any(|placement| !placement.sources.is_empty()) {
             true => fleet::reporting(&self.client, MachineType::Server).await?,
             false => HashMap::new(),
@@ -160,15 +160,20 @@ impl Copies {
             .buffer_unordered(COPIES_AT_ONCE_MAX)
             .collect()
             .await;
+        let mut unsaid = None;
         for (chunk, ended) in ended {
-            if ended? {
+            let is_here = ended.unwrap_or_else(|error| {
+                unsaid = Some(error);
+                false
+            });
+            if is_here {
                 self.failed.remove(&chunk);
             } else {
                 let pause = self.failed.get(&chunk).map_or(COPY_PAUSE, |(_, pause)| (*pause * 2).min(COPY_PAUSE_MAX));
                 self.failed.insert(chunk, (Instant::now() + pause, pause));
             }
         }
-        Ok(())
+        unsaid.map_or(Ok(()), Err)
     }
 
     fn is_due(&self, placement: &Placement, now: Instant) -> bool {
@@ -198,9 +203,9 @@ impl Copies {
                 Ok(false) => Loss::Certain,
                 Err(fault) => Unfetched::from(fault).loss,
             };
-            if let Some(said) = loss.report(self.is_long_gone(chunk)) {
-                tracing::warn!(chunk.id = chunk, "a chunk that was served here is not any more");
-                self.say(chunk, said, None).await?;
+            if let Some(report) = loss.report(self.is_long_gone(chunk)) {
+                tracing::warn!(chunk.id = chunk, "a chunk is no longer served here");
+                self.say(chunk, report, None).await?;
             }
             return Ok(loss == Loss::Certain);
         }
@@ -210,8 +215,8 @@ impl Copies {
             }
             if let Err(Unfetched { why, loss }) = self.bring(placement, artifact, servers).await {
                 tracing::warn!(chunk.id = chunk, reason = why, "a chunk cannot be fetched or served");
-                if let Some(said) = loss.report(self.is_long_gone(chunk)) {
-                    self.say(chunk, said, of).await?;
+                if let Some(report) = loss.report(self.is_long_gone(chunk)) {
+                    self.say(chunk, report, of).await?;
                 }
                 return Ok(false);
             }
@@ -246,9 +251,9 @@ impl Copies {
     }
 
     /// Reports, perhaps of an index by its checksum; false if that is no longer to be here, which the next listing shows.
-    async fn say(&self, chunk: &str, said: SaidOfCopy, of: Option<&str>) -> Result<bool, Error> {
+    async fn say(&self, chunk: &str, report: SaidOfCopy, of: Option<&str>) -> Result<bool, Error> {
         let token = self.token.now();
-        match self.client.report_placement(chunk, &self.id, (said, of), token.as_deref()).await {
+        match self.client.report_placement(chunk, &self.id, (report, of), token.as_deref()).await {
             Ok(_) => Ok(true),
             Err(error) if error.problem().is_some_and(|problem| matches!(problem.status, 404 | 409)) => {
                 tracing::info!(chunk.id = chunk, error = %error, "a report of a chunk was refused");
@@ -280,7 +285,7 @@ impl Copies {
                 }
                 Err(error) => {
                     if let Some(advice) = needs_store(&error)
-                        && !self.told_store.swap(true, Ordering::Relaxed)
+                        && !self.logged_store.swap(true, Ordering::Relaxed)
                     {
                         tracing::warn!(chunk.id = placement.chunk, "{advice}");
                     }

@@ -16,12 +16,14 @@ use super::*;
 use crate::digest::sha256;
 use crate::index::{Builder, Page, pack};
 
-/// What the control plane lists, knows of the chunk, and was told.
+/// What the control plane lists, knows of the chunk, and received.
 #[derive(Default)]
 struct Plane {
     listed: Option<Value>,
     chunk: Option<Value>,
     reports: Vec<String>,
+    /// Reports are not taken.
+    deaf: bool,
 }
 
 type Shared = Arc<Mutex<Plane>>;
@@ -30,9 +32,13 @@ async fn list(State(plane): State<Shared>) -> Json<Value> {
     Json(json!({"placements": Vec::from_iter(plane.lock().unwrap().listed.clone()), "next": null}))
 }
 
-async fn report(State(plane): State<Shared>, Json(body): Json<Value>) -> Json<Value> {
-    plane.lock().unwrap().reports.push(body["state"].as_str().unwrap().to_owned());
-    Json(json!({"chunk": "1", "server": "s0", "state": "gone", "reason": "so it is"}))
+async fn report(State(plane): State<Shared>, Json(body): Json<Value>) -> Response {
+    let mut plane = plane.lock().unwrap();
+    if plane.deaf {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    plane.reports.push(body["state"].as_str().unwrap().to_owned());
+    Json(json!({"chunk": "1", "server": "s0", "state": "gone", "reason": "so it is"})).into_response()
 }
 
 async fn show(State(plane): State<Shared>, Path(id): Path<String>) -> Response {
@@ -132,7 +138,7 @@ impl Stage {
 
 /// A regression: the chunk was reported gone as if its artifact was lost, and built anew; and its sound file was removed.
 #[tokio::test]
-async fn a_server_that_cannot_open_a_sound_file_says_that_it_is_unable_and_keeps_the_file() {
+async fn a_server_that_cannot_open_a_sound_file_reports_unable_and_keeps_it() {
     let mut stage = Stage::start().await;
     stage.break_system();
     stage.elsewhere("assigned");
@@ -154,8 +160,17 @@ async fn a_server_that_cannot_open_a_sound_file_says_that_it_is_unable_and_keeps
     assert_eq!(stage.copies.chunk_files.served(), (1, 1));
 }
 
+/// A regression: a report that was not taken dropped the pauses of all chunks that came after it in the round.
 #[tokio::test]
-async fn a_file_that_is_not_placed_here_stays_until_another_server_of_the_row_has_it() {
+async fn a_report_that_is_not_taken_leaves_every_chunk_its_pause() {
+    let mut stage = Stage::start().await;
+    stage.plane.lock().unwrap().deaf = true;
+    stage.plane.lock().unwrap().listed = Some(placement("s0", "assigned", &stage.checksum));
+    assert!(stage.copies.round().await.is_err() && stage.copies.failed.contains_key("1"));
+}
+
+#[tokio::test]
+async fn a_misplaced_file_stays_until_another_server_of_the_row_has_it() {
     let mut stage = Stage::start().await;
     assert_eq!(stage.round(Some("assigned")).await, ["fetching", "ready"]);
     stage.elsewhere("fetching");
@@ -197,12 +212,12 @@ fn a_chunk_at_a_location_that_this_server_cannot_read_is_never_gone() {
     let away = Loss::by(&store::Error::Transfer { location: location(), cause: "refused".into() });
     let full = Loss::by(&store::Error::File { path: "chunks".into(), cause: rustix::io::Errno::NOSPC.into() });
     let worn = Loss::by(&store::Error::File { path: "chunks".into(), cause: rustix::io::Errno::IO.into() });
-    let said = |loss: Loss| [false, true].map(|lasts| loss.report(lasts));
+    let reports = |loss: Loss| [false, true].map(|lasts| loss.report(lasts));
     let (lasting, unable) = ([None, Some(SaidOfCopy::Gone)], [None, Some(SaidOfCopy::Unable)]);
     assert_eq!(
-        [own, own.max(away), away.max(gone), gone, worn].map(said),
+        [own, own.max(away), away.max(gone), gone, worn].map(reports),
         [[None; 2], [None; 2], lasting, [Some(SaidOfCopy::Gone); 2], lasting]
     );
     // A full disk here says nothing of the index, wherever else it was not found.
-    assert_eq!([full, full.max(own), full.max(away), full.max(gone)].map(said), [unable; 4]);
+    assert_eq!([full, full.max(own), full.max(away), full.max(gone)].map(reports), [unable; 4]);
 }

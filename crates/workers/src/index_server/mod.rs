@@ -41,10 +41,7 @@ pub fn router(chunk_files: &Arc<ChunkFiles>) -> Router {
     answers::router(Arc::clone(chunk_files))
 }
 
-/// Keeps the chunks as the placements say, until it is told to stop. Its reports present the machine's token.
-///
-/// # Errors
-/// If the server refuses its calls.
+/// Keeps the chunks as the placements say, until it is stopped. Its reports present the machine's token.
 pub async fn run(
     client: Client,
     config: Config,

@@ -13,7 +13,7 @@ pub struct SearchQuery {
     /// Only pages of this crawl.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crawl: Option<String>,
-    /// At most so many hits; 10 if absent.
+    /// At most this many hits; 10 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Only these chunks, separated by commas.

@@ -14,7 +14,7 @@ use crate::fetch::client::causes;
 use crate::index_server::wire::SearchResponse;
 use crate::limits::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, SEARCH_CHUNKS_MAX};
 
-/// A client of index servers, each of which is called where it reports from.
+/// A client of index servers, which calls each one where it reports from.
 #[derive(Debug, Clone)]
 pub(super) struct Asker {
     policy: Policy,

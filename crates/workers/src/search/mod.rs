@@ -33,7 +33,7 @@ pub struct Search {
     pub words: String,
     /// Only pages of this crawl.
     pub crawl: Option<String>,
-    /// At most so many hits.
+    /// At most this many hits.
     pub limit: usize,
     /// Which of the rows that serve comes first.
     pub first_row: usize,
@@ -67,10 +67,8 @@ pub enum Error {
     Server(#[from] wayleave_client::Error),
 }
 
-/// Searches all built chunks.
-///
-/// # Errors
-/// If the words are none or the map cannot be read. A server that does not answer is no error.
+/// Searches all built chunks. Fails if the words are none or the map cannot be read. A server that does not answer is
+/// no error.
 pub async fn run(client: &Client, search: &Search) -> Result<SearchResults, Error> {
     // Refused here already, with a reason, and not by every server.
     search.words.parse::<Query>()?;

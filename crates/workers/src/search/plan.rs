@@ -86,7 +86,7 @@ mod tests {
         Map { version: 1, rows, missing_count: missing.len() as u64, missing }
     }
 
-    fn told(map: &Map, first_row: usize, away: &[&str]) -> (Vec<(String, String)>, Vec<String>) {
+    fn split(map: &Map, first_row: usize, away: &[&str]) -> (Vec<(String, String)>, Vec<String>) {
         let (mut servers, mut chunks) = (HashSet::new(), HashSet::new());
         for name in away {
             match name.split_once('/') {
@@ -106,27 +106,27 @@ mod tests {
     fn each_chunk_is_asked_for_once_in_one_row_and_rows_take_turns() {
         let rows = vec![row(0, true, &[("a", &["1", "2"]), ("b", &["3"])]), row(1, true, &[("c", &["1", "2", "3"])])];
         let map = map(rows, &[]);
-        assert_eq!(told(&map, 0, &[]), (pairs(&[("a", "1 2"), ("b", "3")]), vec![]));
-        assert_eq!(told(&map, 1, &[]), (pairs(&[("c", "1 2 3")]), vec![]));
-        assert_eq!(told(&map, 2, &[]), told(&map, 0, &[]));
+        assert_eq!(split(&map, 0, &[]), (pairs(&[("a", "1 2"), ("b", "3")]), vec![]));
+        assert_eq!(split(&map, 1, &[]), (pairs(&[("c", "1 2 3")]), vec![]));
+        assert_eq!(split(&map, 2, &[]), split(&map, 0, &[]));
     }
 
     #[test]
     fn what_a_row_misses_or_a_dead_server_had_comes_from_another_row() {
         let rows = vec![row(0, true, &[("a", &["1"]), ("b", &["3"])]), row(1, true, &[("c", &["1", "2", "3"])])];
         let map = map(rows, &["2"]);
-        assert_eq!(told(&map, 0, &[]), (pairs(&[("a", "1"), ("b", "3"), ("c", "2")]), vec![]));
-        assert_eq!(told(&map, 0, &["a"]), (pairs(&[("b", "3"), ("c", "1 2")]), vec![]));
-        assert_eq!(told(&map, 0, &["c"]), (pairs(&[("a", "1"), ("b", "3")]), vec!["2".to_owned()]));
+        assert_eq!(split(&map, 0, &[]), (pairs(&[("a", "1"), ("b", "3"), ("c", "2")]), vec![]));
+        assert_eq!(split(&map, 0, &["a"]), (pairs(&[("b", "3"), ("c", "1 2")]), vec![]));
+        assert_eq!(split(&map, 0, &["c"]), (pairs(&[("a", "1"), ("b", "3")]), vec!["2".to_owned()]));
         // A server that answers and cannot search one of its chunks is asked for the others.
-        assert_eq!(told(&map, 1, &["c/1"]), (pairs(&[("a", "1"), ("c", "2 3")]), vec![]));
-        assert_eq!(told(&map, 1, &["c/2"]), (pairs(&[("c", "1 3")]), vec!["2".to_owned()]));
+        assert_eq!(split(&map, 1, &["c/1"]), (pairs(&[("a", "1"), ("c", "2 3")]), vec![]));
+        assert_eq!(split(&map, 1, &["c/2"]), (pairs(&[("c", "1 3")]), vec!["2".to_owned()]));
     }
 
     #[test]
     fn a_row_that_does_not_serve_is_the_last_resort() {
         let rows = vec![row(0, false, &[("a", &["1", "4"])]), row(1, true, &[("c", &["1"])])];
-        assert_eq!(told(&map(rows, &[]), 0, &[]), (pairs(&[("a", "4"), ("c", "1")]), vec![]));
-        assert_eq!(told(&map(Vec::new(), &[]), 7, &[]), (vec![], vec![]));
+        assert_eq!(split(&map(rows, &[]), 0, &[]), (pairs(&[("a", "4"), ("c", "1")]), vec![]));
+        assert_eq!(split(&map(Vec::new(), &[]), 7, &[]), (vec![], vec![]));
     }
 }

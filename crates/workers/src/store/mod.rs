@@ -1,4 +1,4 @@
-//! Where artifacts lie: WARC files and packed indexes.
+//! Where artifacts are stored: WARC files and packed indexes.
 //!
 //! `--store` is a folder that the worker itself serves over HTTP ([`serve`]), or a URL: `file:///…` for a folder that all
 //! workers share, `s3://bucket/prefix` (settings from the environment, `AWS_*`), or `http(s)://…` of a WebDAV server.
@@ -63,58 +63,31 @@ pub struct Artifact {
 
 /// Why an artifact could not be published or fetched. The text names no password, and no value in the query of a location.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say it")]
 pub enum Error {
-    /// The setting of `--store` cannot be used.
     #[error("store {:?}: {}", redact::location(.0), redact::sentence(.1))]
     Setting(String, String),
-    /// A location that this worker cannot or must not read.
     #[error("{} is neither http(s) nor in this worker's own store", shown(.0))]
     Location(Url),
     /// A description that is none: no checksum, or too large.
     #[error("{} has no valid checksum or size", shown(.location))]
-    Description {
-        /// The location.
-        location: Url,
-    },
-    /// What came is not what was published. It is not told what came: a location may name anything.
+    Description { location: Url },
+    /// What came is not what was published. The error does not show what came: a location may name anything.
     #[error("{} is not the artifact that it should be", shown(.location))]
-    Differs {
-        /// The location.
-        location: Url,
-    },
-    /// Its address may not be called.
+    Differs { location: Url },
     #[error("{} is not fetched: {refused}", shown(.location))]
-    Refused {
-        /// The location.
-        location: Url,
-        /// Why.
-        refused: Refused,
-    },
+    Refused { location: Url, refused: Refused },
     /// It is not there: the artifact is lost.
     #[error("{} is gone", shown(.location))]
-    Gone {
-        /// The location.
-        location: Url,
-    },
+    Gone { location: Url },
     /// The transfer failed; another attempt may succeed.
     #[error("cannot transfer {}: {}", shown(.location), redact::sentence(.cause))]
-    Transfer {
-        /// The location.
-        location: Url,
-        /// The error.
-        cause: String,
-    },
+    Transfer { location: Url, cause: String },
     /// The file work of a store was stopped: a bug, or the program ends.
     #[error("the store's task has stopped: {0}")]
     Stopped(tokio::task::JoinError),
-    /// A local file.
     #[error("{path}: {cause}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        cause: io::Error,
-    },
+    File { path: PathBuf, cause: io::Error },
 }
 
 /// A location as texts name it.
@@ -149,10 +122,7 @@ enum Backend {
 
 impl Store {
     /// Opens the store that a setting names. `served_at` is where the worker serves a folder of its own; a URL needs
-    /// none.
-    ///
-    /// # Errors
-    /// If the folder cannot be made, or the URL is of no kind that is known.
+    /// none. Fails if the folder cannot be made, or the URL is of no kind that is known.
     pub fn open(setting: &str, served_at: Option<&Url>) -> Result<Self, Error> {
         let wrong = |cause: &str| Error::Setting(setting.to_owned(), cause.to_owned());
         let backend = match setting.split_once("://") {
@@ -175,10 +145,7 @@ impl Store {
     }
 
     /// Publishes a small file and removes it again, so that a store that cannot be written is found before anything is
-    /// fetched for it.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
+    /// fetched for it. Fails if the store cannot be written.
     pub async fn check(&self) -> Result<(), Error> {
         let file = tempfile::NamedTempFile::new().map_err(Error::temporary)?;
         let name = Name(format!("check-{}", std::process::id()));
@@ -195,10 +162,8 @@ impl Store {
         }
     }
 
-    /// Publishes a file. A file that was published under this name before is replaced.
-    ///
-    /// # Errors
-    /// If it could not be published; then the name is as it was.
+    /// Publishes a file. A file that was published under this name before is replaced. Fails if it could not be
+    /// published; then the name is as it was.
     pub async fn put(&self, name: &Name, file: &Path) -> Result<Artifact, Error> {
         match &self.backend {
             Backend::Folder(folder) => {
@@ -210,10 +175,7 @@ impl Store {
     }
 
     /// Fetches an artifact to a file, which exists only if it is whole and the right one. What is not in this store is fetched
-    /// where `rule` allows.
-    ///
-    /// # Errors
-    /// [`Error::Gone`] if it is lost for good; others may go away.
+    /// where `rule` allows. Fails with [`Error::Gone`] if it is lost for good; others may go away.
     pub async fn get(&self, artifact: &Artifact, rule: &Rule, into: &Path) -> Result<(), Error> {
         if !is_sha256(&artifact.checksum) || artifact.bytes > ARTIFACT_BYTES_MAX {
             return Err(Error::Description { location: artifact.location.clone() });
@@ -231,10 +193,7 @@ impl Store {
         }
     }
 
-    /// Removes an artifact of this store, which may be gone already.
-    ///
-    /// # Errors
-    /// If it lies elsewhere or cannot be removed.
+    /// Removes an artifact of this store, which may be gone already. Fails if it is elsewhere or cannot be removed.
     pub async fn remove(&self, location: &Url) -> Result<(), Error> {
         match &self.backend {
             Backend::Folder(folder) => folder.remove(location),

@@ -83,7 +83,7 @@ impl Remote {
         Ok(Artifact { location, bytes, checksum })
     }
 
-    /// In parts if it is large; nobody sees it before the last one.
+    /// In parts if it is large; it appears only with the last one.
     async fn put_s3(&self, name: &Name, file: &Path) -> Result<(), String> {
         let mut from = tokio::fs::File::open(file).await.map_err(|error| error.to_string())?;
         let mut to = BufWriter::new(Arc::clone(&self.store), self.key(name.as_ref()));

@@ -1,4 +1,4 @@
-//! Serves a folder of artifacts over HTTP: read only, one level deep, with ranges.
+//! Serves a folder of artifacts over HTTP: read-only, one level deep, with ranges.
 //!
 //! A path is a [`Name`] or nothing: no slash, no leading dot, no escape. Links in the folder are not followed.
 
@@ -50,8 +50,8 @@ async fn send(path: PathBuf, headers: &HeaderMap) -> std::io::Result<Response> {
         Range::Whole => (StatusCode::OK, 0, size),
         Range::Part { start, length } => (StatusCode::PARTIAL_CONTENT, start, length),
         Range::Outside => {
-            let told = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
-            return Ok((StatusCode::RANGE_NOT_SATISFIABLE, told).into_response());
+            let content_range = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
+            return Ok((StatusCode::RANGE_NOT_SATISFIABLE, content_range).into_response());
         }
     };
     file.seek(SeekFrom::Start(start)).await?;
@@ -62,8 +62,8 @@ async fn send(path: PathBuf, headers: &HeaderMap) -> std::io::Result<Response> {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     if status == StatusCode::PARTIAL_CONTENT {
-        let told = format!("bytes {start}-{}/{size}", start + length - 1);
-        headers.extend(HeaderValue::try_from(told).ok().map(|told| (header::CONTENT_RANGE, told)));
+        let content_range = format!("bytes {start}-{}/{size}", start + length - 1);
+        headers.extend(HeaderValue::try_from(content_range).ok().map(|value| (header::CONTENT_RANGE, value)));
     }
     Ok(response)
 }

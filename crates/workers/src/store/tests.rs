@@ -154,9 +154,9 @@ async fn a_worker_reads_no_other_files_of_its_machine() {
     }
 }
 
-/// A regression: the reason of a failed fetch told size and SHA-256 of what an internal address had answered.
+/// A regression: the reason of a failed fetch revealed size and SHA-256 of the answer of an internal address.
 #[tokio::test]
-async fn a_location_leads_to_no_address_that_is_not_public_and_reasons_tell_no_content() {
+async fn a_location_leads_to_no_private_address_and_reasons_reveal_no_content() {
     let folder = TempDir::new().unwrap();
     let (store, url) = served(&folder).await;
     let good = store.put(&name("a"), &file(&folder, b"secret content")).await.unwrap();
@@ -180,7 +180,7 @@ async fn a_location_leads_to_no_address_that_is_not_public_and_reasons_tell_no_c
 }
 
 #[tokio::test]
-async fn an_endless_answer_ends_at_the_size_that_was_told() {
+async fn an_endless_answer_ends_at_the_declared_size() {
     let endless = || {
         let stream = futures::stream::repeat_with(|| Ok::<_, std::convert::Infallible>(Bytes::from_static(&[0; 1000])));
         Response::new(axum::body::Body::from_stream(stream))

@@ -108,10 +108,7 @@ impl Record {
 }
 
 impl Response {
-    /// The body without its content coding.
-    ///
-    /// # Errors
-    /// If the coding is unknown.
+    /// The body without its content coding. Fails if the coding is unknown.
     pub fn body(&self) -> Result<(Bytes, Cut), UnknownCoding> {
         decode(&self.raw, &self.headers, limits::DECODED_BYTES_MAX)
     }

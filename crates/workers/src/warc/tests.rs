@@ -1,13 +1,13 @@
-//! Files that were written from real fetches, and files that nobody should have written.
+//! Files that were written from real fetches, and malformed files.
 
 use std::io::Write as _;
 use std::time::Duration;
 
 use super::*;
+use crate::demo_site::{self, Site};
 use crate::digest::sha256;
 use crate::fetch::{self, Cut, Fetcher, Loopback};
 use crate::limits;
-use crate::site::{self, Site};
 
 fn info() -> Info {
     Info {
@@ -29,7 +29,7 @@ fn read(file: &[u8]) -> Result<Vec<Record>, Error> {
 }
 
 async fn fetched(paths: &[&str]) -> Vec<fetch::Fetched> {
-    let config = site::Config { hosts: 1, pages: 1, slow: Duration::ZERO, ..site::Config::default() };
+    let config = demo_site::Config { hosts: 1, pages: 1, slow: Duration::ZERO, ..demo_site::Config::default() };
     let site = Site::start(config).await.unwrap();
     let fetcher = Fetcher::new(fetch::Config { body_bytes_max: 5_000, ..fetch::Config::default() }).unwrap();
     let mut all = Vec::new();

@@ -47,9 +47,6 @@ pub struct Writer<W: Write> {
 
 impl<W: Write> Writer<W> {
     /// Begins a file.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn new(out: W, info: Info) -> io::Result<Self> {
         let mut writer = Self { out: Digesting::new(out), info, info_id: String::new(), records: 0 };
         let info = &writer.info;
@@ -68,9 +65,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Adds a response and its request.
-    ///
-    /// # Errors
-    /// If they cannot be written.
     pub fn exchange(&mut self, fetched: &Fetched) -> io::Result<()> {
         let mut head = self.http_fields(&fetched.url, "response");
         head.push("WARC-Payload-Digest", &sha256(&fetched.raw));
@@ -93,9 +87,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Ends the file and returns what it was written to.
-    ///
-    /// # Errors
-    /// If the rest cannot be written.
     pub fn finish(mut self) -> io::Result<(W, Written)> {
         self.out.flush()?;
         let (out, bytes, checksum) = self.out.finish();

@@ -38,9 +38,6 @@ impl Children {
     }
 
     /// Starts a command of this binary. Not from a task: see the module.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub fn start(&mut self, name: &str, args: &[&str]) -> anyhow::Result<PathBuf> {
         let log = self.folder.join(format!("{name}.log"));
         let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -60,9 +57,6 @@ impl Children {
     }
 
     /// Fails if one of them has ended, with the end of its log.
-    ///
-    /// # Errors
-    /// If one has.
     pub fn check(&mut self) -> anyhow::Result<()> {
         for process in &mut self.running {
             if let Some(status) = process.child.try_wait()? {

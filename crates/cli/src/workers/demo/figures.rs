@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use wayleave_workers::demo_site::Politeness;
 use wayleave_workers::search::SearchResults;
-use wayleave_workers::site::Politeness;
 
 use crate::output::{self, Table, span};
 use crate::workers::search::print;
@@ -39,9 +39,6 @@ impl Host {
 
 impl Figures {
     /// Prints them: as one JSON object, or the hits and a table.
-    ///
-    /// # Errors
-    /// If stdout is gone.
     pub fn print(&self, json: bool, word: &str, found: &SearchResults, delay: Duration) -> anyhow::Result<()> {
         if json {
             return output::json(self);

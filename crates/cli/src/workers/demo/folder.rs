@@ -15,10 +15,8 @@ pub enum Folder {
 }
 
 impl Folder {
-    /// Makes the folder. A temporary one that a killed demonstration has left behind is removed.
-    ///
-    /// # Errors
-    /// If it cannot be made, or the user's is in use.
+    /// Makes the folder. A temporary one that a killed demonstration has left behind is removed. Fails if it cannot be
+    /// made, or the user's is in use.
     pub fn make(kept: Option<&Path>) -> anyhow::Result<Self> {
         let Some(folder) = kept else {
             sweep(&std::env::temp_dir());

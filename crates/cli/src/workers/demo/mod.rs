@@ -17,8 +17,8 @@ use wayleave_api::map::GetMapQuery;
 use wayleave_api::urls::{AddUrlsRequest, UrlToAdd};
 use wayleave_client::Client;
 use wayleave_outgoing::Policy;
+use wayleave_workers::demo_site::{Config, Site};
 use wayleave_workers::search::{self, Search, SearchResults};
-use wayleave_workers::site::{Config, Site};
 
 use crate::exit::{ERROR, Ended};
 use crate::output::{self, span};
@@ -68,10 +68,7 @@ struct Demo {
     begun: Instant,
 }
 
-/// Runs the demonstration.
-///
-/// # Errors
-/// If a part of it fails, or the site was not treated politely.
+/// Runs the demonstration. Fails if a part of it fails, or the site was not treated politely.
 pub async fn run(json: bool, args: Args) -> anyhow::Result<()> {
     let signals = Signals::listen()?;
     let folder = Folder::make(args.data.as_deref())?;

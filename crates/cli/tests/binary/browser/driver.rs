@@ -1,12 +1,10 @@
 //! A real browser, driven over WebDriver: Debian's headless Chromium and its driver.
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use serde_json::{Value, json};
+use rustix::process::kill_process_group;
+
+use crate::prelude::*;
 
 /// Pages load within a second; a busy machine takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);

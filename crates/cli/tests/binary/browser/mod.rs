@@ -5,9 +5,9 @@
 
 mod driver;
 
-use crate::support::{Server, folder};
 use driver::Browser;
-use serde_json::json;
+
+use crate::prelude::*;
 
 /// The browser has no complaint, and has contacted no other server.
 async fn check_quiet(browser: &Browser, server: &Server) {
@@ -34,8 +34,7 @@ async fn try_call(browser: &Browser, operation: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_are_tried_out_in_a_browser_that_asks_nobody_else_and_complains_of_nothing() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let browser = Browser::start().await;
 
     browser.open(&server.url).await;
@@ -48,7 +47,7 @@ async fn calls_are_tried_out_in_a_browser_that_asks_nobody_else_and_complains_of
     check_quiet(&browser, &server).await;
 
     browser.click("nav a[href='/docs']").await;
-    let shown = browser.until("return document.querySelectorAll('.opblock').length").await;
+    let shown = browser.until("return document.querySelectorAll('.opblock').length || null").await;
     let calls = browser.script("return fetch('/openapi.json').then(r => r.json()).then(d => Object.values(d.paths).flatMap(i => Object.keys(i)).length)").await;
     assert_eq!(shown, calls, "every call is shown");
     browser.picture("docs").await;
@@ -67,8 +66,7 @@ async fn calls_are_tried_out_in_a_browser_that_asks_nobody_else_and_complains_of
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_are_dark_where_people_want_it_and_problems_lead_to_their_code() {
-    let (_keep, data) = folder();
-    let server = Server::start(&data);
+    let (_keep, server) = Server::fresh();
     let browser = Browser::start().await;
     let dark = json!({"features": [{"name": "prefers-color-scheme", "value": "dark"}]});
     browser.devtools("Emulation.setEmulatedMedia", dark).await;

@@ -6,10 +6,8 @@
 //! building in it needs no network. `postgres:17` is Debian's own PostgreSQL with an entry point that does what the
 //! compose file relies on.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
 use crate::containers::engine::{Engine, root};
+use crate::prelude::*;
 
 /// Imports the images that the image of a server is built from.
 pub fn for_building(engine: &Engine) {

@@ -1,10 +1,8 @@
 //! Compose: docker's plugin if there is one, otherwise version 1, as in Debian 12. That supports neither `name:` nor
 //! `--wait`: it gets the file without its name, and the name as an argument, and containers are awaited here.
 
-use std::io::Write;
-use std::process::Stdio;
-
 use crate::containers::engine::{Engine, root};
+use crate::prelude::*;
 
 pub struct Compose<'a> {
     engine: &'a Engine,

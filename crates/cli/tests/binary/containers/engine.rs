@@ -2,11 +2,9 @@
 //! bridges and packet filters nor its published ports interfere with this machine. What it publishes on 127.0.0.1 is
 //! reached from inside that namespace.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Output;
 
-use rustix::process::{Pid, Signal, kill_process};
+use crate::prelude::*;
 
 /// A start takes seconds; a container becomes healthy after its first check, which comes after ten.
 const PATIENCE: Duration = Duration::from_secs(180);

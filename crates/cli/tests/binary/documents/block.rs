@@ -1,12 +1,9 @@
 //! Finds the fenced blocks of a document and their purpose.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-
 use wayleave_api::problem::Code;
 
 use crate::documents::root;
-use crate::support::{folder, wayleave};
+use crate::prelude::*;
 
 /// A fenced block: where it is, what its info string says, and its text.
 #[derive(Clone, Debug)]

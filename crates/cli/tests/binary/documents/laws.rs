@@ -1,9 +1,7 @@
 //! Checks the numbers of laws and traps that code and tests cite against the page that explains them.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-
 use crate::documents::root;
+use crate::prelude::*;
 
 /// The laws (`law 3`) and traps (`f5`) that a text names.
 fn named(text: &str) -> BTreeSet<String> {

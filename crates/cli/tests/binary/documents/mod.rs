@@ -24,15 +24,16 @@ mod links;
 mod session;
 mod site;
 
-use std::path::{Path, PathBuf};
-
 use block::{Block, Use};
 
+use crate::prelude::*;
+
 /// Blocks that no test runs, each with its reason: the whole list, so that it cannot grow unnoticed.
-const NOT_RUN: [&str; 15] = [
+const NOT_RUN: [&str; 16] = [
     "CONTRIBUTING.md: runs-all-tests",
     "CONTRIBUTING.md: runs-all-tests",
     "README.md: builds-the-release-binary",
+    "bench/README.md: takes-minutes",
     "bench/README.md: takes-minutes",
     "bench/README.md: takes-minutes",
     "docs/elect.md: runs-forever",

@@ -6,16 +6,13 @@
 
 use std::fmt::Write as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process_group};
-use wayleave_testbed::{Cluster, free_port};
+use rustix::process::kill_process_group;
 
 use crate::documents::block::Block;
 use crate::documents::commands::shown;
 use crate::documents::{root, site};
-use crate::support::{Server, binary, folder};
+use crate::prelude::*;
 
 /// Far more than any document takes, in seconds: only a block that hangs meets it.
 const PATIENCE: &str = "120";

@@ -1,8 +1,9 @@
 //! The web of the documents: a proxy that answers for every site. Each has a start page with two links, one of which is
 //! broken, and no robots.txt.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
+
+use crate::prelude::*;
 
 /// Starts it and returns its port.
 pub fn start() -> u16 {

@@ -5,8 +5,9 @@ mod slots;
 pub mod stage;
 mod stubborn;
 
-use rustix::process::{Signal, kill_process};
 use stage::{Candidate, Stage, elect, lives, now_ns, read};
+
+use crate::prelude::*;
 
 /// The T of most tests, and how late a take-over may be on a busy machine.
 const T: &str = "1500ms";

@@ -1,12 +1,7 @@
 //! A role in mode `continue`: what happens to the command when the server is away for longer than a term.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use rustix::process::Signal;
-
 use crate::elect::stage::{Candidate, Entry, Stage, lives};
-use crate::support::Server;
+use crate::prelude::*;
 
 /// The T of these tests, and how long a primary may continue.
 const T: Duration = Duration::from_secs(3);

@@ -4,13 +4,8 @@
 //! late after a later slot, a restart of the server in between, and a server that is away when the command ends. What
 //! must run it again: a runner that is killed, and one whose command fails.
 
-use std::path::Path;
-
-use rustix::process::Signal;
-use serde_json::Value;
-
 use crate::elect::stage::{Candidate, Stage, elect};
-use crate::support::Server;
+use crate::prelude::*;
 
 const T: &str = "1500ms";
 

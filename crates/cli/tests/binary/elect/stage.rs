@@ -1,12 +1,8 @@
 //! A server, candidates that run a command which keeps a diary, and the diary.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use rustix::process::test_kill_process;
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-
-use crate::support::{Ended, Server, folder, wayleave};
+use crate::prelude::*;
 
 /// An upper bound for everything here.
 const PATIENCE: Duration = Duration::from_secs(20);

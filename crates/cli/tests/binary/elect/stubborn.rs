@@ -1,13 +1,8 @@
 //! Commands that cannot be killed, that stop slowly, or that others signal as well; and processes that are not the
 //! command's.
 
-use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
-use std::time::Duration;
-
-use rustix::process::{Pid, Signal, kill_process};
-
 use crate::elect::stage::{Candidate, Stage, elect, lives, read};
+use crate::prelude::*;
 
 const T: &str = "1500ms";
 /// Longer than any term of these tests, by the clock: nothing happens in this time that could be awaited.
@@ -192,22 +187,23 @@ fn processes_of_others_are_left_alone() {
 #[test]
 fn processes_of_others_are_left_alone_while_the_command_outlives_its_guardian() {
     let stage = Stage::set(T);
-    let pipe = stage.path("diary.go");
-    assert!(Command::new("mkfifo").args(["-m", "666"]).arg(&pipe).status().unwrap().success());
-    // It starts a process when it is told to, in a group of its own, and ends when it is told again.
+    // A pipe for each signal: of one pipe, the second read could meet the writer of the first signal, and end with it.
+    let (start, end) = (stage.path("diary.start"), stage.path("diary.end"));
+    assert!(Command::new("mkfifo").args(["-m", "666"]).args([&start, &end]).status().unwrap().success());
+    // Starts a process on the first signal, in a group of its own, and ends on the second.
     let sidecar =
-        r#"setsid sh -c 'read x < "$DIARY.go"; sleep 600 & echo $! > "$DIARY.orphan"; read x < "$DIARY.go"' &"#;
+        r#"setsid sh -c 'read x < "$DIARY.start"; sleep 600 & echo $! > "$DIARY.orphan"; read x < "$DIARY.end"' &"#;
     std::fs::write(stage.path("diary.orphan"), "").unwrap();
     std::fs::set_permissions(stage.path("diary.orphan"), std::fs::Permissions::from_mode(0o666)).unwrap();
     let first = stage.candidate_of_nobody_after("A", sidecar);
     let begun = stage.wait_for_begin(1);
     kill_process(pid(guardian_of(&stage, first.id())), Signal::KILL).unwrap();
     stage.wait_for("a word", || says_what_to_do(&read(&stage.path("A")), begun.pid).then_some(()));
-    std::fs::write(&pipe, "\n").unwrap();
+    std::fs::write(&start, "\n").unwrap();
     let orphan: i32 = stage.wait_for("orphan", || read(&stage.path("diary.orphan")).trim().parse().ok());
     // Elect looks several times a second.
     std::thread::sleep(Duration::from_secs(1));
-    std::fs::write(&pipe, "\n").unwrap();
+    std::fs::write(&end, "\n").unwrap();
     let parent = format!("PPid:\t{}", first.id());
     stage.wait_for("its new parent", || {
         let status = read(std::path::Path::new(&format!("/proc/{orphan}/status")));

@@ -4,10 +4,7 @@
 //! It needs Java, Python and a package index, so an ordinary run ignores it; `cargo xtask prove generators` runs it. Every run
 //! checks the document for what the two cannot read, in `generators` of the server's tests.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use crate::support::Server;
+use crate::prelude::*;
 use crate::support::python::{installed, ran};
 
 /// The folder of this file, with the scripts that use the clients.

@@ -1,14 +1,12 @@
 //! Workers as tasks that are killed: after every so many visits one of them is aborted, wherever it is (between request
 //! and response, in the middle of a page, while its report is in flight), and a new one replaces it.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::great_crawl::ledger::Ledger;
 use crate::great_crawl::web::scatter;
+use crate::prelude::*;
 
 pub const WORKERS: usize = 48;
 

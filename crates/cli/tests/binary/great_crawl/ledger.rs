@@ -2,11 +2,10 @@
 //! read the response until its worker reported, or until its lease expired counted from when the worker *asked*; the
 //! server's own times are outside this interval. So two holds that overlap here overlapped at the server.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
 
 use crate::great_crawl::web::{Web, scatter};
+use crate::prelude::*;
 
 /// The server's clock counts whole milliseconds and is slewed towards the wall clock; a hold may be shorter by this.
 const CLOCK: Duration = Duration::from_millis(3);

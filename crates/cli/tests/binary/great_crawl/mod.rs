@@ -16,17 +16,12 @@ mod native;
 mod urlfrontier;
 mod web;
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
-
-use crate::support::{Server, folder};
 use ledger::Ledger;
 use wayleave_api::Patch;
 use wayleave_api::crawls::{RetryPatch, SetCrawlRequest};
-use wayleave_api::urls::{AddUrlsRequest, UrlToAdd};
-use wayleave_client::Client;
 use web::Web;
+
+use crate::prelude::*;
 
 /// The crawl's name.
 pub const CRAWL: &str = "great";
@@ -55,8 +50,7 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
-        let (keep, data) = folder();
-        let server = Server::start(&data);
+        let (keep, server) = Server::fresh();
         let client = Client::new(&server.url).unwrap();
         let retry = RetryPatch { attempts: Patch::Set(1_000), first_ms: Patch::Set(1), max_ms: Patch::Set(1) };
         let settings =

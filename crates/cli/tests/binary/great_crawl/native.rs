@@ -1,18 +1,15 @@
 //! A worker over the native API: reserves groups, fetches, releases with found links. A release after the lease must be
 //! refused, and its URLs be offered again.
 
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
 use futures::future::join_all;
 use wayleave_api::Code;
 use wayleave_api::reservations::{Outcome, ReleaseReservationRequest, Reservation, ReserveGroupsRequest, UrlResult};
-use wayleave_api::urls::UrlToAdd;
-use wayleave_client::{Client, Error};
+use wayleave_client::Error;
 
 use crate::great_crawl::CRAWL;
 use crate::great_crawl::fleet::Post;
 use crate::great_crawl::ledger::Held;
+use crate::prelude::*;
 
 const LEASE: Duration = Duration::from_millis(500);
 const GROUPS: u64 = 3;

@@ -2,20 +2,17 @@
 //! completed. The protocol accepts a report from any client, so one that arrives after its hold counts too; but it must
 //! not keep a URL from being offered again meanwhile, or hand it out twice at once.
 
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use tonic::transport::Channel;
 use wayleave_api::urlfrontier::ack_message::Status as Ack;
 use wayleave_api::urlfrontier::url_frontier_client::UrlFrontierClient;
 use wayleave_api::urlfrontier::{DiscoveredUrlItem, GetParams, KnownUrlItem, UrlInfo, UrlItem, get_params, url_item};
-use wayleave_client::Client;
 
 use crate::great_crawl::CRAWL;
 use crate::great_crawl::fleet::Post;
 use crate::great_crawl::ledger::Held;
+use crate::prelude::*;
 
 /// The shortest hold of the protocol.
 const HOLD: Duration = Duration::from_secs(1);

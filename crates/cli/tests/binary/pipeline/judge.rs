@@ -1,18 +1,18 @@
 //! What must hold when all processes are left alone again.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::collections::HashSet;
 
 use futures::TryStreamExt as _;
+use wayleave_api::chunks::{Chunk, ChunkState, ListChunksQuery};
+use wayleave_api::fleet::{Desired, SetMachineRequest};
+use wayleave_api::map::GetMapQuery;
+use wayleave_api::placements::{CopyState, ListPlacementsQuery, Placement};
+use wayleave_api::urls::{ListUrlsQuery, UrlState};
 
 use super::killer::Kills;
 use super::stage::{CRAWL, ROWS, Stage};
 use super::words;
-use wayleave_api::chunks::{Chunk, ChunkState, ListChunksQuery};
-use wayleave_api::fleet::{Desired, SetMachineRequest};
-use wayleave_api::map::{GetMapQuery, Map};
-use wayleave_api::placements::{CopyState, ListPlacementsQuery, Placement};
-use wayleave_api::urls::{ListUrlsQuery, UrlState};
+use crate::prelude::*;
 
 /// Only a pipeline that hangs takes longer without any change. A machine that is lost with its files costs most: 30 s until
 /// it is failed, 60 s until its chunks are placed again; three times half a minute until an index is built anew.

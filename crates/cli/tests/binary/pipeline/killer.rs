@@ -3,12 +3,11 @@
 //! In a round every process is killed once, so none is spared and none is killed so often that its work is given up by
 //! rule: a chunk is set aside after five lost attempts.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::time::{Duration, Instant};
 
 use super::stage::{CRAWL, ROWS, Stage};
+use crate::prelude::*;
 
 /// How often progress is told.
 const TOLD_EVERY: Duration = Duration::from_secs(15);
@@ -130,9 +129,9 @@ async fn kill(stage: &mut Stage, name: &str, down_ms: u64) -> Kind {
         return Kind::Node;
     }
     let worker = stage.workers.iter_mut().find(|worker| worker.name == name).unwrap();
-    worker.kill();
+    worker.process.kill();
     pause(down_ms).await;
-    worker.run();
+    worker.process.start();
     worker.kind
 }
 
@@ -141,7 +140,7 @@ fn lose_machines(stage: &mut Stage) {
     for kind in [Kind::Crawler, Kind::Builder, Kind::Index] {
         let at = stage.workers.iter().position(|worker| worker.kind == kind).unwrap();
         let mut lost = stage.workers.remove(at);
-        lost.kill();
+        lost.process.kill();
         std::fs::remove_dir_all(&lost.folder).unwrap();
         let count = match kind {
             Kind::Crawler => stage.size.crawlers,

@@ -15,15 +15,13 @@
 
 mod judge;
 mod killer;
-mod process;
 mod stage;
 mod words;
 
-use std::time::Duration;
-
 use killer::{Kind, Plan};
 use stage::{Size, Stage};
-use wayleave_testbed::Cluster;
+
+use crate::prelude::*;
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|error| panic!("{name}: {error}")))

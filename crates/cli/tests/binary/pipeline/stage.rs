@@ -1,18 +1,14 @@
 //! The site, one server or several nodes, and a fleet of workers.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use super::killer::Kind;
-use super::process::Process;
-use crate::support::{Server, wayleave};
 use wayleave_api::Patch;
 use wayleave_api::chunks::{ChunkState, ListChunksQuery};
 use wayleave_api::crawls::{RetryPatch, SetCrawlRequest};
-use wayleave_api::urls::{AddUrlsRequest, UrlToAdd};
-use wayleave_client::{Client, Retry};
-use wayleave_testbed::free_port;
-use wayleave_workers::site::{Config, Site};
+use wayleave_client::Retry;
+use wayleave_testbed::Process;
+use wayleave_workers::demo_site::{Config, Site};
+
+use super::killer::Kind;
+use crate::prelude::*;
 
 pub const CRAWL: &str = "site";
 pub const ROWS: usize = 2;
@@ -71,12 +67,56 @@ impl Node {
     }
 }
 
+/// The exit code of a worker whose server does not answer when it starts.
+const UNAVAILABLE: i32 = 5;
+
+/// A worker as a process that is killed and started again with the same name, folder and port.
+pub struct Worker {
+    pub kind: Kind,
+    pub name: String,
+    /// Where it keeps its files.
+    pub folder: PathBuf,
+    pub process: Process,
+}
+
+impl Worker {
+    /// Starts a worker with its folders below `place`.
+    fn start(kind: Kind, name: &str, place: &Path, words: &[&str]) -> Self {
+        let folder = place.join(name);
+        let (listen, path) = (format!("127.0.0.1:{}", free_port()), folder.to_str().unwrap());
+        let (command, store) = match kind {
+            Kind::Crawler => ("crawl", "--store"),
+            Kind::Builder => ("build", "--store"),
+            Kind::Index => ("index", "--data"),
+            Kind::Node => panic!("a node is no worker"),
+        };
+        let binary = std::fs::canonicalize(binary()).unwrap();
+        // The site is on loopback, and so is each of several nodes.
+        let allow = ["--allow-net", "127.0.0.0/8"];
+        let own = [binary.to_str().unwrap(), command, "--id", name, "--listen", &listen, store, path];
+        let all = own.iter().chain(&allow).chain(words).map(|word| (*word).to_owned()).collect();
+        // What a killed process leaves in a folder for temporary files goes with the test.
+        let mut process = Process::new(all, &place.join(format!("{name}.log"))).with("TMPDIR", place);
+        process.start();
+        Self { kind, name: name.to_owned(), folder, process }
+    }
+
+    /// It never ends by itself, unless its server was away when it started: then a service manager starts it again.
+    fn check(&mut self) {
+        if let Some(status) = self.process.ended() {
+            let (name, log) = (&self.name, self.process.last_words());
+            assert_eq!(status.code(), Some(UNAVAILABLE), "{name} ended by itself; its log: {log}");
+            self.process.start();
+        }
+    }
+}
+
 pub struct Stage {
     pub size: Size,
     pub site: Site,
     pub client: Client,
     pub nodes: Vec<Node>,
-    pub workers: Vec<Process>,
+    pub workers: Vec<Worker>,
     /// Names of machines that never come back.
     pub lost: Vec<String>,
     pub begun: Instant,
@@ -156,7 +196,7 @@ impl Stage {
             Kind::Builder => vec!["--crawl", CRAWL, "--lease", lease, "--patience", "2s"],
             _ => vec!["--row", row.as_str(), "--poll", "200ms", "--grace", "0"],
         });
-        let worker = Process::start(kind, &name, self.place(), &words);
+        let worker = Worker::start(kind, &name, self.place(), &words);
         self.workers.push(worker);
     }
 
@@ -166,7 +206,7 @@ impl Stage {
 
     /// Whether every link is settled, and no chunk is on its way to be built.
     pub async fn is_settled(&mut self) -> bool {
-        self.workers.iter_mut().for_each(Process::check);
+        self.workers.iter_mut().for_each(Worker::check);
         if !self.client.crawl(CRAWL).await.unwrap().finished {
             return false;
         }

@@ -4,17 +4,15 @@
 //! words would take long, so first every chunk is asked for all its pages, of which each must be in one chunk of the row and
 //! no other page in any; then that chunk is asked for the words.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
 use futures::StreamExt as _;
-
-use super::stage::{ROWS, Stage};
-use wayleave_api::map::{Map, MapRow};
+use wayleave_api::map::MapRow;
 use wayleave_outgoing::Policy;
+use wayleave_workers::demo_site::pages::Page;
 use wayleave_workers::index_server::wire::{Hit, SearchResponse};
 use wayleave_workers::search::{self, Search};
-use wayleave_workers::site::pages::Page;
+
+use super::stage::{ROWS, Stage};
+use crate::prelude::*;
 
 /// Questions that are asked at the same time.
 const AT_ONCE: usize = 8;

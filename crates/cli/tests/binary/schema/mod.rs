@@ -5,10 +5,7 @@
 //! It needs Python and a package index, so an ordinary run ignores it; `cargo xtask prove schema` runs it,
 //! with the seeds in `WAYLEAVE_SCHEMA_SEEDS`. Every run checks the bodies of all calls against the document, in `document_stories` of the server.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use crate::support::Server;
+use crate::prelude::*;
 use crate::support::python::{installed, ran};
 
 /// The folder of this file, with the configuration of schemathesis.

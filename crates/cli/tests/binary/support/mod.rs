@@ -2,12 +2,7 @@
 
 pub mod python;
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-
-use serde_json::Value;
+use crate::prelude::*;
 
 /// The binary: the one that cargo built for this test, or another one for a longer run.
 pub fn binary() -> PathBuf {
@@ -73,6 +68,12 @@ impl Server {
         Self::start_on(data, "127.0.0.1:0")
     }
 
+    /// Starts a server in a folder of its own, which goes with what is returned beside it.
+    pub fn fresh() -> (tempfile::TempDir, Self) {
+        let (keep, data) = folder();
+        (keep, Self::start(&data))
+    }
+
     /// Starts a server on an address.
     pub fn start_on(data: &Path, listen: &str) -> Self {
         Self::spawn(wayleave(&["serve", "--data", data.to_str().unwrap(), "--listen", listen, "--shards", "4"]))
@@ -98,14 +99,17 @@ impl Server {
         Self::spawn(command)
     }
 
-    /// Starts a server by a command and waits until it reports that it is ready.
+    /// Starts a server by a command and waits until it reports that it is ready, or serves at least.
     pub fn spawn(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let log = Arc::new(Mutex::new(String::new()));
         let url = loop {
             let line = lines.next().unwrap_or_else(|| panic!("it ended: {}", log.lock().unwrap())).unwrap();
-            let ready = line.split_once(" ready on ").map(|(_, rest)| rest.split(' ').next().unwrap().to_owned());
+            let word = |(_, rest): (&str, &str)| rest.split(' ').next().unwrap().to_owned();
+            let ready = line.split_once(" ready on ").map(word);
+            let not_ready = line.split_once("not ready: ").and_then(|(_, rest)| rest.split_once("listen.address="));
+            let ready = ready.or_else(|| not_ready.map(|at| format!("http://{}", word(at))));
             *log.lock().unwrap() += &format!("{line}\n");
             if let Some(url) = ready {
                 break url;

@@ -1,7 +1,6 @@
 //! Programs from Python's package index, each set of them in a virtual environment below `target`.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::prelude::*;
 
 /// The output of a command, as an error with its status if it failed.
 pub fn ran(command: &mut Command) -> Result<String, String> {

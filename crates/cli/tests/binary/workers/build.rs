@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::time::{Duration, Instant};
+
+use wayleave_workers::digest::sha256;
+use wayleave_workers::index::{self, OpenIndex, OpenIndexes};
 
 use super::cut::{Cut, Moment, Proxy};
 use super::stage::Stage;
-use serde_json::{Value, json};
-use wayleave_workers::digest::sha256;
-use wayleave_workers::index::{self, OpenIndex, OpenIndexes};
+use crate::prelude::*;
 
 /// All built chunks as one index. Their files must be whole.
 fn indexes(stage: &Stage, builders: &[&str]) -> (tempfile::TempDir, OpenIndexes) {

@@ -1,13 +1,12 @@
 //! `wayleave crawl`.
 
 use std::fs::File;
-use std::io::BufReader;
-use std::time::{Duration, Instant};
+
+use wayleave_workers::warc::{Kind, Reader};
 
 use super::cut::{Cut, Moment, Proxy};
 use super::stage::Stage;
-use crate::support::{Server, folder, run, wayleave};
-use wayleave_workers::warc::{Kind, Reader};
+use crate::prelude::*;
 
 /// The URLs in the WARC file of every crawled chunk, each of which must be whole.
 fn recorded(stage: &Stage, crawler: &str) -> Vec<String> {
@@ -140,8 +139,7 @@ async fn a_visit_that_an_operator_ends_is_broken_off() {
 
 #[test]
 fn a_host_off_loopback_is_not_fetched_without_a_contact() {
-    let (keep, data) = folder();
-    let server = Server::start(&data);
+    let (keep, server) = Server::fresh();
     let store = keep.path().join("pages");
     let crawl = ["crawl", "--store", store.to_str().unwrap(), "--until-idle"];
     let refused = server.run(&[&crawl[..], &["--seed", "http://host.invalid/"]].concat());
@@ -180,8 +178,7 @@ async fn links_out_of_scope_are_not_followed_unless_told() {
 
 #[test]
 fn once_fetches_once_and_says_when_there_was_nothing() {
-    let (keep, data) = folder();
-    let server = Server::start(&data);
+    let (keep, server) = Server::fresh();
     let store = keep.path().join("pages");
     let nothing = server.run(&["crawl", "--once", "--store", store.to_str().unwrap()]);
     assert_eq!(nothing.code, 3, "{}", nothing.err);

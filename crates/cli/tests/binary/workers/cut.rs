@@ -1,8 +1,6 @@
 //! A proxy between a worker and its server that kills the worker at a chosen call: before the call reaches the server,
 //! or after the server has answered and before the worker hears of it.
 
-use std::sync::{Arc, Mutex};
-
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
@@ -10,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::stage::Worker;
+use crate::prelude::*;
 
 /// When the worker dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,6 @@
 //! `wayleave demo`.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
-
-use crate::support::{run, wayleave};
+use crate::prelude::*;
 
 /// The processes whose arguments or working folder name a folder.
 fn processes_in(folder: &Path) -> Vec<String> {

@@ -1,11 +1,7 @@
 //! Workers as machines of the fleet.
 
-use std::process::Stdio;
-use std::time::{Duration, Instant};
-
-use serde_json::Value;
-
 use super::stage::Stage;
+use crate::prelude::*;
 
 /// Waits until a machine is so.
 fn wait(stage: &Stage, id: &str, what: &str, good: impl Fn(&Value) -> bool) {

@@ -1,17 +1,14 @@
 //! `wayleave index` and `wayleave search`, after `crawl` and `build`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::time::{Duration, Instant};
 
-use wayleave_api::map::{GetMapQuery, Map};
-use wayleave_client::Client;
+use wayleave_api::map::GetMapQuery;
 use wayleave_outgoing::Policy;
 use wayleave_workers::search::{self, Search, SearchResults};
 
 use super::cut::{Cut, Moment, Proxy};
 use super::stage::Stage;
-use crate::support::{Server, folder};
+use crate::prelude::*;
 
 /// Waits for a map.
 async fn map(client: &Client, what: &str, good: impl Fn(&Map) -> bool) -> Map {
@@ -117,8 +114,7 @@ async fn every_word_of_every_page_is_found_although_index_servers_are_killed_at_
 /// A store to which the fleet is being moved names its chunks last: until then an index server keeps what it has, although
 /// nothing is listed for it. It comes with the token of the old store.
 async fn check_kept(stage: &Stage) {
-    let (_keep, data) = folder();
-    let other = Server::start(&data);
+    let (_keep, other) = Server::fresh();
     let chunks = || std::fs::read_dir(stage.folder("i1")).unwrap().flatten().map(|entry| entry.file_name()).collect();
     let before: BTreeSet<OsString> = chunks();
     let moved = stage.index("i1", "1", &other.url);

@@ -1,14 +1,8 @@
 //! A server, a site, and commands for both.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::{Child, Command};
-use std::time::Duration;
+use wayleave_workers::demo_site::{Config, Site};
 
-use serde_json::Value;
-use wayleave_workers::site::{Config, Site};
-
-use crate::support::{Ended, Server, folder, run, wayleave};
+use crate::prelude::*;
 
 /// The delay that the robots.txt of the site asks for. The crawl's own setting is smaller: only a Crawl-delay that was
 /// reported keeps visits apart.
@@ -55,8 +49,7 @@ impl Stage {
 
     /// With a page that takes so long.
     pub async fn start_slow(hosts: usize, pages: usize, slow: Duration) -> Self {
-        let (keep, data) = folder();
-        let server = Server::start(&data);
+        let (keep, server) = Server::fresh();
         let config = Config { hosts, pages, slow, crawl_delay: Some(DELAY), ..Config::default() };
         let stage = Self { keep, server, site: Site::start(config).await.unwrap() };
         let set = ["crawls", "set", "site", "--delay", "20ms", "--max-attempts", "3"];

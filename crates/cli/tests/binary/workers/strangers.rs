@@ -1,34 +1,31 @@
 //! What strangers can do at the port of a worker: nothing but take a slot for a while.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::stage::Worker;
-use crate::support::{Server, binary, folder};
+use crate::pools::until;
+use crate::prelude::*;
 
 const HALF_OPEN: usize = 1_100;
 
-/// An index server with 1,024 descriptors, and its address.
-fn index(server: &Server, data: &std::path::Path) -> (Worker, String) {
+/// A worker with 1,024 descriptors whose folder is beside the data, and its address.
+fn worker(server: &Server, data: &Path, kind: &str) -> (Worker, String) {
+    let (folder, option) = (data.with_file_name(kind), if kind == "index" { "--data" } else { "--store" });
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 1024; exec \"$@\"", "sh"]).arg(binary()).args(["index", "--data"]).arg(data);
-    command.args(["--server", &server.url]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut errors = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    let address = loop {
-        line.clear();
-        assert!(errors.read_line(&mut line).unwrap() > 0, "it has ended");
-        if let Some((_, rest)) = line.split_once(" ready on http://") {
-            break rest.split('/').next().unwrap().to_owned();
-        }
+    command.args(["-c", "ulimit -n 1024; exec \"$@\"", "sh"]).arg(binary()).args([kind, option]).arg(&folder);
+    command
+        .args(["--id", kind, "--server", &server.url])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let worker = Worker(command.spawn().unwrap());
+    let address = || {
+        let machines = server.run(&["fleet", "--json"]).json();
+        let mine = machines.into_iter().find(|machine| machine["id"] == kind);
+        mine.map(|machine| machine["address"].as_str().unwrap().to_owned())
     };
-    std::thread::spawn(move || errors.lines().map_while(Result::ok).for_each(|line| println!("index: {line}")));
-    (Worker(child), address)
+    until("it has reported", || address().is_some());
+    (worker, address().unwrap())
 }
 
 fn ask(address: &str, path: &str, host: &str) -> String {
@@ -48,7 +45,7 @@ fn half_requests_without_end_do_not_keep_a_worker_from_answering() {
     setrlimit(Resource::Nofile, Rlimit { current: mine.maximum, maximum: mine.maximum }).unwrap();
     let (_keep, data) = folder();
     let server = Server::start(&data);
-    let (_worker, address) = index(&server, &data.with_file_name("index"));
+    let (_worker, address) = worker(&server, &data, "index");
     let socket = address.parse().unwrap();
     let mut strangers = Vec::new();
     for _ in 0..HALF_OPEN {
@@ -64,17 +61,30 @@ fn half_requests_without_end_do_not_keep_a_worker_from_answering() {
     assert!(begun.elapsed() < Duration::from_secs(10), "after {:?}", begun.elapsed());
 }
 
+/// Names that networks answer for, other spellings of addresses, and what is no name.
+const FOREIGN: &str = "evil.example EVIL.example. evil.local evil evil.lan evil.internal:7071 evil.svc pi.home.arpa 10.1.2.3 \
+    169.254.169.254 0.0.0.0 [::] [::ffff:10.0.0.1] [fe80::1] 2130706433 0x7f.1 127.1 127.0.0.1.nip.io localhost.evil.example \
+    user@localhost localhost@evil.example [::1 [::1]x %6cocalhost";
+
 #[test]
 fn a_page_under_a_name_of_its_network_reads_nothing_from_a_worker() {
     let (_keep, data) = folder();
     let server = Server::start(&data);
-    let (_worker, address) = index(&server, &data.with_file_name("index"));
-    for host in ["evil.example", "evil.local", "evil", "10.1.2.3", "evil.internal:7071"] {
-        let answer = ask(&address, "/search?q=x", host);
-        assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("--allow-host"), "{host}: {answer}");
-        assert!(ask(&address, "/healthz", host).starts_with("HTTP/1.1 200"), "a probe");
-    }
-    for host in [address.as_str(), "localhost", "index.localhost:80"] {
-        assert!(ask(&address, "/search?q=x", host).starts_with("HTTP/1.1 200"), "{host}");
+    for (kind, path, found) in [("crawl", "/chunk", 404), ("build", "/chunk", 404), ("index", "/search?q=x", 200)] {
+        let (_worker, address) = worker(&server, &data, kind);
+        for host in FOREIGN.split(' ') {
+            let answer = ask(&address, path, host);
+            let said = answer.starts_with("HTTP/1.1 403") && answer.contains("--allow-host");
+            assert!(said || answer.starts_with("HTTP/1.1 400"), "{kind} {host}: {answer}");
+        }
+        for origin in ["http://evil.example", "null", "http://localhost:1"] {
+            let answer = ask(&address, path, &format!("{address}\r\nOrigin: {origin}"));
+            assert!(answer.starts_with("HTTP/1.1 403"), "{kind} {origin}: {answer}");
+        }
+        assert!(ask(&address, "/healthz", "evil.example").starts_with("HTTP/1.1 200"), "a probe");
+        for host in [address.as_str(), "localhost", "index.localhost:80", "[::1]:7"] {
+            let answer = ask(&address, path, host);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {found}")), "{kind} {host}: {answer}");
+        }
     }
 }

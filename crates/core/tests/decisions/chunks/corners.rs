@@ -1,18 +1,9 @@
 //! Rare courses of events around offers and replacements.
 
-use wayleave_core::frontier::request::{Outcome, Put, PutKind, UrlResult};
-use wayleave_core::frontier::view::UrlState;
-use wayleave_core::metadata::Metadata;
-use wayleave_core::pipeline::claim::Writes;
-use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
-use wayleave_core::pipeline::row::{ChunkRow, ChunkState};
 use wayleave_core::placement::GiveUpReason;
-use wayleave_core::settings::{Change, PaceChanges};
-use wayleave_core::time::Millis;
 
 use super::support::{Works, artifact, claim_of};
-use super::{START, check, crawl, fetched, put, report_all, state_of, urls, with_hosts};
+use super::*;
 
 const PAGE: &str = "http://h.example/1";
 
@@ -38,7 +29,7 @@ fn a_link_that_has_left_its_chunk_is_not_handed_out_with_it_again() {
     let mut works = with_hosts(2);
     let first = crawl(&mut works, 2);
     let (left, stays) = ("http://h0.example/1", "http://h1.example/1");
-    // Its crawler may go on until the deadline, as an ordinary visit.
+    // Its crawler may continue until the deadline, as an ordinary visit.
     works.shard.move_hosts(&["h0.example".into()], Some(&"together".into()));
     let parallel = PaceChanges { parallel: Change::Set(2), ..PaceChanges::default() };
     works.shard.state.set_group(&"together".into(), &parallel, false, works.shard.now).expect("a group");
@@ -48,7 +39,6 @@ fn a_link_that_has_left_its_chunk_is_not_handed_out_with_it_again() {
     let again = crawl(&mut works, 5);
     assert_eq!((again.id, urls(&again)), (first.id, vec![stays.to_owned()]));
     assert_eq!(state_of(&works, left), UrlState::Reserved, "until its deadline");
-    check(&works);
 }
 
 #[test]
@@ -58,7 +48,7 @@ fn a_page_that_kills_its_crawlers_is_given_up() {
     for round in 1..=5 {
         let claimed = works.claim(&of_host("h.example", "c", 5));
         assert_eq!(claimed.len(), 1, "round {round}");
-        // The crawler dies, and nobody asks for this host until the chunk is no longer offered.
+        // The crawler dies, and no claim comes for this host until the offer ends.
         wait(&mut works, 10_000);
         works.sweep();
         wait(&mut works, 60_000);
@@ -67,7 +57,6 @@ fn a_page_that_kills_its_crawlers_is_given_up() {
         assert_eq!(attempts(&works, PAGE), round);
     }
     assert_eq!(state_of(&works, PAGE), UrlState::Failed);
-    check(&works);
 }
 
 #[test]
@@ -84,7 +73,6 @@ fn a_link_that_its_chunk_goes_without_takes_the_attempts_along() {
     wait(&mut works, 30_000);
     assert_eq!(urls(&crawl(&mut works, 2)), ["http://h0.example/1"]);
     assert_eq!((state_of(&works, PAGE), attempts(&works, PAGE)), (UrlState::Queued, 1));
-    check(&works);
 }
 
 #[test]
@@ -96,7 +84,7 @@ fn a_chunk_goes_whole_soon_after_its_last_group_is_free() {
     works.end(&first, &fail()).expect("current");
     wait(&mut works, 1_000);
     let visit = works.shard.reserve(1, 1, None, 60_000).pop().expect("its other page is free");
-    // One who waits looks at it while the group is busy.
+    // A waiting claim looks at it while the group is busy.
     assert!(works.claim(&claim_of(Stage::Crawl, "w", 1, 5)).is_empty());
     wait(&mut works, 2_000);
     let results = visit.urls.iter().map(|url| fetched(&url.url)).collect();
@@ -107,7 +95,6 @@ fn a_chunk_goes_whole_soon_after_its_last_group_is_free() {
     wait(&mut works, 2_000);
     let again = crawl(&mut works, 5);
     assert_eq!((again.id, urls(&again)), (first.id, urls(&first)));
-    check(&works);
 }
 
 #[test]
@@ -126,7 +113,6 @@ fn a_crawler_that_asks_for_a_host_of_one_crawl_gets_no_chunk_of_another() {
     wait(&mut works, 1_000);
     let again = works.claim(&of_host("h.example", "sports", 5)).pop().expect("a chunk");
     assert_eq!((again.id, urls(&again)), (sports.id, urls(&sports)));
-    check(&works);
 }
 
 #[test]
@@ -150,7 +136,6 @@ fn a_link_is_never_replaced_by_itself_and_a_repeated_report_counts_once() {
     let answer = works.report(&claimed, vec![again], true).expect("its own link");
     assert_eq!(answer.replacements.len(), 1);
     assert_ne!(answer.replacements[0].url.url, claimed.links[0].url.url);
-    check(&works);
 }
 
 /// Otherwise a repeated report is taken for one about the link that came back.
@@ -184,7 +169,6 @@ fn a_chunk_of_several_groups_never_gets_a_failed_link_back() {
         [page.host],
         "it stays in the schedule"
     );
-    check(&works);
 }
 
 #[test]
@@ -206,7 +190,6 @@ fn a_replacement_is_of_a_group_that_the_chunk_has_no_link_of() {
     let rest = works.shard.reserve(5, 5, None, 1_000);
     assert_eq!(rest.len(), 1, "it stays in the schedule");
     assert_eq!(rest[0].host, kept.host);
-    check(&works);
 }
 
 #[test]
@@ -244,7 +227,7 @@ fn content_of_links_that_have_left_is_garbage_and_the_refusal_says_so() {
     assert!(text.contains("have left it") && text.contains("http://store/1"), "{text}");
 }
 
-/// The crawler believes that all its pages count, unless it is told.
+/// The crawler believes that all its pages count, unless an answer says otherwise.
 #[test]
 fn a_completion_names_the_links_that_have_left_and_so_does_its_repetition() {
     let mut works = with_hosts(2);
@@ -252,15 +235,14 @@ fn a_completion_names_the_links_that_have_left_and_so_does_its_repetition() {
     report_all(&mut works, &claimed);
     works.shard.move_hosts(&["h0.example".into()], Some(&"together".into()));
     let end = EndChunk::Complete(Some(artifact(1)));
-    let (_, told) = works.ended(&claimed, &end).expect("complete");
-    assert_eq!((told.state, told.ended), (ChunkState::Crawled, vec!["http://h0.example/1".into()]));
+    let (_, completed) = works.ended(&claimed, &end).expect("complete");
+    assert_eq!((completed.state, completed.ended), (ChunkState::Crawled, vec!["http://h0.example/1".into()]));
     // Nor does it count later.
     build(&mut works);
     let (_, repeated) = works.ended(&claimed, &end).expect("the call is repeated late");
     assert_eq!(repeated.ended.len(), 1);
     let row = &works.rows[&claimed.id];
     assert_eq!(row.view(&works.shard.state, works.shard.now).crawled, 1);
-    check(&works);
 }
 
 #[test]
@@ -277,7 +259,6 @@ fn a_crawl_delay_holds_from_the_report_on_in_a_chunk_of_one_host() {
     assert!(works.claim(&of_host("h.example", "c", 2)).is_empty(), "the site asked for seven seconds");
     wait(&mut works, 100);
     assert_eq!(works.claim(&of_host("h.example", "c", 2)).len(), 1);
-    check(&works);
 }
 
 fn built(works: &mut Works) -> ChunkRow {
@@ -318,7 +299,6 @@ fn an_operator_may_have_a_chunk_built_anew_any_number_of_times() {
         build(&mut works);
         row = works.rows[&row.id].clone();
     }
-    check(&works);
 }
 
 /// In one decision, so that no index builder sees it in between, and a repetition finds another number.
@@ -340,5 +320,4 @@ fn a_built_chunk_that_an_operator_skips_waits_for_no_builder() {
     works.reload();
     assert_eq!(works.decide(row.id, OperatorAction::Retry), Ok(ChunkState::Crawled), "its content is still there");
     build(&mut works);
-    check(&works);
 }

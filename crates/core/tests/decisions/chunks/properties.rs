@@ -1,20 +1,15 @@
 //! Random claims, reports, failures, deadlines, moves and reloads: one visitor per group, delays between visits, no URL in
 //! two chunks or reservations, no content of a chunk counted twice, and in a calm phase everything ends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use wayleave_core::frontier::request::{Outcome, Release, Reservation, UrlResult};
+use wayleave_core::frontier::request::Release;
 use wayleave_core::frontier::row::UrlStatus;
 use wayleave_core::frontier::url_key::UrlKey;
-use wayleave_core::ids::ChunkId;
-use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
-use wayleave_core::pipeline::row::ChunkState;
-use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
-use wayleave_core::time::{Millis, Time};
 
 use super::support::{Works, artifact, claim_of};
-use super::{START, check, fetched, put};
+use super::*;
 
 const HOSTS: usize = 5;
 const DELAY: u64 = 1_000;
@@ -77,7 +72,7 @@ pub(super) struct World {
     pub works: Works,
     chunks: Vec<Claimed>,
     visits: Vec<Reservation>,
-    /// The last end of a visit to a host, as far as workers know, and the deadline of the one that goes on.
+    /// The last end of a visit to a host, as far as workers know, and the deadline of the one in progress.
     ends: BTreeMap<String, Time>,
     published: BTreeMap<ChunkId, (u32, u32)>,
     /// Some group may be visited several times at once.
@@ -208,7 +203,7 @@ impl World {
                 }
             }
             Step::Parallel { most } => {
-                // Of the hosts that share an alias; then several visits of it go on at once.
+                // Of the hosts that share an alias; then several visits of it are in progress at once.
                 let changes = PaceChanges { parallel: Change::Set(most), ..PaceChanges::default() };
                 if self.works.shard.state.set_group(&"together".into(), &changes, false, self.works.shard.now).is_ok() {
                     self.parallel |= most > 1;
@@ -284,7 +279,7 @@ impl World {
     /// After every step: who visits what, as the rows say.
     pub fn laws(&mut self) {
         self.works.sweep();
-        check(&self.works);
+        self.works.check();
         let now = self.works.shard.now;
         let leases = &self.works.shard.store.leases;
         let mut held = BTreeSet::new();

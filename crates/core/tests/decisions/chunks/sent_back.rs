@@ -1,16 +1,9 @@
 //! Chunks that were sent back to the crawl stage: what left them belongs to others, and every URL is one link.
 
-use wayleave_core::frontier::request::{Outcome, UrlResult};
-use wayleave_core::frontier::view::UrlState;
 use wayleave_core::limits::{CHUNK_LINKS_EVER_MAX, CHUNK_OFFER_MAX};
-use wayleave_core::pipeline::claim::Writes;
-use wayleave_core::pipeline::end::Facts;
-use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, OperatorAction, Stage};
-use wayleave_core::pipeline::row::ChunkState;
-use wayleave_core::time::Millis;
 
 use super::support::{Works, artifact, claim_of};
-use super::{START, check, crawl, fetched, put, report_all, state_of, urls, with_hosts};
+use super::*;
 
 const U: &str = "http://h0.example/1";
 const V: &str = "http://h1.example/1";
@@ -50,7 +43,7 @@ fn sent_back() -> (Works, Claimed) {
 
 /// Otherwise a page would be in two chunks, and its URL be counted twice.
 #[test]
-fn a_chunk_that_is_sent_back_twice_leaves_alone_what_another_chunk_has_fetched_since() {
+fn a_chunk_sent_back_twice_leaves_what_another_chunk_fetched_since() {
     let (mut works, a) = sent_back();
     works.report(&a, vec![fetched(V)], false).expect("taken");
     complete(&mut works, &a);
@@ -64,7 +57,6 @@ fn a_chunk_that_is_sent_back_twice_leaves_alone_what_another_chunk_has_fetched_s
     assert_eq!(state_of(&works, U), UrlState::Fetched, "it is a page of the other chunk");
     let again = crawl(&mut works, 2);
     assert_eq!((again.id, urls(&again)), (a.id, vec![V.to_owned()]));
-    check(&works);
 }
 
 #[test]
@@ -78,7 +70,6 @@ fn a_retried_chunk_leaves_alone_what_another_chunk_has_fetched_since() {
     complete(&mut works, &b);
     works.retry_in_vain(a.id);
     assert_eq!((state_of(&works, U), state_of(&works, V)), (UrlState::Fetched, UrlState::Fetched));
-    check(&works);
 }
 
 /// Fetches what is queued in another chunk.
@@ -91,7 +82,7 @@ fn fetch_elsewhere(works: &mut Works, expected: &[&str]) {
 }
 
 #[test]
-fn a_retry_takes_nothing_back_that_returned_to_its_queue_when_nobody_claimed_the_chunk() {
+fn a_retry_leaves_links_that_returned_while_no_crawler_had_the_chunk() {
     let mut works = with_hosts(2);
     let a = crawl(&mut works, 2);
     works.end(&a, &EndChunk::Fail { reason: "it broke".into(), input_lost: false }).expect("current");
@@ -101,16 +92,15 @@ fn a_retry_takes_nothing_back_that_returned_to_its_queue_when_nobody_claimed_the
     fetch_elsewhere(&mut works, &[U, V]);
     works.retry_in_vain(a.id);
     assert_eq!((state_of(&works, U), state_of(&works, V)), (UrlState::Fetched, UrlState::Fetched));
-    check(&works);
 }
 
 #[test]
-fn a_retry_takes_nothing_back_that_had_left_before_an_operator_skipped_the_chunk() {
+fn a_retry_leaves_links_that_had_left_before_the_chunk_was_skipped() {
     let mut works = with_hosts(2);
     let a = crawl(&mut works, 2);
     works.shard.move_hosts(&["h0.example".into()], Some(&"together".into()));
     assert_eq!(works.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
-    // The crawler may go on until the deadline.
+    // The crawler may continue until the deadline.
     works.shard.now = works.shard.now.after(Millis(10_000));
     works.sweep();
     fetch_elsewhere(&mut works, &[U]);
@@ -119,11 +109,10 @@ fn a_retry_takes_nothing_back_that_had_left_before_an_operator_skipped_the_chunk
     wait(&mut works);
     let again = crawl(&mut works, 2);
     assert_eq!((again.id, urls(&again)), (a.id, vec![V.to_owned()]), "what was skipped is crawled");
-    check(&works);
 }
 
 #[test]
-fn a_retry_of_a_chunk_of_a_deleted_crawl_takes_nothing_from_a_new_crawl_of_its_name() {
+fn a_retry_after_a_deletion_takes_nothing_from_the_recreated_crawl() {
     let mut works = with_hosts(2);
     let a = crawl(&mut works, 2);
     works.shard.delete_crawl(&"c".into());
@@ -139,7 +128,6 @@ fn a_retry_of_a_chunk_of_a_deleted_crawl_takes_nothing_from_a_new_crawl_of_its_n
     assert_eq!(row.departed(None, &works.shard.state, works.shard.now), [], "nothing is queued where it lives now");
     works.retry_in_vain(a.id);
     assert_eq!(state_of(&works, U), UrlState::Fetched);
-    check(&works);
 }
 
 #[test]
@@ -162,5 +150,4 @@ fn replacements_end_at_the_most_links_that_a_chunk_may_have_had() {
         }
     }
     assert_eq!(works.rows[&chunk.id].links.len(), CHUNK_LINKS_EVER_MAX);
-    check(&works);
 }

@@ -1,23 +1,17 @@
 //! A shard with a pipeline for tests: both states, and rows in maps. Its calls do what the owner of a shard does.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wayleave_core::frontier::request::{Reservation, UrlResult};
 use wayleave_core::frontier::reserve::Grant as VisitGrant;
 use wayleave_core::frontier::visit::{PlannedVisit, Visit, Want};
-use wayleave_core::ids::{ChunkId, ShardId, Token};
+use wayleave_core::ids::ShardId;
 use wayleave_core::pipeline::State;
-use wayleave_core::pipeline::claim::{Grant, Writes};
-use wayleave_core::pipeline::end::Facts;
-use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{
-    Claim, Claimed, EndChunk, LeaseEnded, LinkToFetch, LinksReported, OperatorAction, ReportLinks, Stage,
-};
-use wayleave_core::pipeline::row::{Artifact, ChunkRow, ChunkState, PipelineRow, Write};
+use wayleave_core::pipeline::claim::Grant;
+use wayleave_core::pipeline::request::{LeaseEnded, LinkToFetch, LinksReported, ReportLinks};
+use wayleave_core::pipeline::row::{Artifact, PipelineRow, Write};
 use wayleave_core::pipeline::state::Renewed;
-use wayleave_core::time::{Millis, Time};
 
+use super::*;
 use crate::support::Shard;
 
 pub struct Works {
@@ -65,6 +59,14 @@ impl Works {
             }
         }
         self.shard.commit(writes.frontier);
+    }
+
+    /// The laws hold.
+    pub fn check(&self) {
+        let (audit, now) = (self.shard.state.audit(self.shard.now), self.shard.now);
+        invariants::counts_agree(&audit).expect("counts");
+        invariants::everything_ends(&audit, now, Millis(0)).expect("everything ends");
+        invariants::scheduled(&audit).expect("scheduled");
     }
 
     /// Drops both states and loads the rows.
@@ -316,6 +318,15 @@ impl Works {
             let facts = Facts { rows: &rows, now, jitter: 0, entropy: &|| 0, found_elsewhere: false };
             self.pipeline.expire(id, &facts, &mut self.shard.state, &mut writes);
             self.commit(writes);
+        }
+    }
+}
+
+/// Whatever a test did, the laws hold at its end.
+impl Drop for Works {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.check();
         }
     }
 }

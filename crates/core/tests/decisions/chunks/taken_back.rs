@@ -1,18 +1,11 @@
 //! What a chunk may take back or count, where others have had its URLs meanwhile.
 
-use wayleave_core::frontier::request::{Outcome, Put, PutKind, UrlResult};
 use wayleave_core::frontier::requeue::BulkAction;
-use wayleave_core::frontier::view::{UrlState, UrlView};
-use wayleave_core::ids::{ChunkId, Token};
+use wayleave_core::frontier::view::UrlView;
 use wayleave_core::limits::CHUNK_ATTEMPTS_MAX;
-use wayleave_core::metadata::Metadata;
-use wayleave_core::pipeline::refusal::ChunkRefusal;
-use wayleave_core::pipeline::request::{Claimed, EndChunk, OperatorAction, Stage};
-use wayleave_core::pipeline::row::ChunkState;
-use wayleave_core::time::Millis;
 
 use super::support::{Works, artifact, claim_of};
-use super::{START, check, crawl, fetched, put, report_all, state_of, urls, with_hosts};
+use super::*;
 
 const U: &str = "http://h0.example/1";
 const V: &str = "http://h1.example/1";
@@ -33,10 +26,10 @@ fn queue_again(works: &mut Works) {
 
 fn complete(works: &mut Works, chunk: &Claimed) -> Vec<Box<str>> {
     let end = EndChunk::Complete(Some(artifact(1)));
-    let (first, told) = works.ended(chunk, &end).expect("complete");
+    let (first, completed) = works.ended(chunk, &end).expect("complete");
     assert!(first);
-    assert_eq!(works.ended(chunk, &end), Ok((false, told.clone())), "the call is repeated");
-    told.ended
+    assert_eq!(works.ended(chunk, &end), Ok((false, completed.clone())), "the call is repeated");
+    completed.ended
 }
 
 fn fetch_u_elsewhere(works: &mut Works) {
@@ -57,7 +50,7 @@ fn lose(works: &mut Works) -> ChunkState {
 
 /// A missing queue was taken for that of a host that moved, and its URL looked for where it lives: in the new crawl.
 #[test]
-fn a_chunk_that_rested_when_its_crawl_was_deleted_takes_nothing_from_a_new_crawl_of_its_name() {
+fn a_chunk_at_rest_when_its_crawl_was_deleted_leaves_the_recreated_one() {
     let mut works = with_hosts(1);
     let a = crawl(&mut works, 1);
     assert_eq!(works.decide(a.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
@@ -69,11 +62,10 @@ fn a_chunk_that_rested_when_its_crawl_was_deleted_takes_nothing_from_a_new_crawl
     assert_eq!(row.departed(None, &works.shard.state, works.shard.now), [], "nothing is queued where it lives now");
     works.retry_in_vain(a.id);
     assert_eq!(state_of(&works, U), UrlState::Fetched);
-    check(&works);
 }
 
 #[test]
-fn a_retry_leaves_alone_what_another_chunk_has_fetched_after_an_operator_queued_it_again() {
+fn a_retry_leaves_what_another_chunk_fetched_after_a_requeue() {
     for reported in [false, true] {
         let mut works = with_hosts(1);
         let a = crawl(&mut works, 1);
@@ -95,12 +87,11 @@ fn a_retry_leaves_alone_what_another_chunk_has_fetched_after_an_operator_queued_
         assert_eq!(departed(&works), [(U.to_owned(), false)]);
         works.retry_in_vain(a.id);
         assert_eq!(state_of(&works, U), UrlState::Fetched);
-        check(&works);
     }
 }
 
 #[test]
-fn a_retry_leaves_alone_what_a_client_says_to_be_fetched_or_another_chunk_gave_up() {
+fn a_retry_leaves_what_a_client_reported_or_another_chunk_gave_up() {
     for fetched in [true, false] {
         let mut works = with_hosts(1);
         let a = crawl(&mut works, 1);
@@ -116,12 +107,11 @@ fn a_retry_leaves_alone_what_a_client_says_to_be_fetched_or_another_chunk_gave_u
         works.retry_in_vain(a.id);
         let expected = if fetched { UrlState::Fetched } else { UrlState::Failed };
         assert_eq!(state_of(&works, U), expected);
-        check(&works);
     }
 }
 
 #[test]
-fn a_completion_names_only_links_that_were_reported_as_fetched_and_had_left_by_then() {
+fn a_completion_names_only_fetched_links_that_had_left_by_then() {
     let mut works = with_hosts(3);
     let first = crawl(&mut works, 3);
     report_all(&mut works, &first);
@@ -129,8 +119,8 @@ fn a_completion_names_only_links_that_were_reported_as_fetched_and_had_left_by_t
     assert_eq!(complete(&mut works, &first), [U.into()]);
     assert_eq!(lose(&mut works), ChunkState::Crawling);
     let end = EndChunk::Complete(Some(artifact(1)));
-    let (repeated, told) = works.ended(&first, &end).expect("the last completion");
-    assert_eq!((repeated, told.ended), (false, vec![U.into()]), "also after it was sent back");
+    let (repeated, completed) = works.ended(&first, &end).expect("the last completion");
+    assert_eq!((repeated, completed.ended), (false, vec![U.into()]), "also after it was sent back");
     // In the next round one is not reported and stays, and one is not reported and leaves.
     works.shard.now = works.shard.now.after(Millis(60_000));
     works.sweep();
@@ -140,7 +130,6 @@ fn a_completion_names_only_links_that_were_reported_as_fetched_and_had_left_by_t
     works.report(&again, vec![fetched(V)], false).expect("taken");
     works.shard.move_hosts(&["h2.example".into()], Some(&"others".into()));
     assert_eq!(complete(&mut works, &again), [], "that of the round before was named then");
-    check(&works);
 }
 
 #[test]
@@ -157,7 +146,7 @@ fn urls_over_a_kilobyte_that_have_left_are_named_whole() {
     assert_eq!(complete(&mut works, &chunk), [long.into()]);
 }
 
-/// A client of URLFrontier has no tokens: what it puts as known is finished, whoever has it.
+/// A client of URLFrontier has no tokens: what it puts as known is finished, even if it is reserved.
 #[test]
 fn a_link_that_a_client_says_to_be_fetched_has_left_its_chunk() {
     let mut works = with_hosts(2);
@@ -168,9 +157,8 @@ fn a_link_that_a_client_says_to_be_fetched_has_left_its_chunk() {
     let answer = works.report(&chunk, vec![fetched(U)], false).expect("its own link");
     assert_eq!((answer.left, answer.ended), (1, vec![U.into()]));
     report_all(&mut works, &chunk);
-    assert_eq!(complete(&mut works, &chunk), [""; 0].map(Box::from), "the report has said so");
+    assert_eq!(complete(&mut works, &chunk), [""; 0].map(Box::from), "the report has already named it");
     assert_eq!(works.rows[&chunk.id].view(&works.shard.state, works.shard.now).crawled, 1);
-    check(&works);
 
     let mut works = with_hosts(2);
     let chunk = crawl(&mut works, 2);
@@ -178,7 +166,6 @@ fn a_link_that_a_client_says_to_be_fetched_has_left_its_chunk() {
     put_as(&mut works, PutKind::Known { due: None });
     assert_eq!(complete(&mut works, &chunk), [U.into()]);
     assert_eq!(works.rows[&chunk.id].view(&works.shard.state, works.shard.now).crawled, 1);
-    check(&works);
 
     let mut works = with_hosts(1);
     let chunk = crawl(&mut works, 1);
@@ -189,7 +176,6 @@ fn a_link_that_a_client_says_to_be_fetched_has_left_its_chunk() {
     // Nor does a retry take it.
     assert_eq!(works.decide(chunk.id, OperatorAction::Skip), Ok(ChunkState::Skipped));
     works.retry_in_vain(chunk.id);
-    check(&works);
 }
 
 /// The links that are queued where they live before a chunk is crawled again, if all live elsewhere.
@@ -204,7 +190,7 @@ fn build(works: &mut Works) -> Claimed {
 }
 
 #[test]
-fn links_are_queued_elsewhere_only_for_a_chunk_that_is_about_to_be_crawled_again() {
+fn links_are_queued_elsewhere_only_for_a_chunk_about_to_be_recrawled() {
     const NONE: [&str; 0] = [];
     let mut works = with_hosts(2);
     let a = crawl(&mut works, 2);
@@ -248,10 +234,9 @@ fn a_retry_takes_neither_what_failed_for_the_chunk_nor_what_had_left_it() {
     wait(&mut works);
     assert_eq!(urls(&crawl(&mut works, 3)), [V]);
     assert_eq!(state_of(&works, U), UrlState::Failed);
-    check(&works);
 }
 
-/// Its key tells only the start of it, so it cannot be looked up elsewhere.
+/// Its key holds only the start of it, so it cannot be looked up elsewhere.
 #[test]
 fn a_url_over_a_kilobyte_is_not_queued_elsewhere() {
     let mut works = with_hosts(1);
@@ -263,7 +248,7 @@ fn a_url_over_a_kilobyte_is_not_queued_elsewhere() {
 }
 
 #[test]
-fn a_link_that_lives_elsewhere_is_queued_again_only_if_its_url_has_ended_and_by_its_chunk() {
+fn a_remote_link_is_requeued_only_by_its_chunk_and_once_its_url_ended() {
     let nowhere = Works::new(START);
     let mut works = with_hosts(1);
     let a = crawl(&mut works, 1);
@@ -292,7 +277,7 @@ fn a_link_that_lives_elsewhere_is_queued_again_only_if_its_url_has_ended_and_by_
 }
 
 #[test]
-fn a_url_that_was_deleted_is_forgotten_by_the_chunk_that_is_crawled_again_but_named_to_its_crawler() {
+fn a_deleted_url_is_forgotten_by_its_chunk_but_named_to_its_crawler() {
     let mut works = with_hosts(3);
     let a = crawl(&mut works, 3);
     report_all(&mut works, &a);
@@ -303,14 +288,14 @@ fn a_url_that_was_deleted_is_forgotten_by_the_chunk_that_is_crawled_again_but_na
     }
     assert_eq!(lose(&mut works), ChunkState::Crawling);
     assert_eq!(works.rows[&a.id].links.len(), 2, "the one to crawl, and the one that was named");
-    let told = works.ended(&a, &EndChunk::Complete(Some(artifact(1)))).expect("it is repeated");
-    assert_eq!((told.0, told.1.ended), (false, vec![U.into()]));
+    let completed = works.ended(&a, &EndChunk::Complete(Some(artifact(1)))).expect("it is repeated");
+    assert_eq!((completed.0, completed.1.ended), (false, vec![U.into()]));
 }
 
-/// Its host may be forgotten or have moved, and there may be a new crawl of its name: the rows tell, not a reason, which a
-/// worker may send.
+/// Its host may be forgotten or have moved, and there may be a new crawl of its name: the rows decide, not a reason,
+/// which a worker may send.
 #[test]
-fn a_retry_that_finds_nothing_is_refused_wherever_its_crawl_is() {
+fn a_retry_that_finds_nothing_is_refused_in_any_shard() {
     for anew in [false, true] {
         let mut works = with_hosts(1);
         let a = crawl(&mut works, 1);
@@ -321,9 +306,8 @@ fn a_retry_that_finds_nothing_is_refused_wherever_its_crawl_is() {
             put(&mut works, "h5.example", "1");
         }
         works.retry_in_vain(a.id);
-        // A shard that lacks the host cannot tell whether its URL was deleted.
+        // A shard that lacks the host cannot know whether its URL was deleted.
         assert_eq!(works.decide_about(a.id, OperatorAction::Retry, true), Ok(ChunkState::Skipped));
-        check(&works);
     }
 }
 
@@ -341,5 +325,4 @@ fn no_decision_depends_on_a_reason_that_a_worker_sends() {
     assert_eq!(works.rows[&a.id].state, ChunkState::SetAside);
     works.shard.delete_queue(&"h0.example".into(), &"c".into());
     assert_eq!(works.decide(a.id, OperatorAction::Retry), Ok(ChunkState::Crawling), "one is left");
-    check(&works);
 }

@@ -1,10 +1,8 @@
 //! Bad input: a clear error, and nothing changed.
 
-use wayleave_core::fleet::{Desired, Filter, Holdings, Judged, Kind, Refusal, Report};
-use wayleave_core::ids::Token;
 use wayleave_core::limits;
 
-use super::world::{World, report};
+use super::*;
 
 fn refused(world: &mut World, report: &Report) -> String {
     let rows = world.store.clone();
@@ -21,16 +19,16 @@ fn a_malformed_report_is_refused_and_names_the_bound() {
         assert!(refused(&mut world, &Report { capacity, ..good.clone() }).contains("between 1 and 1000000"));
     }
     for row in [64, 256, u64::MAX] {
-        let told = refused(&mut world, &Report { row: Some(row), ..good.clone() });
-        assert_eq!(told, format!("row {row} is out of bounds: rows are numbered from 0 to 63"));
+        let refusal = refused(&mut world, &Report { row: Some(row), ..good.clone() });
+        assert_eq!(refusal, format!("row {row} is out of bounds: rows are numbered from 0 to 63"));
     }
     assert!(refused(&mut world, &Report { row: Some(0), ..report(Kind::Crawler) }).contains("a crawler has no row"));
     let long = "x".repeat(513);
     for address in
         ["", "a b:1", "u@h:1", "h:1/path", "h:99999", "h\n:1", "http://h:1", "?", "ındex:1", "例え:80", &long]
     {
-        let told = refused(&mut world, &Report { address: address.into(), ..good.clone() });
-        assert!(told.contains("is not an address"), "{address}: {told}");
+        let refusal = refused(&mut world, &Report { address: address.into(), ..good.clone() });
+        assert!(refusal.contains("is not an address"), "{address}: {refusal}");
     }
     for version in ["a\nb", &"v".repeat(129)] {
         assert!(refused(&mut world, &Report { version: Some(version.into()), ..good.clone() }).contains("version"));
@@ -38,16 +36,6 @@ fn a_malformed_report_is_refused_and_names_the_bound() {
     for address in ["10.0.0.1:80", "[2001:db8::1]:9000", "index-3.example", "localhost:1"] {
         world.report(address, &Report { address: address.into(), row: Some(63), ..good.clone() }).unwrap();
     }
-}
-
-#[test]
-fn what_is_not_known_is_named() {
-    let mut world = World::new();
-    let unknown = Refusal::UnknownMachine("x".into());
-    assert_eq!(world.desire("x", Desired::Drain), Err(unknown.clone()));
-    assert_eq!(world.delete("x", Holdings::default()), Err(unknown));
-    let stale = Report { token: Some(Token([1; 16])), ..report(Kind::Crawler) };
-    assert_eq!(world.report("x", &stale), Err(Refusal::Deleted("x".into())));
 }
 
 #[test]

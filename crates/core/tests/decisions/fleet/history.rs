@@ -1,16 +1,9 @@
 //! Random histories against a naive model, which remembers only who reported when and since when anybody listens.
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
-use wayleave_core::fleet::{Desired, Holdings, Judged, Kind, MachineRow, Refusal, Report, Reported};
-use wayleave_core::ids::Token;
-use wayleave_core::limits::{
-    DEAF_AFTER, FAILED_AFTER, FREEZE_MACHINES_MIN, PROBATION_BASE, PROBATION_MAX, SUSPECT_AFTER,
-};
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::limits::{DEAF_AFTER, FREEZE_MACHINES_MIN, PROBATION_BASE, PROBATION_MAX, SUSPECT_AFTER};
 
-use super::world::{World, report};
+use super::*;
 
 const MACHINES: u8 = 5;
 

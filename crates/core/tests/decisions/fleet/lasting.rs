@@ -1,16 +1,11 @@
 //! What lasts and what does not: tokens that were not presented yet, addresses that alternate, corpses.
 
-use wayleave_core::fleet::{Config, Desired, Judged, Kind, ProbeOutcome, Refusal, Report, Reported, State, Write};
-use wayleave_core::ids::ShardId;
-use wayleave_core::limits::{FAILED_AFTER, MACHINES_MAX};
-use wayleave_core::time::{Millis, Time};
-
-use super::world::{World, report};
+use super::*;
 
 const DAY: Millis = Millis(86_400_000);
 
 #[test]
-fn a_repeated_registration_gets_the_token_only_from_the_same_place_and_soon() {
+fn a_repeated_registration_gets_the_token_only_soon_and_from_one_place() {
     let mut world = World::new();
     let first = Report { from: Some([10, 0, 0, 7].into()), ..report(Kind::Server) };
     let token = world.report("s", &first).unwrap().token;
@@ -27,7 +22,7 @@ fn a_repeated_registration_gets_the_token_only_from_the_same_place_and_soon() {
 
 /// The answer to its registration was lost, and it was away for a while.
 #[test]
-fn a_registration_that_nobody_used_is_replaced_once_its_machine_has_failed() {
+fn an_unused_registration_is_replaced_once_its_machine_has_failed() {
     let mut world = World::new();
     let first = Report { from: Some([10, 0, 0, 7].into()), ..report(Kind::Server) };
     let lost = world.report("s", &first).unwrap().token;
@@ -75,7 +70,7 @@ fn an_address_that_alternates_keeps_its_probe_results_and_writes_seldom() {
 }
 
 #[test]
-fn a_probe_that_one_of_two_ways_bars_is_told_only_while_that_is_so() {
+fn a_barred_probe_is_reported_only_while_it_is_barred() {
     let mut world = World::new();
     let from = |n: u8| Report { from: Some([10, 0, 0, n].into()), ..report(Kind::Server) };
     world.beat("s", &from(1)).unwrap();
@@ -126,7 +121,7 @@ fn settle(state: &mut State, now: Time) -> usize {
 }
 
 #[test]
-fn crawlers_that_are_gone_make_room_for_others_and_are_forgotten_after_a_day() {
+fn lost_crawlers_make_room_for_others_and_are_forgotten_after_a_day() {
     let mut now = Time(1_000_000);
     let mut state = State::load(Config::default(), Vec::new(), now);
     let mut out = Vec::new();
@@ -170,9 +165,9 @@ fn what_an_operator_paused_or_what_may_have_copies_is_not_forgotten() {
     assert_eq!(left, ["d", "s"]);
 }
 
-/// One that came back while nobody listened has a report interval and more to say so.
+/// A machine that came back while there was no owner has more than a report interval to say so.
 #[test]
-fn a_new_owner_forgets_nobody_before_it_could_report() {
+fn a_new_owner_forgets_no_machine_before_it_could_report() {
     let mut world = World::new();
     world.beat("c", &report(Kind::Crawler)).unwrap();
     world.pass(60_000);
@@ -205,8 +200,8 @@ fn a_prober_that_reaches_hardly_anybody_is_not_believed() {
             3 => assert_eq!(judged(&world), 2),
             7 => {
                 assert_eq!(judged(&world), 0);
-                let told = reason(&world, "s0");
-                assert!(told.contains("5 of 5 servers miss theirs at once"), "{told}");
+                let why = reason(&world, "s0");
+                assert!(why.contains("5 of 5 servers miss theirs at once"), "{why}");
             }
             11 => assert_eq!(judged(&world), 2, "{}", reason(&world, "s0")),
             _ => {}
@@ -215,9 +210,9 @@ fn a_prober_that_reaches_hardly_anybody_is_not_believed() {
     assert!(!reason(&world, "s0").contains("at once"));
 }
 
-/// A machine keeps to the interval that it was told last, whatever the owner that judges it would tell it.
+/// A machine keeps to the last interval that it got, even if the owner that judges it has another one.
 #[test]
-fn a_shorter_interval_is_no_silence_of_machines_that_were_told_a_longer_one() {
+fn a_shorter_interval_does_not_make_machines_on_the_longer_one_silent() {
     let every = |ms| Config { report_interval: Millis(ms), ..Config::default() };
     let mut world = World::new();
     world.state = State::load(every(60_000), Vec::new(), world.now);
@@ -234,14 +229,14 @@ fn a_shorter_interval_is_no_silence_of_machines_that_were_told_a_longer_one() {
     world.pass(60_000);
     assert_eq!(judged(&world), [Judged::Healthy; 2]);
     assert_eq!(world.beat("s", &report(Kind::Server)).unwrap().interval, Millis(5_000));
-    assert_eq!(world.written.len(), 1, "its row says what it was told");
+    assert_eq!(world.written.len(), 1, "its row has the interval that it got");
     // From now on it is judged like others, also by the next owner.
     world.state = State::load(every(5_000), world.store.clone(), world.now);
     world.pass(29_999);
     assert_eq!(judged(&world), [Judged::Suspect, Judged::Healthy]);
     world.pass(1);
     assert_eq!(judged(&world), [Judged::Failed, Judged::Healthy]);
-    // Who does not report at all has failed after six of the intervals that it was told.
+    // A machine that does not report at all has failed after six of the intervals that it got.
     world.pass(329_999);
     assert_eq!(judged(&world), [Judged::Failed, Judged::Suspect]);
     world.pass(1);
@@ -257,7 +252,8 @@ fn a_longer_interval_counts_at_once() {
     world.state = State::load(slow, world.store.clone(), world.now);
     world.pass(5_000);
     assert_eq!(world.beat("s", &report(Kind::Server)).unwrap().interval, Millis(60_000));
-    // It is told, and the next owner has the shorter one again, before it has reported to this one twice.
+    // It gets the longer interval, and the next owner has the shorter one again, before it has reported to this one
+    // twice.
     world.state = State::load(Config::default(), world.store.clone(), world.now);
     world.pass(60_000);
     assert_eq!(world.store["s"].judged, Judged::Healthy);

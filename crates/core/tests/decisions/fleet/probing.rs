@@ -1,10 +1,8 @@
 //! Rounds of probes: who is due, and results that come too late.
 
-use wayleave_core::fleet::{Judged, Kind, Probe, ProbeOutcome, Report};
-use wayleave_core::limits::{MACHINES_MAX, PROBE_INTERVAL, PROBES_AT_ONCE_MAX};
-use wayleave_core::time::Millis;
+use wayleave_core::limits::{PROBE_INTERVAL, PROBES_AT_ONCE_MAX};
 
-use super::world::{World, report};
+use super::*;
 
 #[test]
 fn every_machine_is_probed_once_per_interval_in_bounded_rounds() {
@@ -41,7 +39,7 @@ fn a_result_of_an_address_that_the_machine_has_left_says_nothing() {
 }
 
 #[test]
-fn an_owner_that_ticks_as_told_is_never_called_more_often_than_it_must() {
+fn an_owner_that_follows_the_timer_ticks_no_more_than_necessary() {
     let mut world = World::new();
     world.beat("a", &report(Kind::Crawler)).unwrap();
     let mut ticks = 0;
@@ -56,7 +54,7 @@ fn an_owner_that_ticks_as_told_is_never_called_more_often_than_it_must() {
 }
 
 #[test]
-fn a_probe_that_is_not_allowed_is_told_and_does_not_count_against_the_machine() {
+fn a_forbidden_probe_is_reported_and_does_not_count_against_the_machine() {
     let mut world = World::new();
     world.beat("s", &report(Kind::Server)).unwrap();
     let reason = |world: &World| world.state.view(&"s".into(), world.now).unwrap().reason;
@@ -74,7 +72,7 @@ fn a_probe_that_is_not_allowed_is_told_and_does_not_count_against_the_machine() 
 }
 
 #[test]
-fn probes_name_where_the_machine_reports_from_and_only_a_new_address_forgets_their_results() {
+fn only_a_new_address_clears_the_probe_results_of_a_machine() {
     let mut world = World::new();
     let first = Report { from: Some([10, 0, 0, 7].into()), ..report(Kind::Server) };
     world.beat("s", &first).unwrap();
@@ -93,9 +91,9 @@ fn probes_name_where_the_machine_reports_from_and_only_a_new_address_forgets_the
     assert_eq!(world.state.view(&"s".into(), world.now).unwrap().judged, Judged::Healthy, "of where it was before");
 }
 
-/// The owner was stalled. Results of probes lie in its inbox before the reports that waited with them.
+/// The owner was stalled. Results of probes are in its inbox before the reports that waited with them.
 #[test]
-fn a_probe_result_that_is_read_before_the_reports_of_a_stall_fails_nobody() {
+fn a_probe_result_read_before_delayed_reports_fails_no_machine() {
     for ok in [true, false] {
         let mut world = World::new();
         for id in ["s", "t"] {

@@ -4,43 +4,25 @@
 //! the owner ticks as it should. `stall 20000` passes time without ticks. Indented lines are the decision: `<` the
 //! answer, `!` a verdict with its time, `+` and `-` rows written and removed.
 
-use std::fmt::Write as _;
+use super::*;
+use crate::transcript::{option, replay_lines};
 
-use wayleave_core::fleet::{Desired, Filter, Holdings, Kind, Refusal, Report, Reported, Write};
-use wayleave_core::time::Time;
+stories! { "fleet", replay: registration, silence, self_reported_error, probes, takeover, mass_failure, deletion }
 
-use super::world::{World, report};
-
-stories! { "fleet", tell: registration, silence, self_reported_error, probes, takeover, mass_failure, deletion }
-
-fn tell(text: &str) -> String {
+fn replay(text: &str) -> String {
     let mut world = World::new();
-    let mut out = String::new();
-    for line in text.lines().filter(|line| !line.starts_with(' ')) {
-        writeln!(out, "{line}").unwrap();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
+    replay_lines(text, |verb, words| {
         world.written.clear();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        for answer in run(&mut world, words[0], &words[1..]) {
-            writeln!(out, "  {answer}").unwrap();
-        }
-        for Write::Machine(id, row) in std::mem::take(&mut world.written) {
-            match row {
-                None => writeln!(out, "  - {id}").unwrap(),
-                Some(row) => {
-                    let columns = [row.desired.name(), row.reported.name(), row.judged.name()].join(" ");
-                    writeln!(out, "  + {id} {columns}, failures {}, seen at {}", row.failures, row.seen_at.0).unwrap();
-                }
+        let mut lines = run(&mut world, verb, words);
+        lines.extend(std::mem::take(&mut world.written).into_iter().map(|Write::Machine(id, row)| match row {
+            None => format!("- {id}"),
+            Some(row) => {
+                let columns = [row.desired.name(), row.reported.name(), row.judged.name()].join(" ");
+                format!("+ {id} {columns}, failures {}, seen at {}", row.failures, row.seen_at.0)
             }
-        }
-    }
-    out
-}
-
-fn option<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
-    words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+        }));
+        lines
+    })
 }
 
 fn asked(words: &[&str]) -> Report {
@@ -118,10 +100,10 @@ fn run(world: &mut World, verb: &str, words: &[&str]) -> Vec<String> {
 
 fn until(world: &mut World, words: &[&str]) -> Vec<String> {
     let end = Time(words[0].parse().unwrap());
-    let (mut told, mut written) = (Vec::new(), Vec::new());
+    let (mut lines, mut written) = (Vec::new(), Vec::new());
     while world.now < end {
         for changed in world.pass(5_000.min(end.since(world.now).0)) {
-            told.push(verdict(world, changed.0, &changed.1));
+            lines.push(verdict(world, changed.0, &changed.1));
         }
         written.append(&mut world.written);
         for id in &words[1..] {
@@ -134,13 +116,13 @@ fn until(world: &mut World, words: &[&str]) -> Vec<String> {
             };
             let after = world.beat(id, &report).unwrap().judged;
             if after != before.judged {
-                told.push(verdict(world, world.now, &(*id).into()));
+                lines.push(verdict(world, world.now, &(*id).into()));
             }
             written.append(&mut world.written);
         }
     }
     world.written = written;
-    told
+    lines
 }
 
 fn verdict(world: &World, at: Time, id: &wayleave_core::names::MachineId) -> String {

@@ -1,14 +1,9 @@
 //! A fleet in a store made of a map, and machines that remember their tokens.
 
-use std::collections::BTreeMap;
-
-use wayleave_core::fleet::{
-    Config, Desired, Holdings, Kind, MachineRow, Probe, ProbeOutcome, Refusal, Report, ReportReply, Reported, State,
-    Write,
-};
-use wayleave_core::ids::{ShardId, Token};
+use wayleave_core::fleet::ReportReply;
 use wayleave_core::names::MachineId;
-use wayleave_core::time::{Millis, Time};
+
+use super::*;
 
 pub struct World {
     pub state: State,

@@ -1,15 +1,10 @@
 //! Single interleavings and rules, each with its reason in its name.
 
-use wayleave_core::limits::{ASK_TIME, BREAKER_FAILURES, ORDER_RESENT, WORKER_MISSES_MAX};
-use wayleave_core::matches::{
-    Answer, Effect, Exit, Input, Instance, MatchStage, MatchWhy, Phase, PoolSpec, PoolWhy, Setback, StepId, Verdict,
-    WorkerFound, WorkerNo,
-};
-use wayleave_core::time::Millis;
+use wayleave_core::limits::{BREAKER_FAILURES, ORDER_RESENT};
+use wayleave_core::matches::StepId;
 
-use super::runtime::{Call, Mood, address};
-use super::setup::{exit, phases, report, tick_at, verified, with, world};
-use super::world::{World, asker, cancel, spec};
+use super::runtime::address;
+use super::*;
 
 #[test]
 fn demand_is_counted_in_slots_so_ten_clients_start_one_worker_of_ten() {
@@ -24,25 +19,7 @@ fn demand_is_counted_in_slots_so_ten_clients_start_one_worker_of_ten() {
 }
 
 #[test]
-fn an_unclear_answer_keeps_the_match_and_a_plain_no_queues_it_again() {
-    let mut world = with(spec(), &["a"]);
-    world.now = world.now.after(Millis(5_000));
-    let token = world.store.matches["a"].booking().unwrap().token;
-    world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
-    assert_eq!(verified(&world.put("a")), Some(false));
-    assert_eq!(world.store.matches["a"].booking().unwrap().token, token);
-    let container = world.runtime.containers.get_mut(&WorkerNo(1)).unwrap();
-    container.mood = Mood::Good;
-    container.held.clear();
-    let Answer::Match(view) = world.put("a") else { panic!() };
-    assert!(matches!(view.stage, MatchStage::Queued | MatchStage::Making), "{view:?}");
-    world.pass(5_000, &["a"]);
-    assert_eq!(verified(&world.put("a")), Some(true));
-    assert_ne!(world.store.matches["a"].booking().unwrap().token, token);
-}
-
-#[test]
-fn a_worker_that_says_yes_extends_the_match_and_one_that_is_silent_does_not() {
+fn a_worker_that_accepts_extends_the_match_and_a_silent_one_does_not() {
     let mut world = with(spec(), &["a"]);
     let expires = |world: &World| world.state.view(&"a".into()).unwrap().matched.unwrap().expires_at;
     let first = expires(&world);
@@ -54,7 +31,7 @@ fn a_worker_that_says_yes_extends_the_match_and_one_that_is_silent_does_not() {
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
     world.now = world.now.after(Millis(15_000));
     assert_eq!(verified(&world.put("a")), Some(false));
-    assert_eq!(expires(&world), second, "a machine that burnt down holds nobody for ever");
+    assert_eq!(expires(&world), second, "a lost machine does not hold its client for good");
     tick_at(&mut world, second);
     assert_eq!(world.stage("a"), None);
     assert_eq!(world.store.matches["a"].leftovers.len(), 1, "the worker may still hold it");
@@ -69,7 +46,7 @@ fn a_call_that_is_verified_a_moment_ago_asks_no_worker() {
 }
 
 #[test]
-fn a_slot_that_is_given_back_while_it_is_asked_for_stays_booked_until_no_call_can_arrive() {
+fn a_released_slot_stays_booked_until_no_earlier_call_can_arrive() {
     let mut world = with(PoolSpec { slots: Some(1), max: Some(1), ..spec() }, &["b"]);
     world.apply(cancel("b"));
     world.deliver();
@@ -113,7 +90,7 @@ fn a_hung_worker_does_not_hold_its_clients_up_if_another_has_room() {
 fn a_worker_that_answers_nothing_gets_no_more_clients_and_is_replaced() {
     let mut world = with(PoolSpec { slots: Some(2), max: Some(2), ..spec() }, &["x"]);
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Mute;
-    world.pass(1_000 * 5 * u64::from(WORKER_MISSES_MAX), &["a"]);
+    world.pass(1_000 * 5 * u64::from(WORKER_CALL_FAILURES_MAX), &["a"]);
     assert_eq!(world.stage("a"), Some(MatchStage::Matched));
     assert_eq!(world.store.workers[&WorkerNo(1)].phase, Phase::Draining, "x may still use it");
     world.pass(60_000, &["a"]);
@@ -138,7 +115,7 @@ fn an_idle_worker_stops_when_its_time_is_over_and_not_before() {
 }
 
 #[test]
-fn min_and_buffer_stay_when_nobody_asks() {
+fn min_and_buffer_stay_without_clients() {
     let mut world = with(PoolSpec { min: Some(1), max: Some(4), buffer: Some(3), ..spec() }, &["a"]);
     world.pass(60_000, &[]);
     // Three free slots need two workers of two: neither is stopped only to be made again.
@@ -163,7 +140,7 @@ fn a_busy_worker_is_never_stopped_however_old_or_used_it_is() {
 }
 
 #[test]
-fn clients_that_come_at_once_do_not_use_a_worker_more_often_than_it_may_be_used() {
+fn concurrent_clients_do_not_exceed_the_uses_of_a_worker() {
     let once = PoolSpec { uses_max: Some(1), slots: Some(2), max: Some(2), ..spec() };
     let mut world = with(once, &["a", "b"]);
     let uses: Vec<u64> = world.store.workers.values().map(|row| row.uses).collect();
@@ -173,7 +150,7 @@ fn clients_that_come_at_once_do_not_use_a_worker_more_often_than_it_may_be_used(
 }
 
 #[test]
-fn a_worker_whose_report_says_that_others_use_it_is_not_stopped_and_not_asked() {
+fn a_worker_in_use_by_others_is_neither_stopped_nor_asked() {
     let mut world = with(PoolSpec { max: Some(1), ..spec() }, &["a"]);
     world.apply(cancel("a"));
     world.deliver();
@@ -190,10 +167,10 @@ fn a_worker_whose_report_says_that_others_use_it_is_not_stopped_and_not_asked() 
 }
 
 #[test]
-fn a_worker_that_exited_cleanly_is_restarted_and_one_that_failed_is_replaced() {
+fn a_worker_that_exits_cleanly_restarts_and_a_failed_one_is_replaced() {
     let mut world = with(spec(), &["a"]);
     exit(&mut world, 1, Exit::Clean);
-    assert_eq!(phases(&world), [Phase::Exited], "nobody asks yet");
+    assert_eq!(phases(&world), [Phase::Exited], "there is no client yet");
     world.put("a");
     assert_eq!(phases(&world), [Phase::Restarting]);
     world.deliver();
@@ -228,7 +205,7 @@ fn a_worker_that_exited_and_is_not_needed_again_is_removed() {
 }
 
 #[test]
-fn failures_back_off_then_open_the_breaker_and_fail_those_that_wait_with_the_reason() {
+fn failures_back_off_then_open_the_breaker_and_fail_the_waiting_clients() {
     let mut world = world(spec());
     world.runtime.broken = Some("no such image: game".into());
     world.put("a");
@@ -273,7 +250,7 @@ fn an_old_worker_does_not_prove_that_new_ones_can_be_made() {
 }
 
 #[test]
-fn a_new_worker_that_refuses_its_first_client_counts_as_a_failure_of_its_image() {
+fn a_new_worker_that_refuses_its_first_client_counts_against_its_image() {
     let mut world = world(spec());
     world.runtime.mood = Mood::Refusing;
     world.put("a");
@@ -282,11 +259,11 @@ fn a_new_worker_that_refuses_its_first_client_counts_as_a_failure_of_its_image()
     assert!(trouble.reason.contains("404 or 409 to its first reservation"), "{}", trouble.reason);
     world.pass(20_000, &[]);
     assert_eq!(world.stage("a"), Some(MatchStage::Failed));
-    assert!(world.runtime.containers.is_empty(), "what was made in vain is removed");
+    assert!(world.runtime.containers.is_empty(), "the unused worker is removed");
 }
 
 #[test]
-fn a_runtime_that_hangs_holds_a_maker_only_until_the_deadline_and_its_late_worker_is_removed() {
+fn a_hung_runtime_blocks_its_maker_only_until_the_deadline() {
     let mut world = world(PoolSpec { makers_max: Some(1), ..spec() });
     world.put("a");
     let hung = world.effects.remove(0);
@@ -300,7 +277,7 @@ fn a_runtime_that_hangs_holds_a_maker_only_until_the_deadline_and_its_late_worke
     assert_eq!(phases(&world), [Phase::Removing]);
     world.pass(5_000, &["a"]);
     assert_eq!(world.stage("a"), Some(MatchStage::Matched));
-    // The runtime wakes up: its worker is known to nobody.
+    // The runtime wakes up: its worker is unknown.
     let late = world.run(&hung).unwrap();
     assert!(world.runtime.containers.contains_key(&WorkerNo(1)));
     assert_eq!(world.apply(late), Answer::Stale);
@@ -320,7 +297,7 @@ fn an_order_that_was_lost_is_sent_again_long_before_its_deadline() {
 }
 
 #[test]
-fn after_a_kill_living_workers_are_adopted_with_their_reservations_and_unknown_ones_ended() {
+fn after_a_kill_live_workers_are_adopted_and_unknown_ones_ended() {
     let mut world = with(spec(), &["a", "b"]);
     let before = world.store.clone();
     let stranger = world.runtime.containers[&WorkerNo(1)].clone();
@@ -337,20 +314,6 @@ fn after_a_kill_living_workers_are_adopted_with_their_reservations_and_unknown_o
         assert_eq!(verified(&world.put(client)), Some(true));
         assert_eq!(world.store.matches[client].booking(), before.matches[client].booking());
     }
-}
-
-#[test]
-fn a_worker_that_was_made_while_the_server_was_dead_is_adopted_and_not_made_twice() {
-    let mut world = world(spec());
-    world.put("a");
-    let create = world.effects.remove(0);
-    world.run(&create);
-    // The outcome is never heard.
-    world.reload();
-    world.announce();
-    world.deliver();
-    assert_eq!(world.stage("a"), Some(MatchStage::Matched));
-    assert_eq!((world.runtime.created, world.runtime.containers.len()), (1, 1));
 }
 
 #[test]
@@ -382,7 +345,7 @@ fn another_process_under_the_same_id_is_not_the_worker() {
 }
 
 #[test]
-fn workers_of_a_site_that_is_lost_are_replaced_and_ended_when_it_comes_back() {
+fn workers_of_a_lost_site_are_replaced_and_ended_when_it_returns() {
     let mut world = with(spec(), &["a"]);
     world.alive = ["site-2".into()].into();
     // The machine is unreachable, and so are its workers.
@@ -411,7 +374,7 @@ fn without_a_site_the_reason_says_so() {
 }
 
 #[test]
-fn a_request_fails_at_its_deadline_with_the_reason_and_the_next_call_but_one_queues_it_anew() {
+fn a_request_fails_at_its_deadline_and_a_later_call_queues_it_anew() {
     let mut world = with(PoolSpec { slots: Some(1), max: Some(1), ..spec() }, &["a"]);
     world.pass(121_000, &["a"]);
     world.put("b");
@@ -430,7 +393,7 @@ fn a_request_fails_at_its_deadline_with_the_reason_and_the_next_call_but_one_que
 }
 
 #[test]
-fn other_settings_replace_idle_workers_at_once_and_busy_ones_when_they_are_free() {
+fn changed_settings_replace_idle_workers_at_once_and_busy_ones_when_free() {
     let mut world = with(spec(), &["a"]);
     let newer = PoolSpec { image: Some("game:2".into()), ..spec() };
     world.apply(Input::Set(Box::new(newer.check().unwrap())));
@@ -444,7 +407,7 @@ fn other_settings_replace_idle_workers_at_once_and_busy_ones_when_they_are_free(
 }
 
 #[test]
-fn two_hundred_clients_at_once_on_five_workers_with_ten_slots_and_three_kills() {
+fn two_hundred_clients_on_five_workers_survive_three_kills() {
     let big = PoolSpec { slots: Some(10), max: Some(5), match_ms_max: Some(30_000), ..spec() };
     let mut world = world(big);
     world.values = 65;

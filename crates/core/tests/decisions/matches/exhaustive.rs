@@ -5,13 +5,9 @@
 //! or between an effect and its outcome (which is never heard). Effects and outcomes that are on their way survive,
 //! because another node may carry them; they arrive in any order, after the crash as well.
 
-use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use wayleave_core::matches::{Answer, Exit, Input, MatchStage, PoolSpec, WorkerNo};
-use wayleave_core::time::Millis;
-
-use super::world::{World, spec};
+use super::*;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Budget {
@@ -43,7 +39,7 @@ impl Node {
     fn key(&self) -> u64 {
         let world = &self.world;
         let mut hasher = DefaultHasher::new();
-        let text = format!("{:?} {:?} {:?} {:?}", world.state, world.effects, world.outcomes, world.told);
+        let text = format!("{:?} {:?} {:?} {:?}", world.state, world.effects, world.outcomes, world.granted);
         // Versions count writes; they decide nothing.
         for part in text.split("version: ") {
             part.trim_start_matches(|c: char| c.is_ascii_digit()).hash(&mut hasher);
@@ -127,7 +123,7 @@ impl Node {
         out
     }
 
-    /// The world is kind: everything arrives, and the clients go on asking. Is anybody not served?
+    /// The world is kind: everything arrives, and the clients keep asking. Is any client not served?
     fn stranded(&self, clients: &[&str]) -> Option<String> {
         let mut world = self.world.clone();
         world.announce();
@@ -198,7 +194,7 @@ fn one_client_is_never_stranded_if_it_cancels_and_asks_again() {
 }
 
 #[test]
-fn one_client_is_never_stranded_if_it_looks_and_cancels_while_its_worker_is_checked() {
+fn a_client_that_polls_and_cancels_during_a_check_is_never_stranded() {
     let left = Budget { crashes: 1, puts: 1, ticks: 2, exits: 0, cancels: 1, looks: 1 };
     never_stranded(small(), &["a"], left);
 }

@@ -1,10 +1,7 @@
 //! Failures: which are counted, against what, and for how long workers, sites and pools are left alone after them.
 
-use wayleave_core::matches::{Exit, MatchStage, MatchWhy, Phase, PoolSpec, Setback, Verdict, WorkerNo};
-
-use super::runtime::Mood;
-use super::setup::{exit, later, phases, report, set, take_asks, trouble, with, world};
-use super::world::spec;
+use super::setup::trouble;
+use super::*;
 
 fn one() -> PoolSpec {
     PoolSpec { slots: Some(5), max: Some(1), ..spec() }
@@ -30,7 +27,7 @@ fn calls_that_time_out_together_because_a_worker_paused_once_are_one_miss() {
 }
 
 #[test]
-fn a_worker_that_refuses_and_reports_is_given_up_because_a_report_is_no_yes() {
+fn a_worker_that_refuses_and_reports_is_given_up() {
     let mut world = with(PoolSpec { idle_ms: Some(600_000), ..one() }, &["x"]);
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Refusing;
     for _ in 0..15 {
@@ -41,7 +38,7 @@ fn a_worker_that_refuses_and_reports_is_given_up_because_a_report_is_no_yes() {
 }
 
 #[test]
-fn a_worker_that_refuses_and_releases_is_given_up_because_a_release_is_no_yes() {
+fn a_worker_that_refuses_and_releases_is_given_up() {
     let mut world = with(PoolSpec { idle_ms: Some(600_000), ..one() }, &["w", "x", "y", "z"]);
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().mood = Mood::Refusing;
     for client in ["w", "x", "y"] {
@@ -99,7 +96,7 @@ fn a_worker_of_an_old_recipe_says_nothing_about_the_new_one() {
 }
 
 #[test]
-fn a_worker_that_exits_cleanly_right_after_its_start_is_started_again_later_and_later() {
+fn a_worker_that_exits_right_after_its_start_is_restarted_with_back_off() {
     let mut world = with(PoolSpec { min: Some(1), max: Some(1), idle_ms: Some(600_000), ..spec() }, &[]);
     let mut starts = 0;
     for _ in 0..120 {
@@ -143,7 +140,7 @@ fn a_site_that_fails_is_left_alone_while_another_one_works() {
 }
 
 #[test]
-fn a_worker_that_exited_on_a_site_that_is_silent_does_not_count_against_max() {
+fn a_worker_that_exited_on_a_silent_site_does_not_count_against_max() {
     let mut world = with(PoolSpec { max: Some(1), idle_ms: Some(600_000), ..spec() }, &["a"]);
     exit(&mut world, 1, Exit::Clean);
     world.alive = ["site-2".into()].into();
@@ -158,7 +155,7 @@ fn a_worker_that_exited_on_a_site_that_is_silent_does_not_count_against_max() {
 }
 
 #[test]
-fn a_pool_whose_workers_are_ending_does_not_say_that_their_slots_are_taken() {
+fn a_pool_whose_workers_are_ending_does_not_call_their_slots_taken() {
     let mut world = with(PoolSpec { max: Some(1), ..spec() }, &["a"]);
     set(&mut world, PoolSpec { max: Some(1), image: Some("game:2".into()), ..spec() });
     assert_eq!(phases(&world), [Phase::Draining]);

@@ -1,13 +1,10 @@
 //! Random histories with crashes: effects and outcomes are lost, repeated and late, workers exit, refuse and hang, sites
-//! fall silent, commits fail. The world checks every rule after every decision. Then all is well again, and everybody
-//! must end with a worker, or with a reason; and when all have left, nothing may be left over.
+//! fall silent, commits fail. The world checks every rule after every decision. Then all faults end, and every client
+//! must end with a worker or a reason; and when all have left, nothing may be left over.
 
 use proptest::prelude::*;
-use wayleave_core::matches::{Effect, Exit, Input, MatchStage, PoolSpec, WorkerNo};
-use wayleave_core::time::Millis;
 
-use super::runtime::Mood;
-use super::world::{World, asker, cancel, spec};
+use super::*;
 
 const CLIENTS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -59,7 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => prop_oneof![1..200u64, 500..3_000u64, 4_000..9_000u64, 9_000..40_000u64].prop_map(Step::Pass),
         3 => any::<bool>().prop_map(Step::Crash),
         2 => client().prop_map(Step::Fail),
-        2 => (0..4usize, any::<bool>(), any::<bool>()).prop_map(|(i, clean, told)| Step::Exit(i, clean, told)),
+        2 => (0..4usize, any::<bool>(), any::<bool>()).prop_map(|(i, clean, reported)| Step::Exit(i, clean, reported)),
         2 => (0..4usize, mood()).prop_map(|(i, mood)| Step::Mood(i, mood)),
         1 => mood().prop_map(Step::NewMood),
         1 => prop::bool::weighted(0.3).prop_map(Step::Broken),
@@ -142,7 +139,7 @@ fn act(world: &mut World, step: Step) {
 /// What happens to workers, sites and settings.
 fn act_outside(world: &mut World, step: Step) {
     match step {
-        Step::Exit(i, clean, told) => {
+        Step::Exit(i, clean, reported) => {
             let Some(no) = nth_worker(world, i) else { return };
             let container = world.runtime.containers.get_mut(&no).unwrap();
             if container.running {
@@ -150,7 +147,7 @@ fn act_outside(world: &mut World, step: Step) {
                 container.held.clear();
                 container.exit = if clean { Exit::Clean } else { Exit::Error("code 1".into()) };
                 let news = container.ended(no);
-                world.outcomes.extend(told.then_some(news));
+                world.outcomes.extend(reported.then_some(news));
             }
         }
         Step::Mood(i, mood) => {
@@ -186,7 +183,8 @@ fn calm(world: &mut World) {
     if world.runtime.shared {
         world.alive.insert("site-2".into());
     }
-    // Workers of an earlier recipe keep their clients and count: with room for one more each, everybody has a slot.
+    // Workers of an earlier recipe keep their clients and count: with room for one more each, every client has a
+    // slot.
     world.apply(Input::Set(Box::new(PoolSpec { max: Some(8), ..settings(1) }.check().unwrap())));
     world.announce();
 }

@@ -5,13 +5,9 @@
 //! arrives); (release)(release again)(answer)(booked again)(the first release arrives); (look)(cancel)(answer);
 //! (check)(settings)(cancel).
 
-use wayleave_core::limits::{ASK_TIME, RELEASE_RESENT};
-use wayleave_core::matches::{Answer, Effect, Exit, Input, MatchStage, MatchWhy, Phase, PoolSpec, Verdict, WorkerNo};
-use wayleave_core::time::Millis;
+use wayleave_core::limits::RELEASE_RESENT;
 
-use super::runtime::Mood;
-use super::setup::{exit, later, phases, set, take_asks, tick_at, with, world};
-use super::world::{World, asker, cancel, spec};
+use super::*;
 
 fn single() -> PoolSpec {
     PoolSpec { slots: Some(1), max: Some(1), ..spec() }
@@ -85,7 +81,7 @@ fn a_worker_is_not_started_again_while_a_call_to_its_last_run_may_arrive() {
         }
         world.announce();
         world.deliver();
-        assert_eq!(phases(&world), [Phase::Exited], "the call would reserve a slot that nobody knows of");
+        assert_eq!(phases(&world), [Phase::Exited], "the call would reserve a slot that no row knows of");
     }
     tick_at(&mut world, ask.until);
     assert_eq!(phases(&world), [Phase::Restarting]);
@@ -117,7 +113,7 @@ fn the_answer_to_one_call_does_not_free_a_slot_that_another_call_may_take() {
 }
 
 #[test]
-fn a_client_is_not_booked_again_on_a_worker_while_a_release_may_arrive_there() {
+fn a_client_is_not_rebooked_on_a_worker_while_a_release_is_in_flight() {
     let mut world = with(PoolSpec { slots: Some(2), max: Some(1), ..spec() }, &["a"]);
     world.cancel("a");
     let first = world.effects.remove(0);
@@ -152,7 +148,7 @@ fn after_a_crash_a_release_of_the_owner_before_may_be_on_its_way() {
 }
 
 #[test]
-fn a_look_that_crosses_a_cancel_queues_nobody() {
+fn a_look_that_crosses_a_cancel_queues_no_client() {
     let mut world = with(single(), &["a"]);
     later(&mut world, 2_000);
     let Answer::Verify(ask) = world.apply(Input::Look(asker("a"))) else { panic!() };
@@ -163,7 +159,7 @@ fn a_look_that_crosses_a_cancel_queues_nobody() {
 }
 
 #[test]
-fn a_look_at_a_match_that_its_worker_lost_says_so_and_queues_nobody() {
+fn a_look_at_a_lost_match_says_so_and_queues_no_client() {
     let mut world = with(single(), &["a"]);
     later(&mut world, 2_000);
     world.runtime.containers.get_mut(&WorkerNo(1)).unwrap().held.clear();

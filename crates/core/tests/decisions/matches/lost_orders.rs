@@ -1,20 +1,18 @@
-//! Orders that never reached a worker, or whose outcome was lost: they say nothing of the worker, and are not held
-//! against the client. A Maker that works tells of a call that was not answered before the call's deadline; so whoever
-//! hears nothing until then knows only that the order or its outcome was lost.
+//! Orders that never reached a worker, or whose outcome was lost: they are no evidence against the worker, and do not
+//! count against the client. A Maker that works reports an unanswered call before the call's deadline; so silence
+//! until then means only that the order or its outcome was lost.
 //!
 //! Interleavings: (ask)(the order is lost)(deadline), again and again; (check)(the order is lost)(the owner's own
 //! unknown); (ask)(no answer)(the Maker's unknown), which counts.
 
-use wayleave_core::limits::{MATCH_ATTEMPTS_MAX, WORKER_MISSES_MAX};
-use wayleave_core::matches::{Answer, Input, MatchStage, Phase, PoolSpec, Verdict};
+use wayleave_core::limits::MATCH_ATTEMPTS_MAX;
 
-use super::setup::{later, phases, take_asks, tick_at, with};
-use super::world::{asker, spec};
+use super::*;
 
 #[test]
 fn a_worker_is_not_given_up_because_its_maker_was_away() {
     let mut world = with(PoolSpec { slots: Some(20), max: Some(1), idle_ms: Some(600_000), ..spec() }, &["x"]);
-    let clients: Vec<String> = (0..3 * WORKER_MISSES_MAX).map(|n| format!("c{n}")).collect();
+    let clients: Vec<String> = (0..3 * WORKER_CALL_FAILURES_MAX).map(|n| format!("c{n}")).collect();
     for client in &clients {
         world.put(client);
         assert_eq!(world.stage(client), Some(MatchStage::Making), "{:#?}", world.store);
@@ -52,10 +50,10 @@ fn a_client_does_not_fail_because_orders_were_lost() {
 }
 
 #[test]
-fn a_check_that_was_lost_says_nothing_of_the_worker_and_one_that_was_not_answered_does() {
+fn a_lost_check_is_no_evidence_and_an_unanswered_one_is() {
     for lost in [true, false] {
         let mut world = with(PoolSpec { reservation_ms: Some(60_000), ..spec() }, &["a"]);
-        for _ in 0..WORKER_MISSES_MAX {
+        for _ in 0..WORKER_CALL_FAILURES_MAX {
             later(&mut world, 2_000);
             let Answer::Verify(ask) = world.apply(Input::Put(asker("a"))) else { panic!() };
             world.effects.clear();

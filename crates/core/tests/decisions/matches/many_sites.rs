@@ -1,11 +1,8 @@
 //! Sites whose names never come again, as those of machines that are replaced: what a pool notes of them is bounded.
 
-use wayleave_core::ids::ShardId;
 use wayleave_core::limits::SITES_MAX;
-use wayleave_core::matches::{Asker, Input, Lack, PoolRow, PoolSpec, RuntimeKind, State, Write};
-use wayleave_core::time::{Millis, Time};
 
-use super::world::spec;
+use super::*;
 
 const PER_WAVE: usize = 100;
 
@@ -26,7 +23,7 @@ fn settle(state: &mut State, now: Time, random: &[u128], pool: &mut Option<PoolR
 }
 
 #[test]
-fn what_is_noted_of_sites_that_never_come_again_is_bounded_and_the_oldest_goes_first() {
+fn notes_on_lost_sites_are_bounded_and_the_oldest_goes_first() {
     let count = Some(PER_WAVE as u64);
     let spec =
         PoolSpec { min: count, max: count, makers_max: Some(200), start_ms_max: Some(16_000), idle_ms: None, ..spec() };
@@ -46,7 +43,7 @@ fn what_is_noted_of_sites_that_never_come_again_is_bounded_and_the_oldest_goes_f
         now = now.after(Millis(16_000));
         settle(&mut state, now, &[], &mut pool);
     }
-    // Nobody can remove those workers, so they are forgotten.
+    // No site can remove those workers, so they are forgotten.
     now = now.after(Millis(31_000));
     settle(&mut state, now, &[], &mut pool);
     state.self_check().unwrap();
@@ -60,7 +57,7 @@ fn what_is_noted_of_sites_that_never_come_again_is_bounded_and_the_oldest_goes_f
 }
 
 #[test]
-fn a_site_that_is_there_is_only_noted_and_one_that_comes_or_changes_is_decided() {
+fn an_unchanged_site_is_only_noted_and_a_new_or_changed_one_is_decided() {
     let mut now = Time(1_000);
     let mut state = State::create(ShardId(3), "games".into(), "house".into(), spec().check().unwrap(), 77, now);
     let (site, lack) = ("site".into(), Some(Lack { runtime: RuntimeKind::Docker, why: "no engine".into() }));

@@ -1,14 +1,6 @@
 //! Whose workers these are: of which generation, run and installation, and what sites still owe a pool that is deleted.
 
-use wayleave_core::ids::{ShardId, Token};
-use wayleave_core::matches::{
-    Answer, Effect, Exit, Input, MatchStage, Phase, PoolSpec, Refusal, RuntimeKind, Secret, State, WorkerFound,
-    WorkerNo,
-};
-use wayleave_core::time::Time;
-
-use super::setup::{exit, later, phases, report, set, with};
-use super::world::{World, spec};
+use super::*;
 
 /// A deleted pool whose only site is away and still runs a worker.
 fn deleted_while_away() -> World {
@@ -35,7 +27,7 @@ fn a_deleted_pool_stays_until_a_site_that_was_away_has_nothing_left_of_it() {
 }
 
 #[test]
-fn a_deleted_pool_does_not_wait_for_ever_for_a_site_that_never_comes_back() {
+fn a_deleted_pool_stops_waiting_for_a_lost_site() {
     let mut world = deleted_while_away();
     later(&mut world, 8 * 24 * 3_600_000);
     assert!(world.state.is_gone(), "{:#?}", world.store);
@@ -67,7 +59,7 @@ fn names_of_workers_differ_between_pools_of_the_same_name() {
 }
 
 #[test]
-fn an_unknown_worker_is_removed_after_a_write_and_the_site_is_listed_again_to_see_that_it_is_gone() {
+fn an_unknown_worker_is_removed_after_a_write_and_checked_by_a_new_list() {
     let mut world = with(spec(), &["a"]);
     let mut stranger = world.runtime.containers[&WorkerNo(1)].clone();
     stranger.held.clear();
@@ -156,7 +148,7 @@ fn an_address_that_a_report_names_is_kept_with_where_the_report_came_from() {
 #[test]
 fn a_process_that_was_replaced_by_a_restart_cannot_report() {
     let process = PoolSpec {
-        runtime: Some("process".into()),
+        runtime: Some(RuntimeKind::Process),
         command: vec!["game".into()],
         image: None,
         port: None,
@@ -182,7 +174,7 @@ fn a_process_that_was_replaced_by_a_restart_cannot_report() {
 }
 
 #[test]
-fn a_container_that_was_created_and_not_started_is_neither_running_nor_gone() {
+fn a_container_created_but_not_started_is_neither_running_nor_gone() {
     let mut world = World::new(spec().check().unwrap());
     world.deliver();
     world.put("a");

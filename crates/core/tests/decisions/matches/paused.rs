@@ -1,10 +1,6 @@
 //! A paused pool starts nothing, and touches nothing that may belong to the store that it was copied from.
 
-use wayleave_core::matches::{Answer, Effect, Input, MatchStage, Phase, PoolSpec, PoolWhy, WorkerFound, WorkerNo};
-use wayleave_core::time::{Millis, Time};
-
-use super::setup::{phases, with, world};
-use super::world::{World, spec};
+use super::*;
 
 fn paused(spec: PoolSpec) -> World {
     let mut world = world(PoolSpec { min: Some(0), ..spec });
@@ -14,7 +10,7 @@ fn paused(spec: PoolSpec) -> World {
 }
 
 #[test]
-fn a_paused_pool_starts_no_worker_says_so_and_starts_it_once_it_is_resumed() {
+fn a_paused_pool_says_so_and_starts_its_worker_once_resumed() {
     let mut world = paused(spec());
     world.put("a");
     world.now = world.now.after(Millis(10_000));
@@ -43,7 +39,7 @@ fn settings_leave_a_pool_paused() {
 
 /// The store may be a copy: the workers that it knows, and those that it does not, are the original's.
 #[test]
-fn a_paused_pool_neither_stops_its_workers_nor_removes_those_that_it_does_not_know() {
+fn a_paused_pool_stops_no_worker_and_removes_no_unknown_one() {
     let mut world = with(spec(), &["a"]);
     world.apply(Input::Pause(true));
     world.effects.clear();
@@ -54,4 +50,35 @@ fn a_paused_pool_neither_stops_its_workers_nor_removes_those_that_it_does_not_kn
     world.announce();
     let ends = |effect: &Effect| matches!(effect, Effect::Stop(_) | Effect::Remove(_) | Effect::RemoveUnknown { .. });
     assert!(!world.effects.iter().any(ends), "{:?}", world.effects);
+}
+
+/// A regression: a pool that was being deleted when its store was copied continued its deletion in the copy, and
+/// stopped and removed what the original has.
+#[test]
+fn a_deletion_waits_while_its_pool_is_paused() {
+    let ends = |effect: &Effect| matches!(effect, Effect::Stop(_) | Effect::Remove(_) | Effect::RemoveUnknown { .. });
+    for input in [Input::Pause(false), Input::Delete] {
+        let mut world = with(spec(), &["a"]);
+        world.apply(Input::Delete);
+        world.apply(Input::Pause(true));
+        world.effects.clear();
+        let found = WorkerFound { worker: WorkerNo(99), generation: 77, instance: None, exit: None };
+        world.apply(Input::Listed { site: "site-1".into(), since: Time::ZERO, found: vec![found] });
+        world.cancel("a");
+        world.reload();
+        world.now = world.now.after(Millis(10 * 60_000));
+        world.announce();
+        assert!(!world.effects.iter().any(ends) && !world.state.is_gone(), "{:?}", world.effects);
+        assert!(matches!(world.state.pool_why(), PoolWhy::Paused { .. }));
+        world.apply(input);
+        world.announce();
+        assert!(world.effects.iter().any(ends), "{:?}", world.effects);
+    }
+}
+
+#[test]
+fn a_paused_pool_can_be_deleted() {
+    let mut world = paused(spec());
+    world.apply(Input::Delete);
+    assert!(world.state.is_gone());
 }

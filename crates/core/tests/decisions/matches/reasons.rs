@@ -1,11 +1,6 @@
-//! Reasons: what went wrong is told at once, to clients and operators, by the name of the worker, and not forgotten.
+//! Reasons: clients and operators see a failure at once, with the name of the worker, and it is not forgotten.
 
-use wayleave_core::matches::{Exit, Lack, MatchStage, PoolSpec, RuntimeKind};
-use wayleave_core::time::Millis;
-
-use super::runtime::Mood;
-use super::setup::{exit, later, tick_at, with, world};
-use super::world::{World, spec};
+use super::*;
 
 fn single() -> PoolSpec {
     PoolSpec { slots: Some(1), max: Some(1), ..spec() }
@@ -20,24 +15,24 @@ fn pool(world: &World) -> String {
 }
 
 /// Every reason that a client and its pool have while time passes.
-fn told(world: &mut World, client: &str, seconds: u64) -> Vec<String> {
-    let mut told = Vec::new();
+fn reasons(world: &mut World, client: &str, seconds: u64) -> Vec<String> {
+    let mut reasons = Vec::new();
     for _ in 0..seconds * 10 {
         world.pass(100, &[]);
-        told.extend([of(world, client), pool(world)]);
+        reasons.extend([of(world, client), pool(world)]);
     }
-    told
+    reasons
 }
 
 #[test]
-fn a_worker_that_answers_500_is_named_with_its_answer_at_once_and_until_it_is_gone() {
+fn a_worker_that_answers_500_is_named_with_its_answer_until_it_is_gone() {
     let mut world = world(single());
     world.runtime.mood = Mood::Mute;
     world.put("a");
     world.deliver();
     world.put("b");
     for client in ["a", "b"] {
-        for why in told(&mut world, client, 3) {
+        for why in reasons(&mut world, client, 3) {
             assert!(why.contains("worker games-000000000000004d-1: 500"), "{client}: {why}");
             assert_eq!(why.matches("games-000000000000004d-1").count(), 1, "{why}");
         }
@@ -45,7 +40,7 @@ fn a_worker_that_answers_500_is_named_with_its_answer_at_once_and_until_it_is_go
 }
 
 #[test]
-fn a_proven_worker_that_hangs_is_named_to_those_that_wait_and_forgiven_when_it_answers() {
+fn a_proven_worker_that_hangs_is_named_and_forgiven_when_it_answers() {
     let mut world = with(PoolSpec { slots: Some(2), max: Some(1), ..spec() }, &["x"]);
     let set = |world: &mut World, mood| world.runtime.containers.values_mut().for_each(|worker| worker.mood = mood);
     set(&mut world, Mood::Mute);
@@ -74,7 +69,7 @@ fn a_match_that_fails_at_its_deadline_names_the_worker_once() {
 }
 
 #[test]
-fn a_pool_at_rest_remembers_its_last_failure_and_promises_no_start_after_it() {
+fn an_idle_pool_remembers_its_last_failure_and_promises_no_start() {
     let mut world = world(PoolSpec { match_ms_max: Some(2_000), ..single() });
     world.runtime.broken = Some("no such image: game".into());
     world.put("a");
@@ -100,7 +95,7 @@ fn a_start_that_takes_longer_than_usual_is_not_estimated_as_done() {
 }
 
 #[test]
-fn clients_of_a_pool_that_is_removed_are_told_so() {
+fn clients_of_a_removed_pool_learn_of_its_removal() {
     let mut world = with(single(), &["a"]);
     world.put("b");
     world.apply(wayleave_core::matches::Input::Delete);
@@ -108,7 +103,7 @@ fn clients_of_a_pool_that_is_removed_are_told_so() {
 }
 
 #[test]
-fn a_worker_that_refuses_its_first_client_is_told_what_it_should_do() {
+fn a_worker_that_refuses_its_first_client_gets_a_remedy() {
     let mut world = world(single());
     world.runtime.mood = Mood::Refusing;
     world.put("a");
@@ -120,7 +115,7 @@ fn a_worker_that_refuses_its_first_client_is_told_what_it_should_do() {
 }
 
 #[test]
-fn a_worker_that_never_listens_is_named_with_its_address_and_what_it_should_do() {
+fn a_worker_that_never_listens_is_named_with_its_address_and_a_remedy() {
     let mut world = world(single());
     world.put("a");
     let create = world.effects.remove(0);
@@ -163,9 +158,9 @@ fn a_node_that_lacks_the_runtime_of_a_pool_says_why() {
     assert_eq!(pool(&world), format!("1 client is waiting, and {want}"));
 }
 
-/// A regression: the worker was said to be ending, while it could not be ended for the time of the reservation.
+/// A regression: the worker was shown as ending, while its reservation still kept it from ending.
 #[test]
-fn a_worker_that_may_still_hold_a_reservation_is_told_with_whose_it_is_and_for_how_long() {
+fn a_reservation_that_a_worker_may_hold_is_shown_with_client_and_end() {
     let mut world = world(single());
     world.runtime.mood = Mood::Mute;
     world.put("a");
@@ -190,7 +185,7 @@ fn a_worker_that_may_still_hold_a_reservation_is_told_with_whose_it_is_and_for_h
 }
 
 #[test]
-fn a_client_whose_worker_does_not_give_up_an_earlier_reservation_is_not_told_that_a_slot_is_free() {
+fn a_slot_is_not_called_free_while_its_earlier_reservation_may_live() {
     let mut world = with(PoolSpec { slots: Some(2), max: Some(1), ..spec() }, &["a"]);
     world.runtime.containers.values_mut().for_each(|worker| worker.mood = Mood::Mute);
     world.apply(super::world::cancel("a"));
@@ -206,7 +201,7 @@ fn a_client_whose_worker_does_not_give_up_an_earlier_reservation_is_not_told_tha
 }
 
 #[test]
-fn a_full_worker_is_not_said_to_take_clients_and_one_that_gave_no_clear_answer_says_so() {
+fn a_full_worker_and_an_unclear_answer_each_give_their_reason() {
     let mut world = with(PoolSpec { slots: Some(1), max: Some(1), ..spec() }, &["a"]);
     let reason = |world: &World| world.state.workers()[0].reason.to_string();
     assert_eq!(reason(&world), "it has no free slot");
@@ -236,9 +231,9 @@ fn the_age_of_a_failure_is_that_of_the_call_and_not_of_the_last_decision() {
     assert!(before.contains(" ago: no such image: game") && after != before, "{before}\n{after}");
 }
 
-/// A regression: the worker's last miss, whoever it was for, was told to each of its clients, also beside a fresh yes.
+/// A regression: the worker's last failed call for any client was shown to all its clients, even beside a fresh yes.
 #[test]
-fn the_doubt_about_one_reservation_is_not_told_to_the_other_clients_of_the_worker() {
+fn an_uncertain_reservation_is_not_shown_to_other_clients_of_the_worker() {
     let mut world = with(PoolSpec { slots: Some(2), max: Some(1), ..spec() }, &["a", "b"]);
     let moods = |world: &mut World, mood: Mood| {
         world.runtime.containers.values_mut().for_each(|worker| worker.mood = mood);

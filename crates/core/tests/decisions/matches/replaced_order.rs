@@ -1,9 +1,10 @@
 //! The order of steps that this design replaces, as the document that describes it has it: a status in a key-value
 //! store, set to OCCUPIED by every poll; a message queue whose pop removes the only copy; DONE written last. The model
 //! runs a client's polls and one Maker in every interleaving, with one crash at every point, and then lets the world be
-//! kind: services restart, the client goes on polling, workers have room. A client that is then never served is stranded.
+//! kind: services restart, the client keeps polling, workers have room. A client that is then never served is
+//! stranded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use super::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Status {
@@ -148,7 +149,7 @@ impl Model {
         next
     }
 
-    /// The world is kind: whoever can do something does it, without crashes.
+    /// The world is kind: every step that is possible is taken, without crashes.
     fn is_stranded(&self) -> bool {
         let mut model = self.clone();
         for _ in 0..200 {
@@ -203,7 +204,7 @@ fn the_replaced_order_strands_clients() {
 }
 
 #[test]
-fn the_replaced_order_strands_a_client_even_if_it_polls_one_call_at_a_time_and_the_maker_alone_crashes() {
+fn the_replaced_order_strands_a_polling_client_when_the_maker_crashes() {
     // Queued, popped, crash: the pop took the only copy, and every later poll finds OCCUPIED.
     let mut model = Model::new();
     for _ in 0..4 {

@@ -1,12 +1,8 @@
 //! Runtimes and workers of the tests: containers that reserve slots as real workers do, in good and bad moods.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use wayleave_core::ids::Token;
 use wayleave_core::limits::WORKER_CLOCK_MARGIN;
-use wayleave_core::matches::{Exit, Input, Instance, Make, Secret, Verdict, WorkerAsk, WorkerFound, WorkerNo};
-use wayleave_core::names::{ClientName, SiteName};
-use wayleave_core::time::Time;
+
+use super::*;
 
 /// Where workers report from.
 const HERE: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);

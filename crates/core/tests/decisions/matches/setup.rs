@@ -1,9 +1,8 @@
 //! Worlds to start from, and what the tests look at.
 
-use wayleave_core::matches::{Answer, Effect, Exit, Input, MatchStage, Phase, PoolSpec, Trouble, WorkerAsk, WorkerNo};
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::matches::Trouble;
 
-use super::world::World;
+use super::*;
 
 pub fn world(spec: PoolSpec) -> World {
     let mut world = World::new(spec.check().unwrap());

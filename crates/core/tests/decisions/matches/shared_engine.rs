@@ -3,10 +3,7 @@
 //! Interleavings: (list of the other site)(list of the own one); (the own site falls silent)(list of the other site);
 //! (the own site comes back); (list of the other site while the worker is being made).
 
-use wayleave_core::matches::{Effect, Input, MatchStage, Phase, PoolSpec, WorkerNo};
-
-use super::setup::{later, phases, verified, with, world};
-use super::world::{World, spec};
+use super::*;
 
 fn long() -> PoolSpec {
     PoolSpec { reservation_ms: Some(60_000), ..spec() }
@@ -65,11 +62,11 @@ fn a_worker_of_a_site_that_is_silent_moves_to_the_site_that_lists_it() {
 }
 
 #[test]
-fn a_worker_that_is_being_made_is_made_once_though_its_site_changes_its_name() {
+fn a_worker_is_made_once_though_its_site_changes_its_name() {
     let mut world = world(PoolSpec { start_ms_max: Some(60_000), ..long() });
     world.runtime.shared = true;
     world.put("a");
-    // It is made, and nobody hears of it.
+    // It is made, and the report is lost.
     let create = world.effects.remove(0);
     world.run(&create);
     world.alive = ["site-2".into()].into();

@@ -5,59 +5,43 @@
 //! owner and with it effects that were not carried out. Indented lines are the decision: `<` the answer, `+` and `-`
 //! rows written and removed, `>` effects.
 
-use std::fmt::Write as _;
+use super::*;
+use crate::transcript::replay_lines;
 
-use wayleave_core::matches::{Answer, Effect, Exit, Input, MatchState, PoolSpec, WorkerNo, Write};
-use wayleave_core::time::Millis;
+stories! { "matches", replay: cold_start, warm_match, crash, breaker }
 
-use super::runtime::Mood;
-use super::world::{World, asker, spec};
-
-stories! { "matches", tell: cold_start, warm_match, crash, breaker }
-
-fn tell(text: &str) -> String {
+fn replay(text: &str) -> String {
     let spec = PoolSpec { slots: Some(1), ..spec() };
     let mut world = World::new(spec.check().unwrap());
     world.deliver();
-    let mut out = String::new();
-    for line in text.lines().filter(|line| !line.starts_with(' ')) {
-        writeln!(out, "{line}").unwrap();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let words: Vec<&str> = line.split_whitespace().collect();
-        for told in run(&mut world, &words) {
-            writeln!(out, "  {told}").unwrap();
-        }
-    }
-    out
+    replay_lines(text, |verb, words| run(&mut world, &[&[verb], words].concat()))
 }
 
 fn run(world: &mut World, words: &[&str]) -> Vec<String> {
     let sent = world.effects.len();
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     match words {
-        ["put", client] => told.extend(answer(&world.put(client))),
-        ["look", client] => told.extend(answer(&world.apply(Input::Look(asker(client))))),
-        ["cancel", client] => told.extend(answer(&world.cancel(client))),
+        ["put", client] => lines.extend(answer(&world.put(client))),
+        ["look", client] => lines.extend(answer(&world.apply(Input::Look(asker(client))))),
+        ["cancel", client] => lines.extend(answer(&world.cancel(client))),
         ["do"] => {
             for effect in std::mem::take(&mut world.effects) {
                 let outcome = world.run(&effect);
                 world.outcomes.extend(outcome);
             }
-            return told;
+            return lines;
         }
         ["hear"] => {
             for outcome in std::mem::take(&mut world.outcomes) {
                 let sent = world.effects.len();
                 world.apply(outcome);
-                told.extend(decided(world, sent));
+                lines.extend(decided(world, sent));
             }
-            return told;
+            return lines;
         }
         ["pass", ms] => {
             world.pass(ms.parse().unwrap(), &[]);
-            return told;
+            return lines;
         }
         ["wait", ms] => {
             world.now = world.now.after(Millis(ms.parse().unwrap()));
@@ -78,24 +62,24 @@ fn run(world: &mut World, words: &[&str]) -> Vec<String> {
         }
         ["mute", no] => {
             world.runtime.containers.get_mut(&WorkerNo(no.parse().unwrap())).unwrap().mood = Mood::Mute;
-            return told;
+            return lines;
         }
         ["broken", why @ ..] => {
             world.runtime.broken = Some(why.join(" ")).filter(|why| !why.is_empty());
-            return told;
+            return lines;
         }
         ["why"] => return vec![format!("< {}", world.state.pool_why())],
         other => panic!("no such command: {other:?}"),
     }
-    told.extend(decided(world, sent));
-    told
+    lines.extend(decided(world, sent));
+    lines
 }
 
 fn answer(answer: &Answer) -> Option<String> {
     Some(match answer {
         Answer::Match(view) => {
             let place = view.position.map(|place| format!(", position {place}")).unwrap_or_default();
-            let again = view.retry_after.map(|span| format!(", again in {}", span.told())).unwrap_or_default();
+            let again = view.retry_after.map(|span| format!(", again in {}", span.in_words())).unwrap_or_default();
             let at = view.matched.as_ref().map(|matched| {
                 let sure = if view.verified { "" } else { ", not verified" };
                 format!(" at {} until {}{sure}", matched.address, matched.expires_at.0)
@@ -109,9 +93,9 @@ fn answer(answer: &Answer) -> Option<String> {
 }
 
 fn decided(world: &World, sent: usize) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for write in &world.last.as_ref().unwrap().writes {
-        told.push(match write {
+        lines.push(match write {
             Write::Pool(None) => "- pool".into(),
             Write::Pool(Some(row)) => {
                 let trouble = row.trouble.as_ref().map(|t| format!(", {} failures until {}", t.failures, t.until.0));
@@ -137,7 +121,7 @@ fn decided(world: &World, sent: usize) -> Vec<String> {
         });
     }
     let effects = world.effects.iter().skip(sent);
-    told.extend(effects.map(|effect| match effect {
+    lines.extend(effects.map(|effect| match effect {
         Effect::Reserve(ask) => format!("> reserve {} on worker {}", ask.client, ask.worker.0),
         Effect::Check(ask) => format!("> check {} on worker {}", ask.client, ask.worker.0),
         Effect::Release(ask) => format!("> release {} on worker {}", ask.client, ask.worker.0),
@@ -149,5 +133,5 @@ fn decided(world: &World, sent: usize) -> Vec<String> {
         Effect::RemoveUnknown { labels, .. } => format!("> remove unknown {}", labels.worker.0),
         Effect::List { site, .. } => format!("> list {site}"),
     }));
-    told
+    lines
 }

@@ -1,15 +1,11 @@
-//! Workers that are ended while they are being made: a slow runtime may finish them after everybody has forgotten them.
-//! A pool that is deleted stays until nothing of the kind can be left.
+//! Workers that are ended while they are being made: a slow runtime may finish them after they were forgotten
+//! everywhere. A pool that is deleted stays until nothing of the kind can be left.
 //!
 //! Interleavings: (create)(delete)(list without it)(created); (create)(delete)(site silent, forgotten)(site back, list
 //! without it)(created); (create)(failed at its deadline)(removed: there was nothing)(created); (restart)(delete)(list
 //! without it).
 
-use wayleave_core::matches::{Effect, Exit, Input, Make, Phase, PoolSpec, WorkerNo};
-use wayleave_core::time::Millis;
-
-use super::setup::{exit, later, phases, with, world};
-use super::world::{World, spec};
+use super::*;
 
 fn slow() -> PoolSpec {
     PoolSpec { start_ms_max: Some(300_000), idle_ms: Some(600_000), ..spec() }
@@ -35,14 +31,14 @@ fn pass_meanwhile(world: &mut World, ms: u64) {
     }
 }
 
-/// The pool goes within a while, and what is there when it goes stays for ever.
+/// The pool goes within a while, and what is there when it goes is never removed.
 fn is_gone_without_a_trace(world: &mut World) {
     for _ in 0..90 {
         if !world.state.is_gone() {
             world.pass(1_000, &[]);
         }
     }
-    assert!(world.runtime.containers.is_empty(), "it runs for ever: {:?}", world.runtime.containers);
+    assert!(world.runtime.containers.is_empty(), "it is never removed: {:?}", world.runtime.containers);
     assert!(world.state.is_gone(), "{:#?}", world.store);
 }
 
@@ -59,7 +55,7 @@ fn a_deleted_pool_stays_while_one_of_its_workers_is_still_being_made() {
 }
 
 #[test]
-fn a_deleted_pool_stays_until_what_a_silent_site_was_making_is_made_or_over() {
+fn a_deleted_pool_stays_until_a_silent_sites_creation_has_ended() {
     for crash in [false, true] {
         let (mut world, make) = making();
         let until = make.until;
@@ -81,7 +77,7 @@ fn a_deleted_pool_stays_until_what_a_silent_site_was_making_is_made_or_over() {
 }
 
 #[test]
-fn a_runtime_that_goes_on_after_it_was_told_to_remove_what_was_not_there_yet_is_listed_once_more() {
+fn a_site_is_listed_again_when_a_removal_may_have_come_too_early() {
     let (mut world, make) = making();
     let failed = Input::Made { step: make.step, result: Err("it was not created in time".into()) };
     world.apply(failed);
@@ -97,7 +93,7 @@ fn a_runtime_that_goes_on_after_it_was_told_to_remove_what_was_not_there_yet_is_
 }
 
 #[test]
-fn a_worker_that_was_to_be_started_again_is_not_forgotten_because_a_list_does_not_have_it() {
+fn a_worker_due_for_restart_is_kept_though_a_list_lacks_it() {
     let mut world = with(slow(), &["a"]);
     exit(&mut world, 1, Exit::Clean);
     world.put("a");

@@ -2,13 +2,9 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use wayleave_core::matches::{
-    Answer, Effect, Exit, Input, MatchStage, PoolSpec, PoolSummary, PoolView, Settings, WorkerView,
-};
-use wayleave_core::time::Millis;
+use wayleave_core::matches::{PoolSummary, PoolView, WorkerView};
 
-use super::setup::{exit, later, phases, with, world};
-use super::world::spec;
+use super::*;
 
 #[test]
 fn lists_and_pools_show_neither_tokens_nor_values_of_the_environment() {
@@ -55,7 +51,7 @@ fn an_estimate_counts_from_when_the_worker_began_to_be_made() {
 }
 
 #[test]
-fn a_failed_client_is_not_told_to_come_back_at_once() {
+fn a_failed_client_must_not_retry_at_once() {
     let mut world = with(PoolSpec { slots: Some(1), max: Some(1), match_ms_max: Some(2_000), ..spec() }, &["a"]);
     world.put("b");
     later(&mut world, 2_000);

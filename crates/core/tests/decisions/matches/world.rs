@@ -1,16 +1,9 @@
 //! A pool in a store made of maps, with effects and their outcomes on the way, which may be lost, repeated and late.
 
-use std::collections::{BTreeMap, BTreeSet};
+use wayleave_core::matches::{Decision, MatchRow, MatchView, WorkerRow};
 
-use wayleave_core::ids::{ShardId, Token};
-use wayleave_core::matches::{
-    Answer, Asker, Decision, Effect, Input, Lack, MatchRow, MatchStage, MatchState, MatchView, Phase, PoolRow,
-    PoolSpec, RuntimeKind, Settings, State, Verdict, WorkerNo, WorkerRow, Write,
-};
-use wayleave_core::names::{ClientName, SiteName};
-use wayleave_core::time::{Millis, Time};
-
-use super::runtime::{Call, Runtime};
+use super::runtime::Runtime;
+use super::*;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Store {
@@ -47,8 +40,8 @@ pub struct World {
     pub effects: Vec<Effect>,
     /// Outcomes on their way.
     pub outcomes: Vec<Input>,
-    /// What clients were told: their token, and until when they may rely on it.
-    pub told: BTreeMap<ClientName, (Token, Time)>,
+    /// What clients were granted: their token, and until when they may rely on it.
+    pub granted: BTreeMap<ClientName, (Token, Time)>,
     pub last: Option<Decision>,
     /// Sites that announce themselves.
     pub alive: BTreeSet<SiteName>,
@@ -61,7 +54,7 @@ pub struct World {
 
 pub fn spec() -> PoolSpec {
     PoolSpec {
-        runtime: Some("docker".into()),
+        runtime: Some(RuntimeKind::Docker),
         image: Some("game".into()),
         port: Some(80),
         slots: Some(2),
@@ -92,7 +85,7 @@ impl World {
             runtime: Runtime::default(),
             effects: Vec::new(),
             outcomes: Vec::new(),
-            told: BTreeMap::new(),
+            granted: BTreeMap::new(),
             last: None,
             alive: ["site-1".into()].into(),
             lack: None,
@@ -117,7 +110,7 @@ impl World {
         if let Input::Put(asker) | Input::Look(asker) | Input::Cancel { asker, .. } | Input::Checked { asker, .. } =
             &input
         {
-            self.note_told(&asker.client, &decision.answer);
+            self.note_answer(&asker.client, &decision.answer);
         }
         self.check(&decision, &input);
         self.effects.extend(decision.effects.iter().cloned());
@@ -153,13 +146,13 @@ impl World {
         self.apply(Input::Tick);
     }
 
-    fn note_told(&mut self, client: &ClientName, answer: &Answer) {
+    fn note_answer(&mut self, client: &ClientName, answer: &Answer) {
         match answer {
             Answer::Match(MatchView { matched: Some(matched), .. }) => {
-                self.told.insert(client.clone(), (matched.token.unwrap(), matched.expires_at));
+                self.granted.insert(client.clone(), (matched.token.unwrap(), matched.expires_at));
             }
             Answer::Verify(_) | Answer::Refused(_) => {}
-            _ => _ = self.told.remove(client),
+            _ => _ = self.granted.remove(client),
         }
     }
 
@@ -189,11 +182,11 @@ impl World {
             assert!(!view.why.to_string().is_empty(), "no reason {}", say());
         }
         assert!(!self.state.pool_why().to_string().is_empty());
-        self.check_told(&say);
+        self.check_granted(&say);
     }
 
-    /// A slot stays booked while a call may arrive that asks for it, and nobody has a reservation that a call may arrive
-    /// to end.
+    /// A slot stays booked while a call that asks for it may arrive, and no client has a reservation that a late call
+    /// may end.
     fn check_in_flight(&self, effect: &Effect, say: &dyn Fn() -> String) {
         let (Effect::Reserve(ask) | Effect::Release(ask)) = effect else { return };
         let serves = self.store.workers.get(&ask.worker).is_some_and(|row| row.phase.is_serving());
@@ -249,16 +242,16 @@ impl World {
         }
     }
 
-    /// A client that was told of a worker which holds its reservation is not matched elsewhere meanwhile.
-    fn check_told(&self, say: &dyn Fn() -> String) {
-        for (client, (token, until)) in &self.told {
+    /// A client is not matched elsewhere while a worker holds the reservation that it was granted.
+    fn check_granted(&self, say: &dyn Fn() -> String) {
+        for (client, (token, until)) in &self.granted {
             let holder = self.runtime.containers.values().find(|c| c.holds(client, *token, self.now));
             if *until <= self.now || holder.is_none() {
                 continue;
             }
             let row = self.store.matches.get(client);
             let current = row.and_then(|row| row.booking()).map(|booking| booking.token);
-            assert_eq!(current, Some(*token), "'{client}' was told of a worker that still holds it {}", say());
+            assert_eq!(current, Some(*token), "'{client}' was granted a worker that still holds it {}", say());
         }
     }
 
@@ -310,10 +303,10 @@ impl World {
         })
     }
 
-    /// No client that was told of this worker still relies on it.
+    /// No client that was granted this worker still relies on it.
     fn check_not_used(&self, no: WorkerNo) {
         let Some(container) = self.runtime.containers.get(&no) else { return };
-        for (client, (token, until)) in &self.told {
+        for (client, (token, until)) in &self.granted {
             let used = *until > self.now && container.holds(client, *token, self.now);
             assert!(!used, "worker {} is ended while '{client}' uses it: {:#?}", no.0, self.store);
         }

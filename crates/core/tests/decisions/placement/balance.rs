@@ -1,15 +1,8 @@
 //! Balance and movement in figures: `cargo test -p wayleave-core --test decisions placement::balance -- --nocapture`.
 
-use std::collections::BTreeMap;
+use wayleave_core::limits::SLICE_ROWS;
 
-use wayleave_core::fleet::{Desired, Judged};
-use wayleave_core::ids::ChunkId;
-use wayleave_core::limits::{REPLACE_AFTER_DEFAULT, SLICE_ROWS};
-use wayleave_core::names::MachineId;
-use wayleave_core::placement::{Config, CopyReport, PlacementState, Write};
-use wayleave_core::time::Time;
-
-use super::world::World;
+use super::*;
 
 const CHUNKS: u64 = 1_000;
 
@@ -22,8 +15,7 @@ fn bytes(chunk: u64) -> u64 {
 fn filled(servers: usize) -> World {
     let mut world = World::with_servers(servers);
     (0..CHUNKS).for_each(|chunk| world.build(chunk, bytes(chunk)));
-    world.settle();
-    world.commit();
+    world.settled();
     world
 }
 
@@ -48,8 +40,7 @@ fn servers_get_bytes_in_proportion_to_their_capacity() {
         world.join(&format!("s{i}"), 0, capacity);
     }
     (0..CHUNKS).for_each(|chunk| world.build(chunk, bytes(chunk)));
-    world.settle();
-    world.commit();
+    world.settled();
     let spread = world.spread(0);
     println!("largest to smallest by capacity (1 to 10): {spread:.4}");
     assert!(spread < 1.1, "{spread}");
@@ -59,8 +50,7 @@ fn servers_get_bytes_in_proportion_to_their_capacity() {
 fn empty_chunks_are_spread_as_well() {
     let mut world = World::with_servers(4);
     (0..100).for_each(|chunk| world.build(chunk, 0));
-    world.settle();
-    world.commit();
+    world.settled();
     let mut count: BTreeMap<MachineId, usize> = BTreeMap::new();
     world.homes(0).into_values().for_each(|home| *count.entry(home).or_default() += 1);
     assert_eq!(count.into_values().collect::<Vec<_>>(), [25; 4]);
@@ -85,8 +75,7 @@ fn only_the_chunks_of_a_server_that_leaves_move() {
         leave(&mut world);
         world.settle();
         world.pass(600_000);
-        world.settle();
-        world.commit();
+        world.settled();
         let moved = moved(&before, &world.homes(0));
         world.fleet.remove("s3");
         let (ratio, spread) = (moved.len() as f64 / least.len() as f64, world.spread(0));
@@ -98,7 +87,7 @@ fn only_the_chunks_of_a_server_that_leaves_move() {
 }
 
 #[test]
-fn a_server_that_joins_is_filled_by_bounded_moves_while_the_old_copies_serve() {
+fn a_new_server_is_filled_by_bounded_moves_while_old_copies_serve() {
     let mut world = filled(10);
     world.config.moves_per_minute = 20;
     world.state = world.store.load(world.config);
@@ -111,8 +100,7 @@ fn a_server_that_joins_is_filled_by_bounded_moves_while_the_old_copies_serve() {
         world.commit();
         assert!(moved(&homes, &world.homes(0)).len() <= 20, "at most 20 moves a minute");
         assert_eq!(world.state.map().missing_count, 0, "the old copies serve");
-        world.settle();
-        world.commit();
+        world.settled();
         let next = world.state.next_tick(world.now);
         let Some(next) = next else { break };
         assert!(next > world.now);
@@ -120,8 +108,7 @@ fn a_server_that_joins_is_filled_by_bounded_moves_while_the_old_copies_serve() {
         world.pass(next.since(world.now).0);
         world.commit();
     }
-    world.settle();
-    world.commit();
+    world.settled();
     let moved = moved(&before, &world.homes(0));
     let bytes: u64 = moved.iter().map(|chunk| bytes(chunk.0)).sum();
     let least = (0..CHUNKS).map(self::bytes).sum::<u64>() / 11;
@@ -139,8 +126,7 @@ fn a_new_row_is_filled_in_slices_and_placing_alone_moves_nothing() {
     let mut world = World::with_servers(3);
     let chunks = 5 * SLICE_ROWS as u64;
     (0..chunks).for_each(|chunk| world.build(chunk, bytes(chunk)));
-    world.settle();
-    world.commit();
+    world.settled();
     let before = world.homes(0);
     world.join("t0", 1, 1);
     world.join("t1", 1, 1);
@@ -158,8 +144,7 @@ fn a_new_row_is_filled_in_slices_and_placing_alone_moves_nothing() {
         }
     }
     assert!(ticks >= 5);
-    world.settle();
-    world.commit();
+    world.settled();
     assert_eq!((world.homes(0), world.homes(1).len() as u64), (before, chunks));
     assert!(world.spread(1) < 1.01);
 }
@@ -209,19 +194,18 @@ fn a_server_that_keeps_nothing_rests_and_the_other_rows_are_balanced() {
     world.commit();
     let given = refuse_all(&mut world, "a1", 60);
     println!("chunks given in an hour to a server that keeps none: {given}");
-    assert!((1..40).contains(&given), "one burst, then one at a time ever more seldom: {given}");
+    assert!((1..40).contains(&given), "one burst, then one at a time with back-off: {given}");
     let of = |world: &World, id: &str| world.list(Some(id)).len();
     assert!(of(&world, "b1") > 90, "{}", of(&world, "b1"));
     assert_eq!((of(&world, "a0"), of(&world, "a1")), (200, 0));
     assert!(world.store.chunks.values().all(|row| row.unfetched == 0), "a0 has them all");
-    let told = world.state.explain_rest(&"a1".into(), world.now).unwrap();
-    assert!(told.contains("times in a row") && told.contains("gets the next one in "), "{told}");
+    let why = world.state.explain_rest(&"a1".into(), world.now).unwrap();
+    assert!(why.contains("times in a row") && why.contains("gets the next one in "), "{why}");
     // Its disk has room again: after one chunk on trial it is filled.
     let mut ticks = 0;
     while of(&world, "a1") < 90 {
         world.pass(60_000);
-        world.settle();
-        world.commit();
+        world.settled();
         ticks += 1;
         assert!(ticks < 200, "{}", of(&world, "a1"));
     }
@@ -237,19 +221,17 @@ fn rows_take_turns_in_the_moves_of_a_minute() {
 }
 
 #[test]
-fn what_drains_waits_for_a_server_that_rests_and_a_chunk_that_is_not_served_does_not() {
+fn a_drain_waits_for_a_resting_server_but_not_for_an_unserved_chunk() {
     let mut world = World::with_servers(2);
     (0..20).for_each(|chunk| world.build(chunk, 1_000));
-    world.settle();
-    world.commit();
+    world.settled();
     world.desire("s0", Desired::Drain);
     let given = refuse_all(&mut world, "s1", 60);
     assert!((1..30).contains(&given), "{given}");
     // The other one is lost: now the resting server is asked for all of them.
     world.judge("s0", Judged::Failed);
     world.pass(REPLACE_AFTER_DEFAULT.0);
-    world.settle();
-    world.commit();
+    world.settled();
     assert_eq!(world.homes(0).into_values().filter(|home| &**home == "s1").count(), 20);
 }
 
@@ -269,8 +251,7 @@ fn a_trial_that_ends_without_a_verdict_is_followed_by_another() {
         world.list(Some("s1")).iter().for_each(|copy| world.gone(copy.chunk.0));
         world.work("s1");
     }
-    world.settle();
-    world.commit();
+    world.settled();
     let moved = world.homes(0).into_values().filter(|home| &**home == "s1").count();
     assert!(moved > 0 && moved == world.store.chunks.len(), "{moved}");
 }

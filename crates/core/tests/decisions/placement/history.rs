@@ -5,18 +5,11 @@
 //! anew while servers still have it; a name is deleted and registers again before its copies are forgotten; all of it
 //! cut off by a takeover between any two commits, or by a commit that fails.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use wayleave_core::fleet::{Desired, Judged, RowNo, ServerView};
-use wayleave_core::ids::ChunkId;
-use wayleave_core::names::MachineId;
-use wayleave_core::placement::{
-    Config, CopyReport, CopyRole, GiveUpReason, Map, PlacementRow, PlacementState, Refusal, Write,
-};
-use wayleave_core::time::Millis;
 
-use super::world::{World, artifact};
+use super::*;
 
 const SERVERS: u8 = 6;
 const CHUNKS: u64 = 8;
@@ -26,11 +19,11 @@ enum Step {
     Built(u64, u64),
     Gone(u64),
     GiveUp(u64),
-    /// Pipelines are told what is given up.
-    Tell,
+    /// Pipelines hear what is given up.
+    ReportToPipeline,
     Judged(u8, Judged),
     /// Its probes are missed.
-    Doubted(u8),
+    Suspected(u8),
     Desire(u8, Desired),
     Accepts(u8, bool),
     Join(u8),
@@ -55,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
     let (chunk, server) = (0..CHUNKS, 0..SERVERS);
     let judged = prop_oneof![3 => Just(Judged::Failed), 3 => Just(Judged::Healthy), 1 => Just(Judged::Probation), 1 => Just(Judged::Suspect)];
     let desired = prop_oneof![2 => Just(Desired::Online), 2 => Just(Desired::Drain), 1 => Just(Desired::Paused)];
-    let said = prop_oneof![
+    let reported = prop_oneof![
         1 => Just(CopyReport::Fetching),
         3 => Just(CopyReport::Ready),
         1 => Just(CopyReport::Gone),
@@ -65,15 +58,15 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (chunk.clone(), 0..200u64).prop_map(|(chunk, bytes)| Step::Built(chunk, bytes)),
         1 => chunk.clone().prop_map(Step::Gone),
         1 => chunk.clone().prop_map(Step::GiveUp),
-        2 => Just(Step::Tell),
+        2 => Just(Step::ReportToPipeline),
         4 => (server.clone(), judged).prop_map(|(server, judged)| Step::Judged(server, judged)),
-        2 => server.clone().prop_map(Step::Doubted),
+        2 => server.clone().prop_map(Step::Suspected),
         2 => (server.clone(), desired).prop_map(|(server, desired)| Step::Desire(server, desired)),
         1 => (server.clone(), any::<bool>()).prop_map(|(server, accepts)| Step::Accepts(server, accepts)),
         3 => server.clone().prop_map(Step::Join),
         1 => server.clone().prop_map(Step::Leave),
         1 => any::<bool>().prop_map(Step::Freeze),
-        8 => (chunk, server.clone(), said).prop_map(|(chunk, server, said)| Step::Report(chunk, server, said)),
+        8 => (chunk, server.clone(), reported).prop_map(|(chunk, server, reported)| Step::Report(chunk, server, reported)),
         4 => server.prop_map(Step::Work),
         4 => prop_oneof![1..1_000u64, 30_000..61_000u64, 599_000..700_000u64].prop_map(Step::Pass),
         4 => Just(Step::Tick),
@@ -94,27 +87,27 @@ fn run(world: &mut World, step: &Step) {
     match *step {
         Step::Built(chunk, bytes) => {
             let (index, artifact) = (world.index(chunk), artifact(chunk, bytes));
-            let told = world.state.chunk_built(ChunkId(chunk), &artifact, index, world.now, &mut world.out);
-            assert!(matches!(told, Ok(_) | Err(Refusal::AnotherArtifact(_))));
+            let built = world.state.chunk_built(ChunkId(chunk), &artifact, index, world.now, &mut world.out);
+            assert!(matches!(built, Ok(_) | Err(Refusal::AnotherArtifact(_))));
         }
         Step::Gone(chunk) => world.gone(chunk),
         Step::GiveUp(chunk) => {
             let index = world.index(chunk);
             world.state.give_up((ChunkId(chunk), index), GiveUpReason::BuildAgain, world.now, &mut world.out);
         }
-        Step::Tell => world.tell_pipeline(),
+        Step::ReportToPipeline => world.report_to_pipeline(),
         Step::Judged(server, judged) => world.judge(&name(server), judged),
-        Step::Doubted(server) => world.doubt(&name(server)),
+        Step::Suspected(server) => world.suspect(&name(server)),
         Step::Desire(server, desired) => world.desire(&name(server), desired),
         Step::Accepts(server, accepts) => {
             world.fleet.entry(name(server)).and_modify(|server| server.accepts = accepts);
-            world.tell_servers();
+            world.publish_to_servers();
         }
         Step::Join(server) if world.fleet.contains_key(&name(server)) => {}
         Step::Join(server) => world.join(&name(server), u8::from(server > 3), u32::from(server % 3) + 1),
         Step::Leave(server) => world.leave(&name(server)),
         Step::Freeze(frozen) => world.freeze(frozen),
-        Step::Report(chunk, server, said) => drop(world.report(chunk, &name(server), said)),
+        Step::Report(chunk, server, reported) => drop(world.report(chunk, &name(server), reported)),
         Step::Work(server) if world.fleet.contains_key(&name(server)) => drop(world.work(&name(server))),
         Step::Work(_) => {}
         Step::Pass(ms) => world.now = world.now.after(Millis(ms)),
@@ -133,21 +126,21 @@ fn check_writes(world: &World, before: &Before, writes: &[Write]) -> Result<(), 
         copies.insert((*chunk, id.to_string()), *copy);
         if copy.state == PlacementState::Assigned {
             let server = &world.fleet[&**id];
-            let open = |server: &ServerView| server.desired == Desired::Online && server.accepts;
-            let healthy = |server: &ServerView| server.judged == Judged::Healthy && open(server);
-            let doubted = open(server) && server.judged == Judged::Suspect && server.unanswered;
+            let open = |server: &ServerRow| server.desired == Desired::Online && server.accepts;
+            let healthy = |server: &ServerRow| server.judged == Judged::Healthy && open(server);
+            let is_suspect = open(server) && server.judged == Judged::Suspect && server.unanswered;
             // One that registers again under its name is not there before its old copies are forgotten.
-            let here = |other: &ServerView| before.servers.contains(&other.id) && other.row == server.row;
-            let alone = !world.fleet.values().any(|other| here(other) && healthy(other));
-            prop_assert!(healthy(server) || (doubted && alone), "chunk {} was assigned to {:?}", chunk, server);
+            let here = |id: &str, other: &ServerRow| before.servers.contains(id) && other.row == server.row;
+            let alone = !world.fleet.iter().any(|(id, other)| here(id, other) && healthy(other));
+            prop_assert!(healthy(server) || (is_suspect && alone), "chunk {} was assigned to {:?}", chunk, server);
             prop_assert!(was.is_none(), "chunk {} was assigned to '{}', which has it", chunk, id);
         }
-        if copy.part != CopyRole::Chosen && was.is_none_or(|was| was.part == CopyRole::Chosen) {
+        if copy.role != CopyRole::Chosen && was.is_none_or(|was| was.role == CopyRole::Chosen) {
             prop_assert!(!world.frozen, "chunk {} moves while frozen", chunk);
             let server = &world.fleet[&**id];
             let lost = server.judged == Judged::Failed && world.now.since(server.since) >= world.config.replace_after;
             let drained = server.desired == Desired::Drain;
-            let rebalanced = copy.part == CopyRole::Leaving && server.judged == Judged::Healthy;
+            let rebalanced = copy.role == CopyRole::Leaving && server.judged == Judged::Healthy;
             prop_assert!(lost || drained || rebalanced, "chunk {} moves from {:?}", chunk, server);
         }
     }
@@ -181,10 +174,10 @@ fn check_state(world: &World, before: &Before) -> Result<(), TestCaseError> {
         cells.entry((*chunk, copy.row)).or_default().push((id, *copy));
     }
     for ((chunk, _), copies) in &cells {
-        let chosen = copies.iter().filter(|(_, copy)| copy.part == CopyRole::Chosen).count();
+        let chosen = copies.iter().filter(|(_, copy)| copy.role == CopyRole::Chosen).count();
         prop_assert_eq!(chosen, 1, "chunk {} has {:?}", chunk, copies);
         prop_assert!(copies.len() <= 2);
-        let former = copies.iter().find(|(_, copy)| copy.part != CopyRole::Chosen);
+        let former = copies.iter().find(|(_, copy)| copy.role != CopyRole::Chosen);
         prop_assert!(former.is_none_or(|(_, copy)| copy.state == PlacementState::Ready));
     }
     let map = &now.map;
@@ -241,11 +234,10 @@ fn check_liveness(world: &mut World) -> Result<(), TestCaseError> {
         (server.judged, server.desired, server.accepts) = (Judged::Healthy, Desired::Online, true);
         server.unanswered = false;
     }
-    world.tell_servers();
+    world.publish_to_servers();
     for _ in 0..3 {
         world.pass(61_000);
-        world.settle();
-        world.commit();
+        world.settled();
     }
     let map = world.state.map();
     prop_assert_eq!(map.missing_count, 0, "{:?}", map.missing);
@@ -288,7 +280,7 @@ proptest! {
             prop_assert_eq!(&map, known, "equal versions are equal maps");
             // The owner of a loaded state passes the fleet's servers.
             let before = snapshot(&world);
-            world.tell_servers();
+            world.publish_to_servers();
             world.commit();
             check_state(&world, &before)?;
         }

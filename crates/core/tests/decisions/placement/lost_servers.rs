@@ -1,20 +1,15 @@
 //! Servers that fail, return, or are many at once.
 
-use wayleave_core::fleet::{Desired, Judged, RowNo};
-use wayleave_core::ids::ChunkId;
-use wayleave_core::limits::REPLACE_AFTER_DEFAULT;
 use wayleave_core::names;
-use wayleave_core::placement::{CopyReport, PlacementState};
 
-use super::world::World;
+use super::*;
 
 /// Two rows of three servers and some chunks, all ready.
 fn filled() -> World {
     let mut world = World::with_servers(3);
     (0..3).for_each(|i| world.join(&format!("t{i}"), 1, 1));
     (0..30).for_each(|chunk| world.build(chunk, 100));
-    world.settle();
-    world.commit();
+    world.settled();
     world
 }
 
@@ -25,33 +20,9 @@ fn states(world: &World, id: &str) -> Vec<PlacementState> {
     states
 }
 
-#[test]
-fn a_failed_server_is_replaced_after_the_delay_and_not_before() {
-    let mut world = filled();
-    world.judge("s0", Judged::Failed);
-    let map = world.state.map();
-    assert_eq!((map.missing_count, map.rows[0].served, map.rows[0].serving), (10, 20, false));
-    assert!(map.missing.iter().all(|missing| missing.row == RowNo(0) && missing.also_in == [RowNo(1)]));
-    let given_up = world.now.0 + 60_000;
-    assert_eq!(world.list(Some("s0"))[0].changes_at.unwrap().0, given_up);
-    world.commit();
-    let homes = world.homes(0);
-    world.pass(59_999);
-    world.settle();
-    world.commit();
-    assert_eq!(world.homes(0), homes);
-    assert_eq!(world.state.next_tick(world.now).unwrap().0, given_up);
-    world.pass(1);
-    world.settle();
-    world.commit();
-    assert!(world.homes(0).values().all(|home| &**home != "s0"));
-    let map = world.state.map();
-    assert_eq!((map.missing_count, map.rows[0].complete(), map.rows[0].serving), (0, 1.0, true));
-}
-
 /// What went wrong: its copies said that the server deletes them, which a dead one never does.
 #[test]
-fn what_a_failed_server_should_delete_says_that_it_waits_for_the_server_or_its_removal() {
+fn a_pending_delete_on_a_failed_server_names_what_it_waits_for() {
     let mut world = filled();
     world.judge("s0", Judged::Failed);
     world.pass(60_000);
@@ -78,8 +49,7 @@ fn a_server_that_returns_in_time_keeps_all_it_has() {
     world.pass(59_000);
     world.judge("s0", Judged::Probation);
     world.pass(600_000);
-    world.settle();
-    world.commit();
+    world.settled();
     assert_eq!((world.homes(0), world.unversioned()), (homes, map));
 }
 
@@ -100,8 +70,7 @@ fn a_server_that_returns_before_the_new_copies_are_ready_cancels_them() {
     world.pass(0);
     assert!(states(&world, "s1").contains(&PlacementState::Draining), "the new copies go");
     assert_eq!(states(&world, "s0"), [PlacementState::Ready]);
-    world.settle();
-    world.commit();
+    world.settled();
     assert_eq!(world.homes(0), homes);
 }
 
@@ -115,45 +84,9 @@ fn a_takeover_right_after_a_return_still_cancels_the_new_copies() {
     world.judge("s0", Judged::Probation);
     world.commit();
     world.state = world.store.load(world.config);
-    world.tell_servers();
-    world.settle();
-    world.commit();
+    world.publish_to_servers();
+    world.settled();
     assert_eq!(world.homes(0), homes);
-}
-
-#[test]
-fn a_server_that_returns_after_the_new_copies_are_ready_gives_up_its_own() {
-    let mut world = filled();
-    world.judge("s0", Judged::Failed);
-    world.pass(60_000);
-    world.settle();
-    assert_eq!(states(&world, "s0"), [PlacementState::Draining]);
-    world.judge("s0", Judged::Healthy);
-    world.settle();
-    world.commit();
-    assert_eq!(world.state.map().missing_count, 0);
-    // It is then a server like a new one, and is filled again.
-    assert!(world.spread(0) < 1.3, "{}", world.spread(0));
-}
-
-#[test]
-fn a_drained_server_serves_until_the_new_copies_are_ready() {
-    let mut world = filled();
-    world.desire("s0", Desired::Drain);
-    world.pass(0);
-    assert_eq!((world.state.map().missing_count, states(&world, "s0")), (0, vec![PlacementState::Ready]));
-    let holds = world.state.holdings(&"s0".into());
-    assert_eq!((holds.needed, holds.surplus), (10, 0));
-    world.work("s1");
-    world.work("s1");
-    assert_eq!(world.state.map().missing_count, 0);
-    world.work("s2");
-    world.work("s2");
-    let holds = world.state.holdings(&"s0".into());
-    assert_eq!((holds.needed, holds.surplus), (0, 10));
-    world.work("s0");
-    assert_eq!(world.state.holdings(&"s0".into()).surplus, 0);
-    assert_eq!(world.state.map().missing_count, 0);
 }
 
 #[test]
@@ -191,8 +124,7 @@ fn while_frozen_nothing_moves_but_new_chunks_and_new_rows_are_placed() {
     world.build(99, 100);
     world.settle();
     world.pass(600_000);
-    world.settle();
-    world.commit();
+    world.settled();
     let mut after = world.homes(0);
     assert_eq!(&*after.remove(&ChunkId(99)).unwrap(), "s_new");
     assert_eq!((after, world.homes(1).len(), world.homes(2).len()), (homes, 31, 31));
@@ -228,8 +160,7 @@ fn a_machine_that_registers_again_under_a_deleted_name_starts_empty() {
 fn of_two_lost_copies_the_one_that_was_ready_last_is_kept() {
     let mut world = World::with_servers(2);
     world.build(1, 10);
-    world.settle();
-    world.commit();
+    world.settled();
     let first = world.homes(0)[&ChunkId(1)].to_string();
     let second = if first == "s0" { "s1" } else { "s0" };
     world.judge(&first, Judged::Failed);

@@ -1,27 +1,28 @@
 //! What servers and the pipeline may say, and what is refused.
 
-use wayleave_core::ids::ChunkId;
-use wayleave_core::pipeline::row::Artifact;
-use wayleave_core::placement::{Built, CopyReport, Filter, GiveUpReason, PlacementState, Refusal};
+use wayleave_core::placement::Built;
 
-use super::world::{World, artifact};
+use super::*;
 
 #[test]
 fn a_copy_goes_through_its_states_and_every_repeat_is_the_same_answer() {
     let mut world = World::with_servers(1);
     world.build(1, 10);
-    for (said, state) in [(CopyReport::Fetching, PlacementState::Fetching), (CopyReport::Ready, PlacementState::Ready)]
+    for (reported, state) in
+        [(CopyReport::Fetching, PlacementState::Fetching), (CopyReport::Ready, PlacementState::Ready)]
     {
-        assert_eq!(world.report(1, "s0", said), Ok(Some(state)));
+        assert_eq!(world.report(1, "s0", reported), Ok(Some(state)));
         world.commit();
-        assert_eq!(world.report(1, "s0", said), Ok(Some(state)));
+        assert_eq!(world.report(1, "s0", reported), Ok(Some(state)));
         assert_eq!(world.out, []);
     }
-    let told = world.report(1, "s0", CopyReport::Fetching).unwrap_err();
-    assert!(matches!(told, Refusal::WrongStep { .. }));
+    let answer = world.report(1, "s0", CopyReport::Fetching).unwrap_err();
+    assert!(matches!(answer, Refusal::WrongStep { .. }));
     assert_eq!(world.out, []);
     assert!(
-        told.to_string().starts_with("chunk 1 on server 's0' is ready and cannot become fetching: assigned may become")
+        answer
+            .to_string()
+            .starts_with("chunk 1 on server 's0' is ready and cannot become fetching: assigned may become")
     );
     world.build(2, 10);
     assert_eq!(world.report(2, "s0", CopyReport::Ready), Ok(Some(PlacementState::Ready)), "assigned may become ready");
@@ -31,8 +32,7 @@ fn a_copy_goes_through_its_states_and_every_repeat_is_the_same_answer() {
 fn a_server_that_has_lost_a_copy_is_replaced_by_another_if_there_is_one() {
     let mut world = World::with_servers(2);
     (0..4).for_each(|chunk| world.build(chunk, 10));
-    world.settle();
-    world.commit();
+    world.settled();
     let home = world.homes(0)[&ChunkId(0)].to_string();
     let other = if home == "s0" { "s1" } else { "s0" };
     assert_eq!(world.report(0, &home, CopyReport::Gone), Ok(None));
@@ -51,13 +51,12 @@ fn a_server_that_has_lost_a_copy_is_replaced_by_another_if_there_is_one() {
 fn what_is_not_known_is_named_and_changes_nothing() {
     let mut world = World::with_servers(2);
     world.build(1, 10);
-    world.settle();
-    world.commit();
+    world.settled();
     let home = world.homes(0)[&ChunkId(1)].to_string();
     let other = if home == "s0" { "s1" } else { "s0" };
-    for said in [CopyReport::Fetching, CopyReport::Ready, CopyReport::Gone] {
-        assert_eq!(world.report(9, "s0", said), Err(Refusal::UnknownChunk(9)));
-        assert_eq!(world.report(1, "x", said), Err(Refusal::UnknownServer("x".into())));
+    for reported in [CopyReport::Fetching, CopyReport::Ready, CopyReport::Gone] {
+        assert_eq!(world.report(9, "s0", reported), Err(Refusal::UnknownChunk(9)));
+        assert_eq!(world.report(1, "x", reported), Err(Refusal::UnknownServer("x".into())));
     }
     let stray = Refusal::NotPlaced { chunk: 1, server: other.into() };
     assert_eq!(world.report(1, other, CopyReport::Ready), Err(stray));
@@ -99,8 +98,8 @@ fn a_chunk_built_anew_waits_until_its_old_copy_is_gone() {
     world.build(1, 20);
     world.pass(0);
     assert_eq!(world.list(None)[0].state, PlacementState::Draining);
-    let told = world.report(1, "s0", CopyReport::Ready);
-    assert_eq!(told, Err(Refusal::NotWanted { chunk: 1, server: "s0".into() }));
+    let answer = world.report(1, "s0", CopyReport::Ready);
+    assert_eq!(answer, Err(Refusal::NotWanted { chunk: 1, server: "s0".into() }));
     assert_eq!(world.report(1, "s0", CopyReport::Gone), Ok(Some(PlacementState::Assigned)));
     world.settle();
     assert_eq!(world.state.map().missing_count, 0);
@@ -160,8 +159,8 @@ fn a_chunk_that_no_server_can_fetch_leaves_placement_after_a_few_attempts() {
     assert_eq!(world.state.chunk_count(), 0);
     world.commit();
     world.state = world.store.load(world.config);
-    let told = world.state.returns(None, 10);
-    assert!(matches!(&told[..], [(ChunkId(1), 0, GiveUpReason::Lost(why))] if why.contains(&last)), "{told:?}");
+    let answer = world.state.returns(None, 10);
+    assert!(matches!(&answer[..], [(ChunkId(1), 0, GiveUpReason::Lost(why))] if why.contains(&last)), "{answer:?}");
     // A late announcement of the lost index, before and after the pipeline knows.
     for _ in 0..2 {
         world.build(1, 10);
@@ -181,7 +180,7 @@ fn a_chunk_that_no_server_can_fetch_leaves_placement_after_a_few_attempts() {
 }
 
 #[test]
-fn a_chunk_that_a_server_has_or_had_is_not_given_up_for_those_that_cannot_fetch_it() {
+fn a_chunk_that_a_server_has_or_had_is_not_given_up() {
     let mut world = World::with_servers(2);
     world.join("t0", 1, 1);
     world.build(1, 10);
@@ -194,8 +193,7 @@ fn a_chunk_that_a_server_has_or_had_is_not_given_up_for_those_that_cannot_fetch_
     (0..10).for_each(|_| gone(&mut world));
     assert_eq!(world.state.chunk_count(), 1);
     // Being ready forgives; a copy that was ready and is lost is none that could not be fetched.
-    world.settle();
-    world.commit();
+    world.settled();
     assert_eq!(world.store.chunks[&ChunkId(1)].unfetched, 0);
     world.report(1, "t0", CopyReport::Gone).unwrap();
     (0..2).for_each(|_| gone(&mut world));
@@ -218,7 +216,7 @@ fn one_server_that_cannot_fetch_takes_no_chunk_from_those_that_may() {
     assert_eq!(world.state.chunk_count(), 1, "the other one is fetching it");
     world.report(1, "t0", CopyReport::Ready).unwrap();
     assert_eq!(world.state.chunk_count(), 1);
-    // Once all have said so, it is given up.
+    // Once all have reported so, it is given up.
     world.build(2, 10);
     for server in ["s0", "t0", "s0"] {
         world.commit();
@@ -251,7 +249,7 @@ fn a_lone_server_that_is_unable_to_keep_a_chunk_rests_and_the_chunk_stays() {
 
 /// It may have the only good file of the chunk: others that cannot fetch it prove nothing.
 #[test]
-fn a_server_that_is_unable_may_still_have_a_chunk_that_others_cannot_fetch() {
+fn a_server_that_is_unable_may_still_have_an_unfetchable_chunk() {
     let mut world = World::with_servers(1);
     world.join("t0", 1, 1);
     world.build(1, 10);
@@ -263,7 +261,7 @@ fn a_server_that_is_unable_may_still_have_a_chunk_that_others_cannot_fetch() {
     }
     assert_eq!(world.state.chunk_count(), 1);
     world.report(1, "s0", CopyReport::Gone).unwrap();
-    assert_eq!(world.state.chunk_count(), 0, "now all have said that they cannot fetch it");
+    assert_eq!(world.state.chunk_count(), 0, "now all have reported that they cannot fetch it");
 }
 
 /// Numbers of servers that have left are given to others.

@@ -3,57 +3,40 @@
 //! The language: one command per line. `after 60000` passes time, and ticks until nothing is left. Indented lines are the
 //! decision: `<` the answer, `+` and `-` rows written and removed.
 
-use std::fmt::Write as _;
+use super::*;
+use crate::transcript::replay_lines;
 
-use wayleave_core::fleet::{Desired, Judged};
-use wayleave_core::placement::{Config, CopyReport, CopyRole, Write};
+stories! { "placement", replay: first_chunks, lost_server, drain, join }
 
-use super::world::World;
-
-stories! { "placement", tell: first_chunks, lost_server, drain, join }
-
-fn tell(text: &str) -> String {
+fn replay(text: &str) -> String {
     let mut world = World::new(Config::default());
-    let mut out = String::new();
-    for line in text.lines().filter(|line| !line.starts_with(' ')) {
-        writeln!(out, "{line}").unwrap();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let words: Vec<&str> = line.split_whitespace().collect();
-        for answer in run(&mut world, words[0], &words[1..]) {
-            writeln!(out, "  < {answer}").unwrap();
-        }
-        world.out.iter().for_each(|write| row(write, &mut out));
+    replay_lines(text, |verb, words| {
+        let mut lines: Vec<String> = run(&mut world, verb, words).iter().map(|answer| format!("< {answer}")).collect();
+        lines.extend(world.out.iter().map(row));
         world.commit();
         assert_eq!(world.state.self_check(), Ok(()));
-    }
-    out
+        lines
+    })
 }
 
-fn row(write: &Write, out: &mut String) {
+fn row(write: &Write) -> String {
     match write {
-        Write::Ledger(row) => writeln!(out, "  + map version {}", row.version).unwrap(),
-        Write::Server(id, Some(row)) if row.removed => writeln!(out, "  + server {id} has left").unwrap(),
-        Write::Server(id, Some(row)) => {
-            writeln!(out, "  + server {id} {}, {}", row.judged.name(), row.desired.name()).unwrap()
-        }
-        Write::Server(id, None) => writeln!(out, "  - server {id}").unwrap(),
-        Write::Chunk(id, Some(_)) => writeln!(out, "  + chunk {id}").unwrap(),
-        Write::Chunk(id, None) => writeln!(out, "  - chunk {id}").unwrap(),
-        Write::Return(id, row) => {
-            let told =
-                row.as_ref().map_or("- chunk that left:", |row| if row.taken { "+ left:" } else { "+ goes back:" });
-            writeln!(out, "  {told} {id}").unwrap();
-        }
-        Write::Placement(chunk, id, None) => writeln!(out, "  - {chunk} on {id}").unwrap(),
+        Write::Ledger(row) => format!("+ map version {}", row.version),
+        Write::Server(id, Some(row)) if row.removed => format!("+ server {id} has left"),
+        Write::Server(id, Some(row)) => format!("+ server {id} {}, {}", row.judged.name(), row.desired.name()),
+        Write::Server(id, None) => format!("- server {id}"),
+        Write::Chunk(id, Some(_)) => format!("+ chunk {id}"),
+        Write::Chunk(id, None) => format!("- chunk {id}"),
+        Write::Return(id, None) => format!("- chunk that left: {id}"),
+        Write::Return(id, Some(row)) => format!("+ {}: {id}", if row.taken { "left" } else { "goes back" }),
+        Write::Placement(chunk, id, None) => format!("- {chunk} on {id}"),
         Write::Placement(chunk, id, Some(copy)) => {
-            let part = match copy.part {
+            let role = match copy.role {
                 CopyRole::Chosen => "",
                 CopyRole::Leaving => ", leaving",
                 CopyRole::Lost => ", lost",
             };
-            writeln!(out, "  + {chunk} on {id} {}{part}", copy.state.name()).unwrap();
+            format!("+ {chunk} on {id} {}{role}", copy.state.name())
         }
     }
 }
@@ -79,14 +62,14 @@ fn run(world: &mut World, verb: &str, words: &[&str]) -> Vec<String> {
             world.judge(words[0], judged);
         }
         "report" => {
-            let said = match words[2] {
+            let reported = match words[2] {
                 "fetching" => CopyReport::Fetching,
                 "ready" => CopyReport::Ready,
                 "unable" => CopyReport::Unable,
                 _ => CopyReport::Gone,
             };
             return world
-                .report(number(0), words[1], said)
+                .report(number(0), words[1], reported)
                 .err()
                 .map(|e| format!("refused: {e}"))
                 .into_iter()

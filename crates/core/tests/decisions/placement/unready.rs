@@ -1,10 +1,6 @@
-//! Copies that are not ready yet: servers that never fetch, that vanish before they did, or that nobody can vouch for.
+//! Copies that are not ready yet: servers that never fetch, that vanish before they did, or whose health is unknown.
 
-use wayleave_core::fleet::{Desired, Judged};
-use wayleave_core::ids::ChunkId;
-use wayleave_core::placement::{CopyReport, PlacementState};
-
-use super::world::World;
+use super::*;
 
 const LIMIT: u64 = 600_000;
 
@@ -42,7 +38,7 @@ fn a_copy_that_is_never_fetched_is_placed_elsewhere_across_takeovers() {
     }
 }
 
-/// Nobody could report while there was no owner.
+/// No machine could report while there was no owner.
 #[test]
 fn a_new_owner_gives_every_fetch_its_whole_time_again_and_then_no_more() {
     let mut world = World::with_servers(2);
@@ -52,7 +48,7 @@ fn a_new_owner_gives_every_fetch_its_whole_time_again_and_then_no_more() {
     world.commit();
     world.now = wayleave_core::time::Time(world.now.0 + 2 * LIMIT);
     world.state = world.store.load(world.config);
-    world.tell_servers();
+    world.publish_to_servers();
     world.pass(0);
     world.pass(LIMIT - 1_000);
     assert_eq!(home(&mut world, 1), first);
@@ -135,7 +131,7 @@ fn a_copy_without_an_alternative_stays_and_moves_when_there_is_one() {
 }
 
 #[test]
-fn a_copy_that_was_not_begun_leaves_a_server_that_gets_no_work_at_once_also_while_frozen() {
+fn an_unbegun_copy_leaves_a_server_that_gets_no_work_even_while_frozen() {
     for frozen in [false, true] {
         for change in 0..4 {
             let mut world = World::with_servers(2);
@@ -154,7 +150,7 @@ fn a_copy_that_was_not_begun_leaves_a_server_that_gets_no_work_at_once_also_whil
             world.commit();
             // What the change leaves to do follows from rows.
             world.state = world.store.load(world.config);
-            world.tell_servers();
+            world.publish_to_servers();
             world.pass(0);
             assert_eq!(home(&mut world, 1), other(&first), "change {change}, frozen: {frozen}");
             assert_eq!(world.state.self_check(), Ok(()));
@@ -194,11 +190,11 @@ fn a_move_to_a_server_that_never_fetches_goes_to_another_or_is_given_up() {
 
 /// The node that probes reaches no server of the row, but all report.
 #[test]
-fn a_first_copy_goes_to_a_server_that_only_probes_doubt_if_there_is_no_other() {
+fn a_first_copy_goes_to_a_suspect_server_if_there_is_no_other() {
     let mut world = World::with_servers(2);
     world.join("t0", 1, 1);
     for id in ["s0", "s1"] {
-        world.doubt(id);
+        world.suspect(id);
     }
     world.build(1, 10);
     world.pass(0);
@@ -215,26 +211,26 @@ fn a_first_copy_goes_to_a_server_that_only_probes_doubt_if_there_is_no_other() {
     let homes = [1, 2, 3].map(|chunk| home(&mut world, chunk));
     assert_eq!(homes, [first.as_str(), other(&first), other(&first)]);
     // Nothing moves towards a doubted server, and chunks that found no server wait without being looked at.
-    world.doubt(other(&first));
+    world.suspect(other(&first));
     world.desire(&first, Desired::Drain);
     world.pass(0);
     assert_eq!(home(&mut world, 1), other(&first), "it was never ready");
     world.settle();
     assert_eq!(world.state.map().missing_count, 0);
     world.desire(&first, Desired::Online);
-    world.doubt(&first);
+    world.suspect(&first);
     world.desire(other(&first), Desired::Drain);
     world.pass(0);
     assert_eq!(home(&mut world, 1), other(&first));
 }
 
 #[test]
-fn a_row_that_loses_its_last_healthy_server_uses_one_that_only_probes_doubt() {
+fn a_row_without_a_healthy_server_uses_a_suspect_one() {
     let mut world = World::with_servers(2);
     world.build(1, 10);
     world.settle();
     let first = home(&mut world, 1);
-    world.doubt(other(&first));
+    world.suspect(other(&first));
     world.gone(1);
     world.build(1, 20);
     world.pass(0);

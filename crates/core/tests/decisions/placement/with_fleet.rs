@@ -1,14 +1,12 @@
 //! Fleet and placement together, as their owner runs them: reports every 5 s, ticks, and the fleet's servers passed on
 //! when they changed.
 
-use std::collections::BTreeMap;
-
 use wayleave_core::fleet::{self, Kind, Report, Reported};
-use wayleave_core::ids::{ChunkId, ShardId, Token};
-use wayleave_core::placement::{self, Config, CopyReport, PlacementState, Write};
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::ids::{ShardId, Token};
+use wayleave_core::placement;
 
-use super::world::{Store, artifact};
+use super::world::Store;
+use super::*;
 
 struct Owner {
     fleet: fleet::State,
@@ -95,12 +93,12 @@ impl Owner {
             _ => None,
         });
         for (chunk, state) in copies.collect::<Vec<_>>() {
-            let said = match state {
+            let reported = match state {
                 PlacementState::Assigned | PlacementState::Fetching => CopyReport::Ready,
                 PlacementState::Ready => continue,
                 PlacementState::Draining => CopyReport::Gone,
             };
-            self.placement.report(chunk, &id.into(), said, self.now, out).unwrap();
+            self.placement.report(chunk, &id.into(), reported, self.now, out).unwrap();
         }
     }
 
@@ -138,17 +136,17 @@ fn a_killed_server_is_missed_after_30_s_and_replaced_60_s_later() {
 }
 
 #[test]
-fn a_takeover_restarts_nobodys_death_and_forgets_nobodys() {
+fn a_takeover_neither_restarts_nor_forgets_a_death() {
     // Before the verdict: the new owner must see the silence itself.
     let mut owner = Owner::filled(3);
     let killed = owner.now;
     (0..5).for_each(|_| owner.round(&["a1"]));
     owner.takeover();
     (0..5).for_each(|_| owner.round(&["a1"]));
-    assert_eq!(owner.placement.map().missing_count, 0, "nobody is failed before it could report to the new owner");
+    assert_eq!(owner.placement.map().missing_count, 0, "no machine fails before it could report to the new owner");
     owner.round(&["a1"]);
     assert_ne!(owner.placement.map().missing_count, 0);
-    // After the verdict: the delay goes on where it was.
+    // After the verdict: the delay continues where it was.
     let failed = owner.now;
     (0..6).for_each(|_| owner.round(&["a1"]));
     let map = owner.placement.map();
@@ -212,7 +210,7 @@ fn servers_that_were_replaced_long_ago_freeze_nothing() {
 }
 
 #[test]
-fn a_server_that_is_dead_for_a_day_and_was_replaced_is_forgotten_and_one_with_copies_is_not() {
+fn a_replaced_server_is_forgotten_after_a_day_unless_it_has_copies() {
     let mut owner = Owner::filled(2);
     let mut dead = Vec::new();
     // The last one of row 1 dies with its copies: there is no other place for them.

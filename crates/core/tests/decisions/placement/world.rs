@@ -1,16 +1,8 @@
-//! Placement in a store made of maps, and servers that do what they are told.
+//! Placement in a store made of maps, and servers that do as ordered.
 
-use std::collections::BTreeMap;
+use wayleave_core::placement::{BuiltRow, LedgerRow, PlacementView, ReturnRow, State};
 
-use wayleave_core::fleet::{Desired, Judged, RowNo, ServerView};
-use wayleave_core::ids::ChunkId;
-use wayleave_core::names::MachineId;
-use wayleave_core::pipeline::row::Artifact;
-use wayleave_core::placement::{
-    BuiltRow, Config, CopyReport, CopyRole, Filter, LedgerRow, Map, PlacementRow, PlacementState, PlacementView,
-    Refusal, ReturnRow, ServerRow, State, Write,
-};
-use wayleave_core::time::{Millis, Time};
+use super::*;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Store {
@@ -50,7 +42,7 @@ pub struct World {
     pub store: Store,
     pub config: Config,
     pub now: Time,
-    pub fleet: BTreeMap<String, ServerView>,
+    pub fleet: BTreeMap<String, ServerRow>,
     pub frozen: bool,
     /// The number of each chunk's index.
     pub indexes: BTreeMap<u64, u32>,
@@ -89,8 +81,7 @@ impl World {
     }
 
     pub fn join(&mut self, id: &str, row: u8, capacity: u32) {
-        let view = ServerView {
-            id: id.into(),
+        let facts = ServerRow {
             row: RowNo(row),
             capacity,
             address: format!("{id}:80").into(),
@@ -99,14 +90,15 @@ impl World {
             desired: Desired::Online,
             accepts: true,
             unanswered: false,
+            removed: false,
         };
-        self.fleet.insert(id.into(), view);
-        self.tell_servers();
+        self.fleet.insert(id.into(), facts);
+        self.publish_to_servers();
     }
 
     /// Passes the fleet to placement, as after each of its changes.
-    pub fn tell_servers(&mut self) {
-        let servers: Vec<ServerView> = self.fleet.values().cloned().collect();
+    pub fn publish_to_servers(&mut self) {
+        let servers: Vec<_> = self.fleet.iter().map(|(id, facts)| (id.as_str().into(), facts.clone())).collect();
         self.state.servers(&servers, self.frozen, self.now, &mut self.out);
     }
 
@@ -115,16 +107,16 @@ impl World {
         if let Some(server) = self.fleet.get_mut(id).filter(|server| server.judged != judged) {
             (server.judged, server.since, server.unanswered) = (judged, now, false);
         }
-        self.tell_servers();
+        self.publish_to_servers();
     }
 
     /// It reports, and misses its probes.
-    pub fn doubt(&mut self, id: &str) {
+    pub fn suspect(&mut self, id: &str) {
         let now = self.now;
         if let Some(server) = self.fleet.get_mut(id).filter(|server| !server.unanswered) {
             (server.judged, server.since, server.unanswered) = (Judged::Suspect, now, true);
         }
-        self.tell_servers();
+        self.publish_to_servers();
     }
 
     pub fn gone(&mut self, chunk: u64) {
@@ -146,17 +138,17 @@ impl World {
         if let Some(server) = self.fleet.get_mut(id) {
             server.desired = desired;
         }
-        self.tell_servers();
+        self.publish_to_servers();
     }
 
     pub fn leave(&mut self, id: &str) {
         self.fleet.remove(id);
-        self.tell_servers();
+        self.publish_to_servers();
     }
 
     pub fn freeze(&mut self, frozen: bool) {
         self.frozen = frozen;
-        self.tell_servers();
+        self.publish_to_servers();
     }
 
     pub fn build(&mut self, chunk: u64, bytes: u64) {
@@ -164,8 +156,8 @@ impl World {
         self.state.chunk_built(ChunkId(chunk), &artifact(chunk, bytes), index, self.now, &mut self.out).unwrap();
     }
 
-    pub fn report(&mut self, chunk: u64, id: &str, said: CopyReport) -> Result<Option<PlacementState>, Refusal> {
-        self.state.report(ChunkId(chunk), &id.into(), said, self.now, &mut self.out)
+    pub fn report(&mut self, chunk: u64, id: &str, reported: CopyReport) -> Result<Option<PlacementState>, Refusal> {
+        self.state.report(ChunkId(chunk), &id.into(), reported, self.now, &mut self.out)
     }
 
     /// Passes time and ticks until nothing is left; how many ticks that took.
@@ -175,7 +167,7 @@ impl World {
     }
 
     /// Pipelines take what is given up.
-    pub fn tell_pipeline(&mut self) {
+    pub fn report_to_pipeline(&mut self) {
         for (chunk, index, _) in self.state.returns(None, usize::MAX) {
             if self.index(chunk.0) == index {
                 self.given_up(chunk.0);
@@ -207,20 +199,26 @@ impl World {
     pub fn work(&mut self, id: &str) -> bool {
         let mut worked = false;
         for copy in self.list(Some(id)) {
-            let said = match copy.state {
+            let reported = match copy.state {
                 PlacementState::Assigned => CopyReport::Fetching,
                 PlacementState::Fetching => CopyReport::Ready,
                 PlacementState::Ready => continue,
                 PlacementState::Draining => CopyReport::Gone,
             };
-            match self.report(copy.chunk.0, id, said) {
+            match self.report(copy.chunk.0, id, reported) {
                 // Its name was deleted and registered again, and the old copies are not forgotten yet.
                 Err(Refusal::UnknownServer(_)) => {}
                 // An earlier report of this loop cannot have changed this copy, so it is taken.
-                told => worked |= told.map(|_| true).unwrap(),
+                result => worked |= result.map(|_| true).unwrap(),
             }
         }
         worked
+    }
+
+    /// Servers do what they are told, which is committed.
+    pub fn settled(&mut self) {
+        self.settle();
+        self.commit();
     }
 
     /// Servers that have not failed work until nothing is left to do at this time.
@@ -228,8 +226,8 @@ impl World {
         for _ in 0..100 {
             self.pass(0);
             let mut worked = false;
-            let alive = self.fleet.values().filter(|server| server.judged != Judged::Failed);
-            for id in alive.map(|server| server.id.to_string()).collect::<Vec<_>>() {
+            let alive = self.fleet.iter().filter(|(_, server)| server.judged != Judged::Failed);
+            for id in alive.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
                 worked |= self.work(&id);
             }
             if !worked {
@@ -242,9 +240,9 @@ impl World {
     /// Bytes per capacity of the servers of a row that have copies, by what is chosen.
     pub fn fullness(&self, row: u8) -> Vec<f64> {
         let mut bytes: BTreeMap<&str, f64> =
-            self.fleet.values().filter(|s| s.row == RowNo(row)).map(|s| (&*s.id, 0.0)).collect();
+            self.fleet.iter().filter(|(_, s)| s.row == RowNo(row)).map(|(id, _)| (id.as_str(), 0.0)).collect();
         for ((chunk, id), row) in &self.store.placements {
-            if row.part == CopyRole::Chosen
+            if row.role == CopyRole::Chosen
                 && row.state != PlacementState::Draining
                 && let Some(sum) = bytes.get_mut(&**id)
             {
@@ -263,7 +261,7 @@ impl World {
     /// Where the chosen copy of each chunk is, in a row.
     pub fn homes(&self, row: u8) -> BTreeMap<ChunkId, MachineId> {
         let chosen = self.store.placements.iter().filter(|(_, copy)| {
-            copy.row == RowNo(row) && copy.part == CopyRole::Chosen && copy.state != PlacementState::Draining
+            copy.row == RowNo(row) && copy.role == CopyRole::Chosen && copy.state != PlacementState::Draining
         });
         chosen.map(|((chunk, id), _)| (*chunk, id.clone())).collect()
     }

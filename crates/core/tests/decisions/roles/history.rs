@@ -1,11 +1,8 @@
 //! Random histories against a naive model, which remembers only what was promised to whom, and no rows.
 
 use proptest::prelude::*;
-use wayleave_core::ids::Token;
-use wayleave_core::roles::{Candidate, Outcome, Refusal};
-use wayleave_core::time::{Millis, Time};
 
-use crate::roles::world::{World, candidate};
+use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -57,17 +54,17 @@ fn beat(
     let uuid = format!("c{who}");
     let known = world.token_of(&uuid);
     let token = own.and_then(|own| if own { known } else { Some(Token([255; 16])) });
-    let told = world.beat_with(Candidate { ready, priority, ..candidate(&uuid) }, token);
-    match (&told, model.alive(now)) {
-        (Ok(told), Some((holder, secret, until))) if *holder == uuid => {
+    let reply = world.beat_with(Candidate { ready, priority, ..candidate(&uuid) }, token);
+    match (&reply, model.alive(now)) {
+        (Ok(reply), Some((holder, secret, until))) if *holder == uuid => {
             prop_assert_eq!(token, Some(*secret), "a renewal without the token");
-            prop_assert_eq!(told.outcome, Outcome::Renewed);
-            prop_assert!(now.after(told.remaining) >= *until, "a promise was cut short");
+            prop_assert_eq!(reply.outcome, Outcome::Renewed);
+            prop_assert!(now.after(reply.remaining) >= *until, "a promise was cut short");
         }
-        (Ok(told), Some(_)) => prop_assert_eq!(told.outcome, Outcome::Standby),
-        (Ok(told), None) => {
-            prop_assert!(ready || told.outcome == Outcome::Standby, "one that was not ready is primary");
-            prop_assert!(!model.quiet || told.outcome == Outcome::Standby, "granted in the quiet time");
+        (Ok(reply), Some(_)) => prop_assert_eq!(reply.outcome, Outcome::Standby),
+        (Ok(reply), None) => {
+            prop_assert!(ready || reply.outcome == Outcome::Standby, "one that was not ready is primary");
+            prop_assert!(!model.quiet || reply.outcome == Outcome::Standby, "granted in the quiet time");
         }
         (Err(refusal), Some((holder, secret, _))) => {
             prop_assert!(matches!(refusal, Refusal::DuplicateIdentity { .. }), "{}", refusal);
@@ -75,10 +72,10 @@ fn beat(
         }
         (Err(refusal), None) => prop_assert!(false, "refused without a primary: {}", refusal),
     }
-    if let Ok(told) = told.as_ref()
-        && let Some(secret) = told.token
+    if let Ok(reply) = reply.as_ref()
+        && let Some(secret) = reply.token
     {
-        model.promise = Some((uuid, secret, now.after(told.remaining)));
+        model.promise = Some((uuid, secret, now.after(reply.remaining)));
     }
     // The quiet period starts when the change of store is noticed.
     model.quiet = world.facts.row.as_ref().is_some_and(|row| row.quiet_until > now);
@@ -98,8 +95,8 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
                 let uuid = format!("c{who}");
                 let token = world.tokens.get(&uuid).copied().filter(|_| *own);
                 let given_back = model.alive(now).is_some_and(|(h, secret, _)| *h == uuid && token == Some(*secret));
-                let told = world.release(&uuid, token);
-                prop_assert!(told.is_ok() || !given_back);
+                let reply = world.release(&uuid, token);
+                prop_assert!(reply.is_ok() || !given_back);
                 if given_back {
                     model.promise = None;
                 }
@@ -124,9 +121,9 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
     world.pass(15_000);
     drop(world.beat("calm"));
     world.pass(15_000 + 15_000 / 4);
-    let told = world.beat("calm").unwrap();
-    prop_assert_ne!(told.outcome, Outcome::Standby, "{}", told.reason);
-    prop_assert!(told.remaining >= Millis(500));
+    let reply = world.beat("calm").unwrap();
+    prop_assert_ne!(reply.outcome, Outcome::Standby, "{}", reply.reason);
+    prop_assert!(reply.remaining >= Millis(500));
     Ok(())
 }
 

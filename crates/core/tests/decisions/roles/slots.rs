@@ -1,12 +1,8 @@
 //! Slots: each is run by one holder, recorded with its release, and never granted again.
 
 use proptest::prelude::*;
-use wayleave_core::invariants::lawful_step;
-use wayleave_core::limits;
-use wayleave_core::roles::{HeartbeatCall, HeartbeatReply, Outcome, Refusal, Was};
-use wayleave_core::time::Millis;
 
-use crate::roles::world::{World, candidate};
+use super::*;
 
 fn beat_for(world: &mut World, uuid: &str, slot: &str) -> Result<HeartbeatReply, Refusal> {
     let token = world.token_of(uuid);
@@ -21,18 +17,18 @@ fn beat_for(world: &mut World, uuid: &str, slot: &str) -> Result<HeartbeatReply,
 }
 
 #[test]
-fn a_slot_that_was_run_is_given_to_nobody_and_the_next_one_is() {
+fn a_recorded_slot_is_never_granted_again_and_the_next_one_is() {
     let mut world = World::new();
     assert_eq!(beat_for(&mut world, "a", "mon").unwrap().outcome, Outcome::Acquired);
     let waits = beat_for(&mut world, "b", "mon").unwrap();
     assert_eq!((waits.outcome, waits.ran), (Outcome::Standby, None));
     world.release_after("a", world.token_of("a"), Some("mon")).unwrap();
     for uuid in ["a", "b", "c"] {
-        let told = beat_for(&mut world, uuid, "mon").unwrap();
-        assert_eq!((told.outcome, told.ran.map(|run| run.epoch.0)), (Outcome::Standby, Some(1)), "{uuid}");
-        assert!(told.reason.contains("slot 'mon' was run in epoch 1"), "{}", told.reason);
+        let reply = beat_for(&mut world, uuid, "mon").unwrap();
+        assert_eq!((reply.outcome, reply.ran.map(|run| run.epoch.0)), (Outcome::Standby, Some(1)), "{uuid}");
+        assert!(reply.reason.contains("slot 'mon' was run in epoch 1"), "{}", reply.reason);
     }
-    assert_eq!(world.facts.standbys.len(), 1, "who has nothing to do does not stand by: only b did before");
+    assert_eq!(world.facts.standbys.len(), 1, "a candidate of a recorded slot does not stand by: only b did before");
     assert_eq!(beat_for(&mut world, "c", "tue").unwrap().outcome, Outcome::Acquired);
     assert_eq!(world.look().last_run.map(|run| run.slot.to_string()), Some("mon".into()));
 }
@@ -62,7 +58,7 @@ fn a_runner_whose_term_is_anothers_records_nothing() {
 }
 
 #[test]
-fn a_term_that_ran_out_still_records_while_nobody_took_over() {
+fn an_expired_term_still_records_before_a_takeover() {
     let mut world = World::new();
     beat_for(&mut world, "a", "mon").unwrap();
     world.pass(10 * limits::ROLE_TTL_DEFAULT.0);
@@ -71,14 +67,14 @@ fn a_term_that_ran_out_still_records_while_nobody_took_over() {
 }
 
 #[test]
-fn a_release_that_is_repeated_tells_the_truth_about_the_slot() {
+fn a_repeated_release_reports_the_slot_truthfully() {
     let mut world = World::new();
     beat_for(&mut world, "a", "mon").unwrap();
     let token = world.token_of("a");
     world.release_after("a", token, Some("mon")).unwrap();
     world.release_after("a", token, Some("mon")).unwrap();
     assert_eq!(world.facts.row.as_ref().unwrap().runs.0.len(), 1);
-    // Released without the slot, it can no longer be recorded: later callers must not be told that it was run.
+    // Released without the slot, it can no longer be recorded: later callers must not hear that it was run.
     beat_for(&mut world, "b", "tue").unwrap();
     let token = world.token_of("b");
     world.release("b", token).unwrap();
@@ -131,9 +127,9 @@ proptest! {
         for (who, what, then, pause) in steps {
             let (uuid, slot) = (["a", "b", "c"][who], ["x", "y", "z"][what]);
             match then {
-                0 | 1 => if let Ok(told) = beat_for(&mut world, uuid, slot) {
-                    prop_assert!(told.outcome != Outcome::Acquired || !recorded.contains(slot), "{} twice", slot);
-                    prop_assert!(told.outcome != Outcome::Standby || told.ran.is_some() == recorded.contains(slot));
+                0 | 1 => if let Ok(reply) = beat_for(&mut world, uuid, slot) {
+                    prop_assert!(reply.outcome != Outcome::Acquired || !recorded.contains(slot), "{} twice", slot);
+                    prop_assert!(reply.outcome != Outcome::Standby || reply.ran.is_some() == recorded.contains(slot));
                 },
                 2 => if let Some(token) = world.token_of(uuid)
                     && world.release_after(uuid, Some(token), Some(slot)).is_ok() {

@@ -3,67 +3,50 @@
 //! The language: one command per line; `at 1000` sets the time. Indented lines are the decision: `<` the answer, `+`
 //! and `-` rows written and removed.
 
-use std::fmt::Write as _;
+use wayleave_core::roles::{Bid, GoingOn};
 
-use wayleave_core::roles::{Bid, Candidate, GoingOn, HeartbeatCall, Mode, RoleChanges};
-use wayleave_core::settings::Change;
-use wayleave_core::time::{Millis, Time};
+use super::*;
+use crate::transcript::{number, replay_lines};
 
-use crate::roles::world::{World, candidate};
+stories! { "roles", replay: term, takeover, release, priority, settings, another_store, step_down, going_on }
 
-stories! { "roles", tell: term, takeover, release, priority, settings, another_store, step_down, going_on }
-
-fn tell(text: &str) -> String {
+fn replay(text: &str) -> String {
     let mut world = World::new();
-    let mut out = String::new();
-    for line in text.lines().filter(|line| !line.starts_with(' ')) {
-        writeln!(out, "{line}").unwrap();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let answer = run(&mut world, line);
-        if !answer.is_empty() {
-            writeln!(out, "  < {answer}").unwrap();
-        }
-        rows(&mut world, &mut out);
-    }
-    out
-}
-
-fn option(words: &[&str], name: &str) -> Option<u64> {
-    words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+    replay_lines(text, |verb, words| {
+        let answer = run(&mut world, verb, words);
+        let answer = (!answer.is_empty()).then(|| format!("< {answer}"));
+        answer.into_iter().chain(rows(&mut world)).collect()
+    })
 }
 
 fn asked(words: &[&str]) -> Candidate {
     Candidate {
-        ready: option(words, "ready") != Some(0),
-        priority: option(words, "priority").unwrap_or(5) as u8,
-        interval: option(words, "interval").map(Millis),
+        ready: number(words, "ready") != Some(0),
+        priority: number(words, "priority").unwrap_or(5) as u8,
+        interval: number(words, "interval").map(Millis),
         ..candidate(words[0])
     }
 }
 
-fn list_told(told: &GoingOn) -> String {
-    let members: Vec<&str> = told.members.iter().map(|member| &*member.uuid).collect();
-    format!(", told v{}: {} ms more if {members:?} agree", told.version, told.goes_on.0)
+fn list_members(going_on: &GoingOn) -> String {
+    let members: Vec<&str> = going_on.members.iter().map(|member| &*member.uuid).collect();
+    format!(", list v{}: {} ms more if {members:?} agree", going_on.version, going_on.goes_on.0)
 }
 
-fn run(world: &mut World, line: &str) -> String {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let (verb, rest) = words.split_first().unwrap();
+fn run(world: &mut World, verb: &str, rest: &[&str]) -> String {
     let bare = rest.contains(&"bare");
-    let known = |uuid: &&str| if *verb == "beat" { world.token_of(uuid) } else { world.tokens.get(*uuid).copied() };
+    let known = |uuid: &&str| if verb == "beat" { world.token_of(uuid) } else { world.tokens.get(*uuid).copied() };
     let token = rest.first().and_then(known).filter(|_| !bare);
-    match *verb {
+    match verb {
         "at" => world.facts.now = Time(rest[0].parse().unwrap()),
         "fail-over" => world.facts.incarnation += 1,
         "beat" => {
             let epoch = world.facts.row.as_ref().and_then(|row| row.term.as_ref()).map(|term| term.epoch);
-            let take_over = option(rest, "take").map(|at| Bid { epoch: epoch.unwrap(), expires_at: Time(at) });
+            let take_over = number(rest, "take").map(|at| Bid { epoch: epoch.unwrap(), expires_at: Time(at) });
             let ask = HeartbeatCall {
                 candidate: asked(rest),
                 token,
-                heard: option(rest, "heard"),
+                heard: number(rest, "heard"),
                 take_over,
                 slot: None,
                 from: None,
@@ -72,7 +55,7 @@ fn run(world: &mut World, line: &str) -> String {
                 Err(refusal) => format!("refused: {refusal}"),
                 Ok(a) => {
                     let down = if a.step_down { ", step down" } else { "" };
-                    let on = a.going_on.as_ref().map(list_told).unwrap_or_default();
+                    let on = a.going_on.as_ref().map(list_members).unwrap_or_default();
                     let last = if a.last.is_some_and(|last| last.take_over) { ", may take over" } else { "" };
                     let (epoch, left) = (a.epoch.0, a.remaining.0);
                     format!("{:?}, epoch {epoch}, {left} ms left{down}{on}{last}: {}", a.outcome, a.reason)
@@ -85,8 +68,8 @@ fn run(world: &mut World, line: &str) -> String {
                 .map_or_else(|e| format!("refused: {e}"), |a| format!("was {:?}, epoch {}", a.was, a.epoch.0));
         }
         "set" => {
-            let ttl = option(rest, "ttl").map_or(Change::Keep, |ms| Change::Set(Millis(ms)));
-            let continue_for = option(rest, "continue-for").map_or(Change::Keep, |ms| Change::Set(Millis(ms)));
+            let ttl = number(rest, "ttl").map_or(Change::Keep, |ms| Change::Set(Millis(ms)));
+            let continue_for = number(rest, "continue-for").map_or(Change::Keep, |ms| Change::Set(Millis(ms)));
             let mode = if rest.contains(&"continue") { Change::Set(Mode::Continue) } else { Change::Keep };
             return world
                 .set(&RoleChanges { ttl, mode, continue_for })
@@ -105,28 +88,25 @@ fn run(world: &mut World, line: &str) -> String {
     String::new()
 }
 
-fn rows(world: &mut World, out: &mut String) {
+fn rows(world: &mut World) -> Vec<String> {
+    let mut lines = Vec::new();
     for writes in std::mem::take(&mut world.written) {
         match writes.row {
             Change::Keep => {}
-            Change::Clear => writeln!(out, "  - role").unwrap(),
+            Change::Clear => lines.push("- role".into()),
             Change::Set(row) => {
                 let term = row.term.as_ref().map_or_else(
                     || format!("no term since {}", row.vacant_since.0),
                     |t| format!("{} epoch {} until {}", t.holder.uuid, t.epoch.0, t.expires_at.0),
                 );
-                writeln!(out, "  + role v{} epoch {} ttl {}: {term}", row.version, row.epoch.0, row.settings.ttl.0)
-                    .unwrap();
+                lines.push(format!("+ role v{} epoch {} ttl {}: {term}", row.version, row.epoch.0, row.settings.ttl.0));
             }
         }
-        if let Some(origin) = writes.origin {
-            writeln!(out, "  + origin epoch {}, roles {}", origin.epoch.0, origin.roles).unwrap();
-        }
-        for (uuid, row) in writes.standbys {
-            match row {
-                Some(row) => writeln!(out, "  + standby {uuid} until {}", row.expires_at.0).unwrap(),
-                None => writeln!(out, "  - standby {uuid}").unwrap(),
-            }
-        }
+        lines.extend(writes.origin.map(|origin| format!("+ origin epoch {}, roles {}", origin.epoch.0, origin.roles)));
+        lines.extend(writes.standbys.into_iter().map(|(uuid, row)| match row {
+            Some(row) => format!("+ standby {uuid} until {}", row.expires_at.0),
+            None => format!("- standby {uuid}"),
+        }));
     }
+    lines
 }

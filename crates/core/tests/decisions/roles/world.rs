@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use wayleave_core::ids::{Epoch, Token};
-use wayleave_core::invariants::{Span, Tenure, lawful_step, one_primary};
+use wayleave_core::invariants::{Span, Tenure, one_primary};
 use wayleave_core::metadata::Metadata;
-use wayleave_core::roles::{
-    self, Candidate, Decided, Facts, HeartbeatCall, HeartbeatReply, Origin, Outcome, Refusal, Released, RoleChanges,
-    RoleView, Writes,
-};
-use wayleave_core::settings::Change;
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::roles;
+use wayleave_core::roles::{Decided, Facts, Origin, Released, RoleView, Writes};
+
+use super::*;
 
 pub struct World {
     pub facts: Facts,
@@ -41,6 +38,13 @@ impl World {
         Self::with(None)
     }
 
+    /// A role with a primary.
+    pub fn led(by: &str) -> Self {
+        let mut world = Self::new();
+        world.beat(by).unwrap();
+        world
+    }
+
     pub fn after_earlier_roles() -> Self {
         Self::with(Some(Origin::default()))
     }
@@ -53,7 +57,7 @@ impl World {
             origin,
             now: Time(1_000),
             incarnation: 0,
-            stepped_at: Time::ZERO,
+            steady_since: Time::ZERO,
         };
         let before = facts.clone();
         Self { facts, before, tokens: BTreeMap::new(), tenures: Vec::new(), written: Vec::new(), entropy: 0 }
@@ -66,7 +70,7 @@ impl World {
     /// The store's clock steps forward, and the step is noticed.
     pub fn step(&mut self, ms: u64) {
         self.pass(ms);
-        self.facts.stepped_at = self.facts.now;
+        self.facts.steady_since = self.facts.now;
     }
 
     /// Applies writes as a store does; every transition is checked against the law.
@@ -123,7 +127,7 @@ impl World {
                 assert_eq!(tenure.holder, uuid, "an epoch has one holder");
                 tenure.span.end = end;
             }
-            Outcome::Standby => assert_eq!(answer.token, None, "a standby is told no secret"),
+            Outcome::Standby => assert_eq!(answer.token, None, "a standby gets no secret"),
         }
         assert_eq!(one_primary(&self.tenures), Ok(()));
         assert!(!answer.reason.is_empty());

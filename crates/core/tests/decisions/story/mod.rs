@@ -1,7 +1,5 @@
 //! The language of the transcripts.
 
-use std::fmt::Write as _;
-
 use wayleave_core::frontier::request::{Outcome, Put, PutKind, PutOutcome, Release, UrlResult};
 use wayleave_core::frontier::row::{HotRow, UrlStatus, Write};
 use wayleave_core::ids::{QueueId, Token};
@@ -11,28 +9,22 @@ use wayleave_core::settings::{Change, CrawlChanges, PaceChanges};
 use wayleave_core::time::{Millis, Time};
 
 use crate::support::Shard;
+use crate::transcript::{number, replay_lines};
 
 struct Story {
     shard: Shard,
     /// Reservations in the order of their grants: `r1` is the first.
     tokens: Vec<(Token, Vec<String>)>,
-    out: String,
+    out: Vec<String>,
 }
 
 /// Runs the commands of a transcript and rewrites it.
-pub fn tell(text: &str) -> String {
-    let mut story = Story { shard: Shard::new(0), tokens: Vec::new(), out: String::new() };
-    for line in text.lines() {
-        if line.starts_with(' ') {
-            continue;
-        }
-        story.out.push_str(line);
-        story.out.push('\n');
-        if !line.is_empty() && !line.starts_with('#') {
-            story.run(line);
-        }
-    }
-    story.out
+pub fn replay(text: &str) -> String {
+    let mut story = Story { shard: Shard::new(0), tokens: Vec::new(), out: Vec::new() };
+    replay_lines(text, |verb, words| {
+        story.run(verb, words);
+        std::mem::take(&mut story.out)
+    })
 }
 
 fn url(text: &str) -> String {
@@ -43,16 +35,9 @@ fn host_of(text: &str) -> HostName {
     text.split('/').next().unwrap().into()
 }
 
-/// The value of an option such as `urls=3`.
-fn option(words: &[&str], name: &str) -> Option<u64> {
-    words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
-}
-
 impl Story {
-    fn run(&mut self, line: &str) {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (verb, rest) = words.split_first().unwrap();
-        match *verb {
+    fn run(&mut self, verb: &str, rest: &[&str]) {
+        match verb {
             "at" => {
                 self.shard.now = Time(rest[0].parse().unwrap());
                 self.shard.sweep();
@@ -60,8 +45,8 @@ impl Story {
             "add" | "update" => self.put(verb, rest),
             "reserve" => self.reserve(rest),
             "renew" => {
-                let (token, _) = self.tokens[number(rest[0])].clone();
-                let answer = self.shard.renew(token, option(rest, "lease").unwrap());
+                let (token, _) = self.tokens[position(rest[0])].clone();
+                let answer = self.shard.renew(token, number(rest, "lease").unwrap());
                 self.answer(&answer.map_or_else(|e| format!("refused: {e}"), |until| format!("until {}", until.0)));
             }
             "release" => self.release(rest),
@@ -71,7 +56,7 @@ impl Story {
             "join" | "leave" => {
                 let alias = rest[0].into();
                 let hosts: Vec<HostName> = rest[1..].iter().map(|host| HostName::from(*host)).collect();
-                self.shard.move_hosts(&hosts, (*verb == "join").then_some(&alias));
+                self.shard.move_hosts(&hosts, (verb == "join").then_some(&alias));
             }
             "delete-queue" => {
                 let count = self.shard.delete_queue(&rest[0].into(), &rest[1].into());
@@ -83,7 +68,7 @@ impl Story {
             }
             "look" => self.look(rest[0]),
             "reload" => {
-                self.shard.clock_step = Millis(option(rest, "clock-step").unwrap_or_default());
+                self.shard.clock_step = Millis(number(rest, "clock-step").unwrap_or_default());
                 self.shard.reload();
             }
             other => panic!("no such command: {other}"),
@@ -93,10 +78,10 @@ impl Story {
 
     fn put(&mut self, verb: &str, words: &[&str]) {
         let now = self.shard.now;
-        let at = option(words, "at").map(Time);
+        let at = number(words, "at").map(Time);
         let crawl = words.iter().find_map(|word| word.strip_prefix("crawl=")).unwrap_or("DEFAULT");
-        let priority = option(words, "priority").unwrap_or(5) as u8;
-        let depth = option(words, "depth").unwrap_or(0) as u32;
+        let priority = number(words, "priority").unwrap_or(5) as u8;
+        let depth = number(words, "depth").unwrap_or(0) as u32;
         let kind = if verb == "add" {
             PutKind::Discovered { at, priority, depth }
         } else {
@@ -112,9 +97,9 @@ impl Story {
     }
 
     fn reserve(&mut self, words: &[&str]) {
-        let groups = option(words, "groups").unwrap_or(1) as usize;
-        let urls = option(words, "urls").unwrap_or(1) as usize;
-        let lease = option(words, "lease").unwrap_or(60_000);
+        let groups = number(words, "groups").unwrap_or(1) as usize;
+        let urls = number(words, "urls").unwrap_or(1) as usize;
+        let lease = number(words, "lease").unwrap_or(60_000);
         let granted = self.shard.reserve(groups, urls, None, lease);
         if granted.is_empty() {
             self.answer("nothing is ready");
@@ -136,7 +121,7 @@ impl Story {
     }
 
     fn release(&mut self, words: &[&str]) {
-        let (token, urls) = self.tokens[number(words[0])].clone();
+        let (token, urls) = self.tokens[position(words[0])].clone();
         let outcome = |word: &str| match word {
             "fetched" => Some(Outcome::Fetched),
             "retry" => Some(Outcome::Retry),
@@ -146,15 +131,15 @@ impl Story {
         };
         let outcomes = words[1..].iter().filter_map(|word| outcome(word));
         let result = |(url, outcome): (&String, Outcome)| UrlResult {
-            status: option(words, "status").map(|status| status as u16),
-            duration: option(words, "took").map(Millis),
-            crawl_delay: option(words, "crawl-delay").map(Millis),
-            retry_after: option(words, "retry-after").map(Millis),
-            next_at: option(words, "next").map(Time),
+            status: number(words, "status").map(|status| status as u16),
+            duration: number(words, "took").map(Millis),
+            crawl_delay: number(words, "crawl-delay").map(Millis),
+            retry_after: number(words, "retry-after").map(Millis),
+            next_at: number(words, "next").map(Time),
             ..UrlResult::new(url.as_str(), outcome)
         };
         let results = urls.iter().zip(outcomes).map(result).collect();
-        let answer = self.shard.release(&Release { token, results, ready_at: option(words, "ready").map(Time) });
+        let answer = self.shard.release(&Release { token, results, ready_at: number(words, "ready").map(Time) });
         self.answer(&answer.map_or_else(
             |refusal| format!("refused: {refusal}"),
             |released| format!("group {} ready at {}", released.group, released.ready_at.0),
@@ -162,9 +147,9 @@ impl Story {
     }
 
     fn hand_out(&mut self, words: &[&str]) {
-        let queues = option(words, "queues").unwrap_or(1) as usize;
-        let urls = option(words, "urls").unwrap_or(1) as usize;
-        let out = self.shard.hand_out(queues, urls, None, option(words, "hold").unwrap_or(30_000));
+        let queues = number(words, "queues").unwrap_or(1) as usize;
+        let urls = number(words, "urls").unwrap_or(1) as usize;
+        let out = self.shard.hand_out(queues, urls, None, number(words, "hold").unwrap_or(30_000));
         if out.is_empty() {
             self.answer("nothing is ready");
         }
@@ -174,7 +159,7 @@ impl Story {
     }
 
     fn set(&mut self, verb: &str, words: &[&str]) {
-        let given = |name: &str| option(words, name);
+        let given = |name: &str| number(words, name);
         let changes = PaceChanges {
             delay: given("delay").map_or(Change::Keep, |ms| Change::Set(Millis(ms))),
             factor_milli: given("factor").map_or(Change::Keep, |factor| Change::Set(factor as u32 * 1_000)),
@@ -196,7 +181,7 @@ impl Story {
     }
 
     fn set_crawl(&mut self, words: &[&str]) {
-        let given = |name: &str| option(words, name);
+        let given = |name: &str| number(words, name);
         let changes = CrawlChanges {
             weight: given("weight").map_or(Change::Keep, |weight| Change::Set(weight as u32)),
             delay: given("delay").map_or(Change::Keep, |ms| Change::Set(Millis(ms))),
@@ -226,17 +211,16 @@ impl Story {
     }
 
     fn answer(&mut self, text: &str) {
-        writeln!(self.out, "  < {text}").unwrap();
+        self.out.push(format!("< {text}"));
     }
 
     /// What was written since the last command.
     fn rows(&mut self) {
         for write in std::mem::take(&mut self.shard.written) {
-            let line = self.row(&write);
-            writeln!(self.out, "  {line}").unwrap();
+            self.out.push(self.row(&write));
         }
         for row in std::mem::take(&mut self.shard.changed) {
-            writeln!(self.out, "  {}", hot(&row)).unwrap();
+            self.out.push(hot(&row));
         }
     }
 
@@ -258,7 +242,7 @@ impl Story {
                 row.as_ref()
                     .map_or_else(|| format!("- lease {name}"), |r| format!("+ lease {name} until {}", r.expires_at.0))
             }
-            Write::Job(id, set) => format!("{} job {}", if *set { '+' } else { '-' }, queue(id)),
+            Write::DeletedQueue(id, set) => format!("{} job {}", if *set { '+' } else { '-' }, queue(id)),
             Write::BulkJob(id, row) => format!("{} rework {id}", if row.is_some() { '+' } else { '-' }),
         }
     }
@@ -281,7 +265,7 @@ impl Story {
     }
 }
 
-fn number(word: &str) -> usize {
+fn position(word: &str) -> usize {
     word.strip_prefix('r').unwrap().parse::<usize>().unwrap() - 1
 }
 

@@ -43,8 +43,8 @@ impl Store {
             Write::Hold(until, queue, key, false) => _ = self.holds.remove(&(until, queue, key)),
             Write::Lease(token, Some(row)) => _ = self.leases.insert(token, row),
             Write::Lease(token, None) => _ = self.leases.remove(&token),
-            Write::Job(queue, true) => _ = self.jobs.insert(queue),
-            Write::Job(queue, false) => _ = self.jobs.remove(&queue),
+            Write::DeletedQueue(queue, true) => _ = self.jobs.insert(queue),
+            Write::DeletedQueue(queue, false) => _ = self.jobs.remove(&queue),
             // Jobs belong to the owner; the core only builds their rows.
             Write::BulkJob(..) => {}
         }
@@ -56,7 +56,7 @@ impl Store {
             ChangedHost::Whole(row) => HotRow::Host(row.to_row()),
             ChangedHost::Part(part) => {
                 let Some(HotRow::Host(mut row)) = self.hot.get(&format!("3 {:?}", part.id)).cloned() else {
-                    panic!("a part of a host that was never told: {part:?}");
+                    panic!("a part of an unknown host: {part:?}");
                 };
                 row.take_part(part.to_part());
                 HotRow::Host(row)
@@ -152,9 +152,9 @@ impl Shard {
         };
         let urls: Vec<Known> = rows.map(known).collect();
         let mut writes = Vec::new();
-        let told = self.state.rework(queue, urls, what, self.now, &mut writes);
+        let outcome = self.state.rework(queue, urls, what, self.now, &mut writes);
         self.commit(writes);
-        told
+        outcome
     }
 
     pub fn revoke(&mut self, token: Token) -> bool {
@@ -307,16 +307,14 @@ impl Shard {
     }
 
     fn sweep_holds(&mut self) {
-        let from = self.state.holds_swept();
-        let lying: Vec<_> = self.store.holds.iter().filter(|(until, ..)| *until >= from).cloned().collect();
-        let (over, ahead): (Vec<_>, Vec<_>) = lying.into_iter().partition(|(until, ..)| *until <= self.now);
+        let lying = self.store.holds.iter().cloned();
+        let (over, ahead): (Vec<_>, Vec<_>) = lying.partition(|(until, ..)| *until <= self.now);
         let mut writes = Vec::new();
-        let swept = over.iter().map(|(until, ..)| *until).max().unwrap_or(from);
         for hold in over {
             let row = self.row(hold.1, &hold.2);
             self.state.expire_hold(hold, row, (DAMAGED_RETRY_MIN, self.now), &mut writes);
         }
-        self.state.set_holds_swept(swept, ahead.first().map_or(Time::NEVER, |(until, ..)| *until));
+        self.state.set_next_hold(ahead.first().map_or(Time::NEVER, |(until, ..)| *until));
         self.commit(writes);
     }
 
@@ -329,7 +327,8 @@ impl Shard {
 
     pub fn delete_crawl(&mut self, crawl: &CrawlName) -> u64 {
         let mut writes = Vec::new();
-        let count = self.state.delete_crawl(crawl, self.now, self.now, &mut writes);
+        let count =
+            self.state.delete_crawl(crawl, Time(self.state.next_version(crawl, self.now)), self.now, &mut writes);
         self.commit(writes);
         count
     }

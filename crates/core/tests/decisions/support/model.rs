@@ -104,7 +104,7 @@ impl Model {
         rested.max(pace.not_before)
     }
 
-    /// When the delay of the alias has passed, whoever its members are.
+    /// When the delay of the alias has passed, for any members.
     fn alias_rested(&self) -> u64 {
         let members = self.hosts.iter().filter(|host| host.alias).filter_map(|host| host.delay);
         let own = members.max().max(self.alias_delay);

@@ -20,7 +20,7 @@ const WORKER: &str = "wayleave.worker";
 /// The host that it is reached at: Docker knows only the address that its port is published on.
 pub const HOST: &str = "wayleave.host";
 
-/// Docker itself keeps a container's output within bounds: two files of so many bytes.
+/// Docker itself keeps a container's output within bounds: two files of this many bytes.
 const LOG_BYTES: &str = "256k";
 const LOG_FILES: &str = "2";
 
@@ -74,14 +74,14 @@ pub fn body(worker: &WorkerKey, make: &Make) -> Result<ContainerCreateBody, Fail
     let port = port(make)?;
     let mut labels = labels(worker);
     labels.insert(HOST.to_owned(), reached_at(make));
-    let told = [
+    let variables = [
         ("HOST".to_owned(), "0.0.0.0".to_owned()),
         ("PORT".to_owned(), port.to_string()),
         ("WAYLEAVE_WORKER".to_owned(), make.name.to_string()),
         ("WAYLEAVE_RUN".to_owned(), make.run.to_string()),
         ("WAYLEAVE_SECRET".to_owned(), make.secret.0.to_string()),
     ];
-    let env = recipe.env.clone().into_iter().chain(told).map(|(name, value)| format!("{name}={value}")).collect();
+    let env = recipe.env.clone().into_iter().chain(variables).map(|(name, value)| format!("{name}={value}")).collect();
     let command: Vec<String> =
         recipe.command.iter().map(|argument| argument.replace("{port}", &port.to_string())).collect();
     // A name may mean any address of this machine.

@@ -28,8 +28,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A call that failed: because the engine said no, or because it said nothing.
-    pub fn told(&self, what: &str, error: &Error) -> Failure {
+    /// A call that failed: because the engine refused it or did not answer.
+    pub fn failure(&self, what: &str, error: &Error) -> Failure {
         if is_silence(error) {
             return silent(&self.address, &reason(error));
         }

@@ -1,4 +1,4 @@
-//! The engine's event stream: a hint that a container has ended. What is missed here, lists tell.
+//! The engine's event stream: a hint that a container has ended. Lists show what is missed here.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Deadline of a look at a container that ended.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Tells of ends until nobody listens.
+/// Reports ended containers until the receiver is gone.
 pub async fn run(docker: Docker, ends: mpsc::Sender<Ended>) {
     loop {
         tokio::select! {
@@ -48,7 +48,7 @@ async fn follow(docker: &Docker, ends: &mpsc::Sender<Ended>) {
         };
         let Some(id) = event.actor.and_then(|actor| actor.id) else { continue };
         let look = docker.inspect_container(&id, None::<InspectContainerOptions>);
-        // A container that was removed or started again meanwhile is told of by lists.
+        // A container that was removed or started again meanwhile appears in lists.
         let Ok(Ok(found)) = by(Instant::now() + LOOK, "look at a container", look).await else { continue };
         if let Some(ContainerView { worker, instance: Some(instance), exit: Some(exit), .. }) =
             ContainerView::of(&found)

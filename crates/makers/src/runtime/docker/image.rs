@@ -1,4 +1,4 @@
-//! Makes sure that an image is there, as its pool's pull policy says.
+//! Makes sure that an image is present, according to its pool's pull policy.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ use crate::runtime::Failure;
 /// What came of a pull, once it has ended.
 type Pulled = Option<Result<(), Arc<str>>>;
 
-/// The pulls that go on, one per image. An order waits for one until its own deadline, and the pull goes on: so an image
-/// that takes longer than a worker may take to start gets there all the same.
+/// The pulls in progress, one per image. An order waits for one until its own deadline, and the pull continues: so an
+/// image that takes longer than a worker may take to start arrives anyway.
 #[derive(Clone, Debug)]
 pub struct Pulls {
     running: Arc<Mutex<BTreeMap<String, watch::Receiver<Pulled>>>>,
@@ -35,22 +35,23 @@ impl Pulls {
         Self { running: Arc::default(), credentials: credentials::file() }
     }
 
-    /// The pull of an image: the one that goes on, or a new one.
+    /// The pull of an image: the one in progress, or a new one.
     fn join(&self, docker: &Docker, image: &str) -> watch::Receiver<Pulled> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pull) = running.get(image) {
+        // Without a teller it ended in a panic.
+        if let Some(pull) = running.get(image).filter(|pull| pull.has_changed().is_ok()) {
             return pull.clone();
         }
-        let (tell, told) = watch::channel(None);
-        running.insert(image.to_owned(), told.clone());
+        let (sender, receiver) = watch::channel(None);
+        running.insert(image.to_owned(), receiver.clone());
         let (pulls, docker, image) = (self.clone(), docker.clone(), image.to_owned());
         tokio::spawn(async move {
             let pulled = pull(&docker, &image, pulls.credentials).await;
             // From now on an order starts another one.
             pulls.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&image);
-            tell.send_replace(Some(pulled.map_err(Arc::from)));
+            sender.send_replace(Some(pulled.map_err(Arc::from)));
         });
-        told
+        receiver
     }
 }
 
@@ -62,7 +63,7 @@ pub async fn ensure(engine: &Engine, pulls: &Pulls, make: &Make, deadline: Insta
     if make.pull != PullPolicy::Always {
         match by(deadline, "look for the image", engine.docker.inspect_image(image)).await? {
             Ok(_) => return Ok(()),
-            Err(error) if !is_missing(&error) => return Err(engine.told("look for the image", &error)),
+            Err(error) if !is_missing(&error) => return Err(engine.failure("look for the image", &error)),
             Err(_) if make.pull == PullPolicy::Never => {
                 let remedy = "pull or build it there, or set `pull` to \"missing\"";
                 return Err(Failure::new(format!("the engine has no image '{image}', and none is pulled: {remedy}")));
@@ -87,7 +88,7 @@ async fn pull(docker: &Docker, image: &str, credentials: Option<PathBuf>) -> Res
     let credentials = spawn_blocking(move || credentials::of(&credentials?, &of)).await.ok().flatten();
     let options = CreateImageOptionsBuilder::default().from_image(&name).build();
     let mut progress = std::pin::pin!(docker.create_image(Some(options), None, credentials));
-    let silent = |_| format!("the engine has said nothing of it for {} s", PULL_SILENCE_MAX.as_secs());
+    let silent = |_| format!("the engine has not reported on it for {} s", PULL_SILENCE_MAX.as_secs());
     while let Some(step) = timeout(PULL_SILENCE_MAX, progress.next()).await.map_err(silent)? {
         let step = step.map_err(|error| super::engine::reason(&error))?;
         if let Some(why) = step.error_detail.and_then(|detail| detail.message) {
@@ -95,4 +96,24 @@ async fn pull(docker: &Docker, image: &str, credentials: Option<PathBuf>) -> Res
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A regression: every later order of the image failed.
+    #[tokio::test]
+    async fn a_pull_whose_task_broke_is_begun_anew() {
+        // A file where a socket is expected: there is no answer.
+        let socket = tempfile::NamedTempFile::new().unwrap();
+        let docker =
+            Docker::connect_with_unix(socket.path().to_str().unwrap(), 1, bollard::API_DEFAULT_VERSION).unwrap();
+        let pulls = Pulls { running: Arc::default(), credentials: None };
+        let broken = watch::channel(None).1;
+        pulls.running.lock().unwrap().insert("image".to_owned(), broken);
+        let mut pull = pulls.join(&docker, "image");
+        assert!(pulls.join(&docker, "image").same_channel(&pull), "one pull at a time");
+        assert!(pull.wait_for(Option::is_some).await.is_ok_and(|pulled| pulled.as_ref().unwrap().is_err()));
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A container has the worker's name, so that it cannot be created twice, and labels, by which it is found: owner, pool,
 //! generation, worker. Everything else about it is asked of the engine, so nothing is kept here, and a server that starts
-//! anew knows as much as the one before. A run is told by when the container was started last.
+//! anew knows as much as the one before. The time of a container's last start identifies a run.
 
 mod container;
 mod credentials;
@@ -31,7 +31,7 @@ use wayleave_core::names::PoolName;
 use self::engine::{Engine, by, is_conflict, is_missing, is_unchanged};
 use self::image::Pulls;
 use self::state::ContainerView;
-use super::kept::Kept;
+use super::removed_output::RemovedOutput;
 use super::{Ended, Failure, Removed, Runtime, WorkerKey};
 use crate::limits::{CREATE_ANSWER_AWAITED, CREATES_MAX, EVENTS_MAX, LOOKS_AT_ONCE_MAX, OUTPUT_BYTES_MAX, STOP_GRACE};
 
@@ -45,14 +45,14 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Lines of output that are asked for: more than the bound on the log holds of usual ones.
 const LOG_LINES: &str = "5000";
 
-/// The socket of an engine that nobody named.
+/// The socket of an engine that was not named.
 pub const SOCKET: &str = "/var/run/docker.sock";
 /// Reading the output of a container must not hold up its removal for longer.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
 /// The file that the output of a removed container is kept in.
 const LOG_FILE: &str = "log";
 
-/// Workers as containers. When it is dropped they go on.
+/// Workers as containers. When it is dropped they continue.
 #[derive(Clone, Debug)]
 pub struct DockerRuntime {
     engine: Engine,
@@ -65,9 +65,6 @@ pub struct DockerRuntime {
 
 impl DockerRuntime {
     /// Connects to an engine: the socket that is given, or else what `DOCKER_HOST` names, or the usual socket.
-    ///
-    /// # Errors
-    /// If no engine answers.
     pub async fn connect(socket: Option<&str>) -> Result<Self, Failure> {
         let of_environment = || std::env::var("DOCKER_HOST").unwrap_or_else(|_| SOCKET.to_owned());
         let named = socket.map_or_else(of_environment, str::to_owned);
@@ -101,14 +98,11 @@ impl DockerRuntime {
     }
 
     /// The engine's own id: the same for all who use it, and after a restart.
-    ///
-    /// # Errors
-    /// If the engine does not tell.
     pub async fn engine_id(&self, deadline: Instant) -> Result<String, Failure> {
-        let what = "tell its id";
+        let what = "report its id";
         let info =
-            by(deadline, what, self.engine.docker.info()).await?.map_err(|error| self.engine.told(what, &error))?;
-        info.id.filter(|id| !id.is_empty()).ok_or_else(|| Failure::new("Docker does not tell its id"))
+            by(deadline, what, self.engine.docker.info()).await?.map_err(|error| self.engine.failure(what, &error))?;
+        info.id.filter(|id| !id.is_empty()).ok_or_else(|| Failure::new("Docker does not report its id"))
     }
 
     /// The container of a worker; `None` if there is none.
@@ -119,7 +113,7 @@ impl DockerRuntime {
             by(deadline, what, self.engine.docker.inspect_container(&name, None::<InspectContainerOptions>)).await?;
         match found {
             Err(error) if is_missing(&error) => Ok(None),
-            Err(error) => Err(self.engine.told(what, &error)),
+            Err(error) => Err(self.engine.failure(what, &error)),
             Ok(found) => match ContainerView::of(&found).filter(|seen| seen.worker == *worker) {
                 Some(seen) => Ok(Some(seen)),
                 None => Err(Failure::new(format!("a container called {name} is not ours: remove or rename it"))),
@@ -129,10 +123,10 @@ impl DockerRuntime {
 
     /// Creates the container, unless its name is taken.
     ///
-    /// An engine goes on with what it has begun, whether its caller waits or not. (create is sent)(the order is given up)
+    /// An engine continues with what it has begun, whether its caller waits or not. (create is sent)(the order is given up)
     /// (the worker is removed: there is nothing yet)(the engine creates it): so a task waits for the engine in any case,
-    /// and removes a container that nobody wants any more. If it was created just before the order was given up, the order
-    /// to remove the worker, which waits for its turn until then, finds it.
+    /// and removes a container that is no longer wanted. If it was created just before the order was given up, the
+    /// order to remove the worker, which waits for its turn until then, finds it.
     ///
     /// Such tasks are bounded: the task holds a permit until the engine has answered, or has not for some minutes. (the call is
     /// dropped)(the engine creates it): then a list finds it, as after a restart of the server. An order that is given up
@@ -162,7 +156,7 @@ impl DockerRuntime {
                 let options = RemoveContainerOptionsBuilder::default().v(true).build();
                 match engine.docker.remove_container(&created.id, Some(options)).await {
                     Err(error) if !is_missing(&error) => {
-                        let why = engine.told("remove the container", &error);
+                        let why = engine.failure("remove the container", &error);
                         tracing::warn!(worker = %key, %why, "a container came too late; the next list finds it");
                     }
                     _ => tracing::info!(worker = %key, "removed a container that came too late"),
@@ -175,9 +169,9 @@ impl DockerRuntime {
         match created.map_err(|error| Failure::new(format!("a task broke: {error}")))? {
             Ok(_) => Ok(Creation::Done),
             Err(error) if is_conflict(&error) => {
-                Ok(Creation::NameTaken(self.engine.told("create the container", &error)))
+                Ok(Creation::NameTaken(self.engine.failure("create the container", &error)))
             }
-            Err(error) => Err(self.engine.told("create the container", &error)),
+            Err(error) => Err(self.engine.failure("create the container", &error)),
         }
     }
 
@@ -192,7 +186,7 @@ impl DockerRuntime {
             Ok(text)
         });
         let text =
-            by(deadline, "read the log", text).await?.map_err(|error| self.engine.told("read the log", &error))?;
+            by(deadline, "read the log", text).await?.map_err(|error| self.engine.failure("read the log", &error))?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
@@ -221,7 +215,7 @@ impl DockerRuntime {
             }
             let start = self.engine.docker.start_container(&seen.id, None::<StartContainerOptions>);
             match by(deadline, "start the container", start).await? {
-                Err(error) if !is_unchanged(&error) => return Err(self.engine.told("start the container", &error)),
+                Err(error) if !is_unchanged(&error) => return Err(self.engine.failure("start the container", &error)),
                 _ => {}
             }
         }
@@ -242,33 +236,28 @@ impl DockerRuntime {
 /// What came of creating a container.
 enum Creation {
     Done,
-    /// What the engine said.
+    /// The engine's answer.
     NameTaken(Failure),
 }
 
 /// The output of containers that were removed, in a folder. It can be read while there is no engine.
 #[derive(Clone, Debug)]
-pub struct RemovedContainers(Arc<Kept>);
+pub struct RemovedContainers(Arc<RemovedOutput>);
 
 impl RemovedContainers {
     /// In this folder.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
-        Self(Arc::new(Kept::new(folder)))
+        Self(Arc::new(RemovedOutput::new(folder)))
     }
 
-    /// Those of a pool, the last one first.
-    ///
-    /// # Errors
-    /// If the disk does not answer in time.
+    /// Those of a pool, the last one first. Fails if the disk does not answer in time.
     pub async fn list(&self, pool: &PoolName, deadline: Instant) -> Result<Vec<Removed>, Failure> {
         self.0.list_by(pool, deadline).await
     }
 
-    /// The end of the output of one; `None` if there is none.
-    ///
-    /// # Errors
-    /// If the disk does not answer in time, or the output cannot be read.
+    /// The end of the output of one; `None` if there is none. Fails if the disk does not answer in time, or the output
+    /// cannot be read.
     pub async fn log(
         &self,
         worker: &WorkerKey,
@@ -339,7 +328,7 @@ impl Runtime for DockerRuntime {
         let options = StopContainerOptionsBuilder::default().t(i32::try_from(grace).unwrap_or(10)).build();
         match by(deadline, "stop the container", self.engine.docker.stop_container(&seen.id, Some(options))).await? {
             Err(error) if !is_missing(&error) && !is_unchanged(&error) => {
-                Err(self.engine.told("stop the container", &error))
+                Err(self.engine.failure("stop the container", &error))
             }
             _ => Ok(()),
         }
@@ -352,7 +341,7 @@ impl Runtime for DockerRuntime {
             let seen = match self.look(worker, deadline).await {
                 Ok(Some(seen)) => seen,
                 Ok(None) => return Ok(()),
-                // What the engine said last tells more than that the time is over.
+                // The last answer of the engine explains more than an expired deadline.
                 Err(why) => return Err(last.filter(|_| Instant::now() >= deadline).unwrap_or(why)),
             };
             if let Some(why) = last.take() {
@@ -372,8 +361,8 @@ impl Runtime for DockerRuntime {
                 Ok(Ok(())) => last = Some(Failure::new("Docker removed the container, and shows it still")),
                 Ok(Err(error)) if is_missing(&error) => return Ok(()),
                 // It is being removed by another order.
-                Ok(Err(error)) if is_conflict(&error) => last = Some(self.engine.told(what, &error)),
-                Ok(Err(error)) => return Err(self.engine.told(what, &error)),
+                Ok(Err(error)) if is_conflict(&error) => last = Some(self.engine.failure(what, &error)),
+                Ok(Err(error)) => return Err(self.engine.failure(what, &error)),
             }
         }
     }
@@ -383,14 +372,14 @@ impl Runtime for DockerRuntime {
         let filters = container::filter(labels);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
         let listed = by(deadline, "list containers", self.engine.docker.list_containers(Some(options))).await?;
-        let listed = listed.map_err(|error| self.engine.told("list containers", &error))?;
+        let listed = listed.map_err(|error| self.engine.failure("list containers", &error))?;
         let looks = listed.into_iter().filter_map(|container| container.id).map(|id| async move {
             let look = self.engine.docker.inspect_container(&id, None::<InspectContainerOptions>);
             match by(deadline, "look at a container", look).await? {
                 Ok(found) => Ok(ContainerView::of(&found).map(ContainerView::found)),
                 // Removed since it was listed.
                 Err(error) if is_missing(&error) => Ok(None),
-                Err(error) => Err(self.engine.told("look at a container", &error)),
+                Err(error) => Err(self.engine.failure("look at a container", &error)),
             }
         });
         let found = futures::stream::iter(looks).buffer_unordered(LOOKS_AT_ONCE_MAX);

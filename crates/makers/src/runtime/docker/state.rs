@@ -1,4 +1,4 @@
-//! What Docker says about a container, in the words of pools.
+//! Translates Docker's state of a container into the terms of pools.
 
 use std::sync::Arc;
 
@@ -42,11 +42,11 @@ impl ContainerView {
         let address = Arc::from(format!("{host}:{}", port.unwrap_or(0)));
         let instance = started(state).map(|started| Instance { id: Arc::from(id.as_str()), started, address });
         let exit = (!runs && instance.is_some()).then(|| exit(state));
-        let error = said(state).map(str::to_owned);
+        let error = error_text(state).map(str::to_owned);
         Some(Self { id, worker, runs, instance, exit, error, port })
     }
 
-    /// How it ended, if it is removed as it is. `None` if it was never started, and nobody knows why.
+    /// How it ended, if it is removed as it is. `None` if it was never started, for an unknown reason.
     pub fn end(&self) -> Option<String> {
         match (&self.exit, &self.error) {
             (Some(exit), _) => Some(exit.to_string()),
@@ -56,7 +56,7 @@ impl ContainerView {
         }
     }
 
-    /// As a list tells it. What runs and has no port yet cannot be reached, so it is not told as started.
+    /// As a list shows it. What runs and has no port yet cannot be reached, so it does not count as started.
     pub fn found(self) -> WorkerFound {
         let WorkerKey { generation, worker, .. } = self.worker;
         let is_reached = !self.runs || self.port.is_some();
@@ -77,25 +77,25 @@ fn started(state: &ContainerState) -> Option<u64> {
     u64::try_from(at.as_nanosecond()).ok().filter(|at| *at > 0)
 }
 
-fn said(state: &ContainerState) -> Option<&str> {
+fn error_text(state: &ContainerState) -> Option<&str> {
     state.error.as_deref().filter(|error| !error.is_empty())
 }
 
 fn exit(state: &ContainerState) -> Exit {
-    let said = said(state);
+    let error_text = error_text(state);
     if state.oom_killed == Some(true) {
         return Exit::Error("it was killed: out of memory".into());
     }
-    match (state.exit_code, said) {
+    match (state.exit_code, error_text) {
         (Some(0), None) => Exit::Clean,
         (Some(code), None) if (129..=192).contains(&code) => {
             let signal = i32::try_from(code - 128).unwrap_or(0);
             Exit::Error(format!("it exited with code {code}, as after {}", signal_name(signal)).into())
         }
         (Some(code), None) => Exit::Error(format!("it exited with code {code}").into()),
-        (code, Some(said)) => {
+        (code, Some(error_text)) => {
             let code = code.map_or_else(String::new, |code| format!(" (code {code})"));
-            Exit::Error(crate::runtime::bounded(&format!("it ended{code}: {said}")).into())
+            Exit::Error(crate::runtime::bounded(&format!("it ended{code}: {error_text}")).into())
         }
         (None, None) => Exit::Error("it ended in an unknown way".into()),
     }
@@ -131,20 +131,23 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_runs_is_told_as_started_once_its_port_is_published() {
+    fn a_running_container_counts_as_started_once_its_port_is_published() {
         let found = |runs, port| ContainerView::of(&container(runs, port)).unwrap().found();
-        let told = found(true, Some("4711"));
-        assert_eq!(told.instance.map(|instance| instance.address).as_deref(), Some("127.0.0.1:4711"));
+        let state = found(true, Some("4711"));
+        assert_eq!(state.instance.map(|instance| instance.address).as_deref(), Some("127.0.0.1:4711"));
         for port in [None, Some("0"), Some("")] {
-            let told = found(true, port);
-            assert_eq!((told.instance, told.exit), (None, None), "{port:?}");
+            let state = found(true, port);
+            assert_eq!((state.instance, state.exit), (None, None), "{port:?}");
         }
-        let told = found(false, None);
-        assert!(told.instance.is_some() && told.exit == Some(Exit::Clean), "one that has ended needs none: {told:?}");
+        let state = found(false, None);
+        assert!(
+            state.instance.is_some() && state.exit == Some(Exit::Clean),
+            "one that has ended needs none: {state:?}"
+        );
     }
 
     #[test]
-    fn a_container_that_was_never_started_is_not_said_to_have_run() {
+    fn a_container_that_never_started_did_not_run() {
         let end = |runs, started: &str, error: &str| {
             let mut seen = container(runs, None);
             let state = seen.state.as_mut().unwrap();
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_and_an_end_are_read_as_docker_tells_them() {
+    fn starts_and_ends_are_parsed_from_docker() {
         let at = |text: &str| ContainerState { started_at: Some(text.into()), ..ContainerState::default() };
         assert_eq!(started(&at("2026-11-18T00:09:05.025100500Z")), Some(1_794_960_545_025_100_500));
         assert_eq!(started(&at("0001-01-01T00:00:00Z")), None);

@@ -1,4 +1,4 @@
-//! Ends processes, and says how they ended.
+//! Ends processes and reports their exit.
 //!
 //! Process ids are reused, so no process is signalled by its id alone. A group is signalled only while its leader is known to
 //! run. What is left of a run whose leader has ended is found by the run's mark or group, and signalled through a pidfd,
@@ -34,7 +34,7 @@ pub struct Trace {
 
 /// A process that is left of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Left {
+pub struct Leftover {
     pub pid: i32,
     started: u64,
     /// Whether it is still in the run's group, which signals to the run reach.
@@ -43,11 +43,9 @@ pub struct Left {
 
 impl Trace {
     /// The processes of the run that have not ended. Reads `/proc`, also the environment of every process, which may wait
-    /// for a process that is stuck: not to be called with a lock held.
-    ///
-    /// # Errors
-    /// If that cannot be told: something may be left.
-    pub fn left(&self) -> io::Result<Vec<Left>> {
+    /// for a process that is stuck: not to be called with a lock held. Fails if that is unknown: something may be
+    /// left.
+    pub fn left(&self) -> io::Result<Vec<Leftover>> {
         let group = self.group()?;
         let mut left = Vec::new();
         for (pid, stat) in system::running()? {
@@ -55,7 +53,7 @@ impl Trace {
                 stat.group == leader.pid && Some(stat.session) == leader.session && stat.started >= leader.started
             });
             if in_group || system::is_marked(pid, &self.mark)? {
-                left.push(Left { pid, started: stat.started, in_group });
+                left.push(Leftover { pid, started: stat.started, in_group });
             }
         }
         Ok(left)
@@ -74,9 +72,6 @@ impl Trace {
     }
 
     /// Kills what is left of the run; returns how many there were.
-    ///
-    /// # Errors
-    /// If that cannot be told.
     pub fn kill(&self) -> io::Result<usize> {
         let left = self.left()?;
         left.iter().for_each(|process| process.signal(Signal::KILL));
@@ -84,7 +79,7 @@ impl Trace {
     }
 }
 
-impl Left {
+impl Leftover {
     /// Whether it dies shows in the next look: one of another user cannot be signalled.
     pub fn signal(self, signal: Signal) {
         let Some(pidfd) = system::pid(self.pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {

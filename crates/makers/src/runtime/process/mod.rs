@@ -1,7 +1,7 @@
 //! The process runtime: workers are processes of this machine. The embedded default.
 //!
 //! Processes outlive the server. What it has started it finds again by *records*, one file per worker in a state folder
-//! that one server at a time uses, also among copies of it (see `claim`). In the order in which a server may die:
+//! that one server at a time uses, also among copies of it (see `state_lock`). In the order in which a server may die:
 //!
 //! | it dies | found by the next server |
 //! |---|---|
@@ -17,12 +17,12 @@
 //! server that is itself the first process of a container does not: give such a container an init (`docker run --init`),
 //! or what its workers leave behind stays in the process table.
 
-mod claim;
 mod ending;
 mod output;
 mod ports;
 mod record;
 mod spawn;
+mod state_lock;
 mod system;
 mod watch;
 mod worker;
@@ -44,12 +44,12 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use wayleave_core::matches::{Instance, Make, RuntimeKind, WorkerFound};
 use wayleave_core::names::PoolName;
 
-use self::claim::Claim;
 pub(crate) use self::ending::signal_name;
 use self::record::Record;
+use self::state_lock::StateLock;
 use self::watch::Watch;
 use self::worker::{AS_ROOT, Making, Worker};
-use super::kept::Kept;
+use super::removed_output::RemovedOutput;
 use super::{Ended, Failure, Removed, Runtime, WorkerKey};
 use crate::limits::{EVENTS_MAX, STOP_GRACE};
 use crate::private;
@@ -58,7 +58,7 @@ use crate::private;
 const LOGS_BOUND_EVERY: Duration = Duration::from_millis(250);
 /// How often old output of removed workers is looked for.
 const OLD_FORGOTTEN_EVERY: Duration = Duration::from_secs(60 * 60);
-/// How often a killed process is looked at: those of others tell nobody when they end.
+/// How often a killed process is polled: processes that are not our children end without a signal to us.
 const ENDING_LOOK: Duration = Duration::from_millis(20);
 
 /// How the process runtime works.
@@ -97,7 +97,7 @@ impl Settings {
     }
 }
 
-/// Workers as processes of this machine. When it is dropped they go on.
+/// Workers as processes of this machine. When it is dropped they continue.
 #[derive(Debug)]
 pub struct ProcessRuntime {
     shared: Arc<Shared>,
@@ -121,16 +121,14 @@ struct Shared {
     events: Mutex<Option<mpsc::Sender<Ended>>>,
     watch: Arc<Watch>,
     /// The output of removed workers.
-    kept: Arc<Kept>,
+    kept: Arc<RemovedOutput>,
     handle: Handle,
-    claim: Claim,
+    state_lock: StateLock,
 }
 
 impl ProcessRuntime {
-    /// Opens the state folder and takes over the workers that are recorded there. Must be called within tokio.
-    ///
-    /// # Errors
-    /// If another server uses the folder, or it cannot be read.
+    /// Opens the state folder and takes over the workers that are recorded there. Must be called within tokio. Fails if
+    /// another server uses the folder, or it cannot be read.
     pub async fn open(settings: Settings) -> Result<Self, Failure> {
         let handle = Handle::current();
         let shared = blocking(move || Shared::open(settings, handle)).await?;
@@ -171,8 +169,8 @@ impl ProcessRuntime {
 
     async fn make(&self, key: &WorkerKey, make: &Make, deadline: Instant) -> Result<Instance, Failure> {
         let (shared, key, make) = (Arc::clone(&self.shared), key.clone(), make.clone());
-        // Threads are not ended with their caller. One that has not begun by then starts nothing: whoever removes the
-        // worker after that would not see it.
+        // Threads are not ended with their caller. One that has not begun by then starts nothing: a later removal of
+        // the worker would not see it.
         let wanted = Arc::new(());
         let is_wanted = Arc::downgrade(&wanted);
         let made = blocking(move || {
@@ -266,16 +264,16 @@ impl Shared {
         let state = settings.state.display().to_string();
         let unusable = |error: io::Error| Failure::new(format!("the state folder {state} cannot be used: {error}"));
         private::create_dir_all(&settings.state).map_err(unusable)?;
-        let claim = Claim::take(&settings.state, &handle)?;
+        let state_lock = StateLock::take(&settings.state, &handle)?;
         let shared = Arc::new(Self {
             boot: system::boot_id().map_err(unusable)?,
             ports: ports::Ports::default(),
             workers: Mutex::default(),
             events: Mutex::default(),
             watch: Watch::start().map_err(unusable)?,
-            kept: Arc::new(Kept::new(settings.state.join("ended"))),
+            kept: Arc::new(RemovedOutput::new(settings.state.join("ended"))),
             handle,
-            claim,
+            state_lock,
             settings,
         });
         for folder in record::folders(&shared.settings.state).map_err(unusable)? {
@@ -322,8 +320,8 @@ impl Shared {
         self.kept.keep_files(worker, folder, &[output::FILE, output::BEFORE], end, SystemTime::now());
     }
 
-    /// Only a hint: if nobody listens, lists tell it.
-    fn tell(&self, ended: Ended) {
+    /// Only a hint: without a receiver, lists show it.
+    fn report(&self, ended: Ended) {
         if let Some(events) = &*self.events.lock().unwrap_or_else(PoisonError::into_inner) {
             _ = events.try_send(ended);
         }
@@ -343,9 +341,9 @@ async fn bound_logs(shared: Weak<Shared>) {
             let shared = Arc::clone(&shared);
             _ = spawn_blocking(move || shared.kept.forget_old(SystemTime::now())).await;
         }
-        shared.claim.answer();
+        shared.state_lock.answer();
         let workers = shared.all();
-        // Not kept meanwhile: whoever drops the runtime may open its folder anew at once.
+        // Not kept meanwhile: the folder may be opened anew as soon as the runtime is dropped.
         drop(shared);
         _ = spawn_blocking(move || workers.iter().for_each(|worker| _ = output::bound(&worker.folder))).await;
     }

@@ -2,7 +2,7 @@
 //! when the server does.
 //!
 //! A file that is above its bound is cut: its end is copied to the file before, then it is truncated. The worker's
-//! descriptor appends, so it goes on at the new end. What the worker writes between copy and truncation is lost. A server
+//! descriptor appends, so it continues at the new end. What the worker writes between copy and truncation is lost. A server
 //! looks four times a second; while none runs the file grows, and the next server cuts it.
 
 use std::fs::{self, File, OpenOptions};
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_output_is_cut_and_its_writer_goes_on_at_the_new_end() {
+    fn a_long_output_is_cut_and_its_writer_continues_at_the_new_end() {
         let folder = tempfile::tempdir().unwrap();
         let mut worker = open(folder.path()).unwrap();
         let line = |n: u64| format!("{n:015}\n");

@@ -82,7 +82,7 @@ impl Record {
         Some(WorkerKey { owner, pool, generation: self.generation, worker: WorkerNo(self.worker) })
     }
 
-    /// What a pool is told of it.
+    /// What a pool learns of it.
     pub fn instance(&self) -> Option<Instance> {
         let process = self.process?;
         let id = Arc::from(process.pid.to_string());
@@ -139,8 +139,8 @@ pub fn folder(state: &Path, worker: &WorkerKey) -> PathBuf {
     worker_folder(&state.join("workers"), worker)
 }
 
-/// The folders of all workers. Pools without any are forgotten, which nobody else may do: a worker may be about to get
-/// its folder there.
+/// The folders of all workers. Pools without any are forgotten, which no other task may do: a worker may be about to
+/// get its folder there.
 pub fn folders(state: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for pool in entries(&state.join("workers"))? {

@@ -20,7 +20,7 @@ use crate::runtime::Failure;
 /// What a worker inherits of the server's environment: no more, because that may hold the server's secrets.
 const INHERITED: &[&str] = &["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR"];
 
-/// What a worker is told besides its recipe.
+/// What a worker gets besides its recipe.
 #[derive(Debug)]
 pub struct RunEnvironment<'a> {
     /// Where to listen.
@@ -35,7 +35,12 @@ pub struct RunEnvironment<'a> {
 /// terminal does not reach it.
 ///
 /// The program of `launcher`, if there is one, is started with the command behind its own arguments, and becomes it.
-pub fn spawn(make: &Make, told: &RunEnvironment<'_>, launcher: &[String], output: File) -> Result<Process, Failure> {
+pub fn spawn(
+    make: &Make,
+    environment: &RunEnvironment<'_>,
+    launcher: &[String],
+    output: File,
+) -> Result<Process, Failure> {
     let Some(program) = make.recipe.command.first() else {
         return Err(Failure::new("the pool has no command: give the program and its arguments"));
     };
@@ -46,7 +51,7 @@ pub fn spawn(make: &Make, told: &RunEnvironment<'_>, launcher: &[String], output
     }
     let command_line: Vec<&String> = launcher.iter().chain(&make.recipe.command).collect();
     let Some((first, arguments)) = command_line.split_first() else { return Err(Failure::new("there is no command")) };
-    let port = told.port.to_string();
+    let port = environment.port.to_string();
     let errors = output.try_clone().map_err(|error| Failure::new(format!("its log cannot be opened: {error}")))?;
     let mut command = Command::new(first);
     command
@@ -54,9 +59,9 @@ pub fn spawn(make: &Make, told: &RunEnvironment<'_>, launcher: &[String], output
         .env_clear()
         .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
         .envs(&make.recipe.env)
-        .envs([("HOST", told.host.to_string().as_str()), ("PORT", &port), ("WAYLEAVE_WORKER", &make.name)])
+        .envs([("HOST", environment.host.to_string().as_str()), ("PORT", &port), ("WAYLEAVE_WORKER", &make.name)])
         .envs([("WAYLEAVE_RUN", make.run.to_string()), ("WAYLEAVE_SECRET", make.secret.0.to_string())])
-        .env(MARK, told.mark)
+        .env(MARK, environment.mark)
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(errors)

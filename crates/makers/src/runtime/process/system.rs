@@ -1,7 +1,7 @@
-//! What the kernel says about processes, from `/proc`.
+//! Reads the state of processes from `/proc`.
 //!
-//! That there is no such process is one answer, that it cannot be told (no descriptors are left, say) is another one: a
-//! worker is not dead because of that.
+//! "No such process" is one answer, "unknown" (no descriptors are left, say) is another: a worker is not dead because
+//! of that.
 
 use std::io;
 use std::path::Path;
@@ -37,7 +37,9 @@ impl Stat {
         match unless_gone(std::fs::read(format!("/proc/{pid}/stat")))? {
             None if is_hidden(pid) => Err(io::Error::new(io::ErrorKind::PermissionDenied, "/proc hides it (hidepid)")),
             None => Ok(None),
-            Some(line) => Self::parse(&line).map(Some).ok_or_else(|| io::Error::other("/proc tells it in another way")),
+            Some(line) => {
+                Self::parse(&line).map(Some).ok_or_else(|| io::Error::other("/proc has an unexpected format"))
+            }
         }
     }
 
@@ -71,21 +73,19 @@ fn is_hidden(raw: i32) -> bool {
     pid(raw).is_some_and(|pid| test_kill_process(pid) == Err(Errno::PERM))
 }
 
-/// Whether a process runs that has this id and start time. If that cannot be told it does.
+/// Whether a process runs that has this id and start time. If that is unknown, it counts as running.
 pub fn runs(pid: i32, started: u64) -> bool {
     match Stat::of(pid) {
         Ok(stat) => stat.is_some_and(|stat| stat.started == started && !stat.ended),
         Err(error) => {
-            tracing::warn!(pid, %error, "cannot tell whether a worker's process runs");
+            tracing::warn!(pid, %error, "it is unknown whether a worker's process runs");
             true
         }
     }
 }
 
-/// Every process that has not ended, without those that may not be looked at, or end meanwhile.
-///
-/// # Errors
-/// If that cannot be told of some process.
+/// Every process that has not ended, without those that may not be looked at, or end meanwhile. Fails if that is
+/// unknown for some process.
 pub fn running() -> io::Result<Vec<(i32, Stat)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
@@ -102,9 +102,6 @@ pub fn running() -> io::Result<Vec<(i32, Stat)>> {
 
 /// Whether a process carries a run's mark. The environment of a process of another user may not be looked at; one that is
 /// left of a run is found by its group.
-///
-/// # Errors
-/// If that cannot be told.
 pub fn is_marked(pid: i32, mark: &str) -> io::Result<bool> {
     let wanted = format!("{MARK}={mark}");
     let read = std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ"));

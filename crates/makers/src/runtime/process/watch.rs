@@ -1,5 +1,5 @@
-//! Watches workers' processes through pidfds, which also tell the end of processes that an earlier server started. One
-//! thread waits for all of them.
+//! Watches workers' processes through pidfds, which also report the end of processes that an earlier server started.
+//! One thread waits for all of them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::OwnedFd;
 
-/// Stands for the descriptor that ends the thread.
+/// Marks the descriptor that ends the thread.
 const STOP: u64 = u64::MAX;
 /// Ends that are taken at once.
 const ENDS_MAX: usize = 64;

@@ -52,7 +52,7 @@ struct State {
     /// Where its process is watched. Its end is recorded from there, so until then the process counts as running.
     watched: Option<u64>,
     /// The last signal that it was sent by an order, if its run has not ended by itself before.
-    told_to_end: Option<Signal>,
+    end_signal: Option<Signal>,
     /// Why its run was killed by the runtime itself.
     given_up: Option<Arc<str>>,
     /// How its run ended, while what it has left behind has its grace.
@@ -88,7 +88,7 @@ impl Worker {
     /// Starts a run, unless one runs, or has been started since the last one that the caller knows, or the caller has
     /// gone: `wanted` lives as long as it does.
     pub fn make(self: &Arc<Self>, shared: &Arc<Shared>, make: &Make, wanted: &Weak<()>) -> Result<Making, Failure> {
-        // The run of which nothing is left.
+        // The run that has left nothing.
         let mut cleared: Option<Trace> = None;
         loop {
             let mut state = self.lock();
@@ -118,7 +118,7 @@ impl Worker {
             }
             drop(state);
             if let Some(trace) = &earlier {
-                let left = |error| Failure::new(format!("what is left of its last run cannot be told: {error}"));
+                let left = |error| Failure::new(format!("what is left of its last run is unknown: {error}"));
                 trace.kill().map_err(left)?;
             }
             cleared = earlier;
@@ -136,17 +136,17 @@ impl Worker {
         let address = format!("{reached_at}:{}", port.number);
         let mut record = Record::new(&self.key, &shared.boot, super::random_mark()?, address, port.number);
         record.write(&self.folder).map_err(|error| unwritten(&error))?;
-        let told = RunEnvironment { host, port: port.number, mark: &record.mark };
+        let environment = RunEnvironment { host, port: port.number, mark: &record.mark };
         let log =
             output::open(&self.folder).map_err(|error| Failure::new(format!("its log cannot be opened: {error}")));
-        let process = match log.and_then(|log| spawn(make, &told, &shared.settings.launcher, log)) {
+        let process = match log.and_then(|log| spawn(make, &environment, &shared.settings.launcher, log)) {
             Ok(process) => process,
             Err(why) => {
                 // What earlier runs wrote.
                 if output::is_there(&self.folder) {
                     shared.keep_output(&self.key, &self.folder, &why.0);
                 }
-                (state.record, state.told_to_end, state.given_up) = (None, None, None);
+                (state.record, state.end_signal, state.given_up) = (None, None, None);
                 _ = record::erase(&self.folder);
                 return Err(why);
             }
@@ -156,7 +156,7 @@ impl Worker {
         let written = record.write(&self.folder);
         let instance = record.instance().ok_or_else(|| Failure::new("it has no process"));
         state.record = Some(record);
-        (state.port, state.told_to_end, state.given_up) = (Some(port), None, None);
+        (state.port, state.end_signal, state.given_up) = (Some(port), None, None);
         (state.killing, state.left) = (false, Vec::new());
         self.watch(state, shared, pidfd);
         if let Err(error) = written {
@@ -232,7 +232,7 @@ impl Worker {
         }
     }
 
-    /// Looks at a process that nobody watches.
+    /// Polls a process that is not watched.
     fn notice(self: &Arc<Self>, state: &mut State, shared: &Arc<Shared>) {
         if state.watched.is_none() && state.record.as_ref().is_some_and(|record| !record.runs(&shared.boot)) {
             self.end(state, shared, None);
@@ -245,25 +245,27 @@ impl Worker {
         if state.ending.is_some() {
             return;
         }
-        let exit = told(pidfd.and_then(ending::reap), state.given_up.as_deref(), || output::last_line(&self.folder));
+        let exit =
+            describe_exit(pidfd.and_then(ending::reap), state.given_up.as_deref(), || output::last_line(&self.folder));
         let trace = record.trace(&shared.boot);
-        state.killing = state.given_up.is_some() || state.told_to_end == Some(Signal::KILL);
+        state.killing = state.given_up.is_some() || state.end_signal == Some(Signal::KILL);
         self.begin_end(state, shared, exit, trace);
     }
 
     /// What a run has left behind gets its grace; then its end is recorded.
     fn begin_end(self: &Arc<Self>, state: &mut State, shared: &Arc<Shared>, exit: Exit, trace: Trace) {
         state.ending = Some(exit);
-        // Not kept meanwhile: whoever drops the runtime may open its folder anew at once.
+        // Not kept meanwhile: the folder may be opened anew as soon as the runtime is dropped.
         let (worker, runtime) = (Arc::clone(self), Arc::downgrade(shared));
-        let was_told = state.told_to_end.is_some();
-        shared.handle.spawn(async move { worker.wind_down(runtime, trace, was_told).await });
+        let was_asked = state.end_signal.is_some();
+        shared.handle.spawn(async move { worker.wind_down(runtime, trace, was_asked).await });
     }
 
     /// Waits until nothing is left of a run whose leader has ended, and records its end. What is left is asked to end, if
-    /// the group was not; when its grace is over, or somebody wants so, it is killed. What cannot be killed is waited for.
-    async fn wind_down(self: Arc<Self>, runtime: Weak<Shared>, trace: Trace, was_told: bool) {
-        let (begun, grace) = (Instant::now(), if was_told { STOP_GRACE } else { LEFT_GRACE });
+    /// the group was not; when its grace period is over, or on request, it is killed. What cannot be killed is waited
+    /// for.
+    async fn wind_down(self: Arc<Self>, runtime: Weak<Shared>, trace: Trace, was_asked: bool) {
+        let (begun, grace) = (Instant::now(), if was_asked { STOP_GRACE } else { LEFT_GRACE });
         let (mut pause, mut asked, mut says) = (LOOK_MIN, HashSet::new(), true);
         let trace = Arc::new(trace);
         loop {
@@ -296,7 +298,7 @@ impl Worker {
             for process in left {
                 if killing {
                     process.signal(Signal::KILL);
-                } else if asked.insert(process) && !(was_told && process.in_group) {
+                } else if asked.insert(process) && !(was_asked && process.in_group) {
                     process.signal(Signal::TERM);
                 }
             }
@@ -318,7 +320,7 @@ impl Worker {
         (state.port, state.watched) = (None, None);
         self.ended.send_replace(());
         if let Some(instance) = instance {
-            shared.tell(Ended { worker: self.key.clone(), instance, exit });
+            shared.report(Ended { worker: self.key.clone(), instance, exit });
         }
     }
 
@@ -337,7 +339,7 @@ impl Worker {
         {
             ending::signal_group(process, signal);
             if state.given_up.is_none() {
-                state.told_to_end = Some(signal);
+                state.end_signal = Some(signal);
             }
         }
     }
@@ -365,7 +367,7 @@ impl Worker {
         state.record.as_ref().is_none_or(|record| record.exit.is_some())
     }
 
-    /// Removes its files; false if something of it still runs, or that cannot be told.
+    /// Removes its files; false if something of it runs or may run.
     pub fn erase(&self, shared: &Shared) -> Result<bool, Failure> {
         let trace_of = |state: &State| state.record.as_ref().map(|record| record.trace(&shared.boot));
         let is_over = |state: &State| state.record.as_ref().is_none_or(|record| record.exit.is_some());
@@ -385,7 +387,7 @@ impl Worker {
             return Ok(false);
         }
         let exit = state.record.as_ref().and_then(|record| record.exit.as_ref());
-        let end = match (state.told_to_end, exit) {
+        let end = match (state.end_signal, exit) {
             (Some(Signal::KILL), _) => "it was removed while it ran".to_owned(),
             (Some(_), _) => "it was stopped".to_owned(),
             (None, exit) => exit.map_or_else(String::new, Exit::to_string),
@@ -397,7 +399,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// As a list tells it; `None` if nothing was started.
+    /// As a list shows it; `None` if nothing was started.
     pub fn found(self: &Arc<Self>, shared: &Arc<Shared>) -> Option<WorkerFound> {
         let mut state = self.lock();
         self.notice(&mut state, shared);
@@ -407,8 +409,8 @@ impl Worker {
     }
 }
 
-/// How a run ended, as it is told.
-fn told(how: Option<Exit>, given_up: Option<&str>, last_line: impl FnOnce() -> Option<String>) -> Exit {
+/// How a run ended, as it is reported.
+fn describe_exit(how: Option<Exit>, given_up: Option<&str>, last_line: impl FnOnce() -> Option<String>) -> Exit {
     match (how, given_up) {
         (_, Some(why)) => Exit::Error(format!("it was ended, because {why}").into()),
         (Some(Exit::Clean), None) => Exit::Clean,
@@ -447,13 +449,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_the_runtime_ended_itself_is_not_said_to_be_out_of_memory() {
+    fn a_process_that_the_runtime_killed_is_not_called_out_of_memory() {
         let killed = || Some(Exit::Error(format!("it was ended by {}", ending::signal_name(9)).into()));
         let why = unwritten(&io::Error::other("no space left on device"));
         let want = "it was ended, because its record cannot be written: no space left on device";
-        assert_eq!(told(killed(), Some(&why.0), || None), Exit::Error(want.into()));
+        assert_eq!(describe_exit(killed(), Some(&why.0), || None), Exit::Error(want.into()));
         let want = "it was ended by signal 9, SIGKILL (perhaps out of memory); its last output: bye";
-        assert_eq!(told(killed(), None, || Some("bye".into())), Exit::Error(want.into()));
-        assert_eq!(told(Some(Exit::Clean), None, || Some("bye".into())), Exit::Clean);
+        assert_eq!(describe_exit(killed(), None, || Some("bye".into())), Exit::Error(want.into()));
+        assert_eq!(describe_exit(Some(Exit::Clean), None, || Some("bye".into())), Exit::Clean);
     }
 }

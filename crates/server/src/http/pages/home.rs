@@ -153,6 +153,8 @@ mod tests {
             reason: "<why>".to_owned(),
             shards: 128,
             version: "1".to_owned(),
+            format: 1,
+            holds_back: false,
             started_at: None,
             expires_at: None,
             here: name == "a",

@@ -25,6 +25,7 @@ use crate::http::extract::{QueryOf, read_body, read_json, read_line};
 use crate::http::held::{Held, waits_since};
 use crate::http::lines::{Line, Lines};
 use crate::http::refused::Refused;
+use crate::http::waiting::{QUIET, Waiting};
 
 /// Lines submitted to the frontier together.
 const PART_LINES: usize = 1_000;
@@ -114,6 +115,8 @@ struct Intake {
     /// When the last line ended, or the current one began.
     since: Instant,
     ended: bool,
+    /// Until a line is whole.
+    waiting: Waiting,
     /// The budget of the lines and chunks that this stream may have in flight.
     _held: Held,
 }
@@ -122,8 +125,9 @@ impl Intake {
     fn new(app: App, crawl: CrawlName, request: Request) -> Result<Self, Refused> {
         let held = Held::of(&request, &app);
         held.take(limits::LINE_BYTES_MAX + PART_BYTES * (PARTS_IN_FLIGHT + 1))?;
+        let waiting = Waiting::of(request.extensions(), &app);
         let (body, lines) = (request.into_body().into_data_stream(), Lines::default());
-        Ok(Self { app, crawl, body, lines, since: Instant::now(), ended: false, _held: held })
+        Ok(Self { app, crawl, body, lines, since: Instant::now(), ended: false, waiting, _held: held })
     }
 
     /// Results chunk by chunk, in the order sent, with a few chunks in flight.
@@ -146,6 +150,7 @@ impl Intake {
             while part.len() < PART_LINES && bytes < PART_BYTES {
                 let Some((number, line)) = self.lines.next_line() else { break };
                 self.since = Instant::now();
+                self.waiting.end();
                 bytes += self.take(&mut part, number, line);
             }
             if self.ended || part.len() >= PART_LINES || bytes >= PART_BYTES {
@@ -179,18 +184,29 @@ impl Intake {
         (!part.is_empty()).then_some(Ok(part))
     }
 
-    /// The next bytes. Neither a pause nor a line may take longer than the body timeout.
+    /// The next bytes. Neither a pause nor a line may take longer than the body timeout. Without a whole line for a moment, this
+    /// request waits as a long poll does, and ends when its place is needed.
     async fn arrived(&mut self) -> Option<Result<Bytes, Box<Problem>>> {
         let timeout = self.app.config.body_timeout;
         self.since = waits_since(self.since, self.since + timeout, Instant::now());
-        let until = self.since + timeout;
-        match tokio::time::timeout_at(until, self.body.next()).await {
-            Ok(arrived) => Some(arrived?.map_err(cut_off)),
-            Err(_) => {
-                let detail = "no further line arrived in time; what was answered is stored, send the rest again";
-                Some(Err(Box::new(Problem::new(Code::BodyTimeout, detail))))
-            }
+        let (until, quiet) = (self.since + timeout, self.since + QUIET);
+        if let Ok(arrived) = tokio::time::timeout_at(quiet.min(until), self.body.next()).await {
+            return Some(arrived?.map_err(cut_off));
         }
+        let hurry = self.waiting.begin();
+        let hurried = async {
+            match &hurry {
+                Some(hurry) => hurry.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        let detail = tokio::select! {
+            biased;
+            arrived = self.body.next() => return Some(arrived?.map_err(cut_off)),
+            () = hurried => "the server needs the place of this request; what was answered is stored, send the rest again",
+            () = tokio::time::sleep_until(until) => "no further line arrived in time; what was answered is stored, send the rest again",
+        };
+        Some(Err(Box::new(Problem::new(Code::BodyTimeout, detail))))
     }
 
     fn take(&self, part: &mut AddBatch, number: u64, line: Line) -> usize {

@@ -87,11 +87,12 @@ pub async fn list_chunks(
     QueryOf(query): QueryOf<ListChunksQuery>,
 ) -> Result<Json<ListChunksResponse>, Refused> {
     let after = query.after.as_deref().map(chunk_id).transpose().map_err(|_| Refusal::BadCursor)?;
-    let (page, next) = app.pipeline.chunks(query.filter()?, after, page_rows(query.limit)?).await?;
+    let (page, next, damaged) = app.pipeline.chunks(query.filter()?, after, page_rows(query.limit)?).await?;
     let credentials = query.credentials == Some(true);
     let shown = |chunk: Chunk| if credentials { chunk } else { chunk.redacted() };
     let chunks = page.into_iter().map(Chunk::from).map(shown).collect();
-    Ok(Json(ListChunksResponse { chunks, next: next.map(|id| id.to_string()) }))
+    let damaged = damaged.iter().map(ToString::to_string).collect();
+    Ok(Json(ListChunksResponse { chunks, next: next.map(|id| id.to_string()), damaged }))
 }
 
 /// Returns a chunk: its state, why, and when that changes; without its token.

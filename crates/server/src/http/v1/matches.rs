@@ -68,7 +68,8 @@ pub async fn put_match(
 ) -> Result<Response, Refused> {
     let (pool, asker) = (query.pool()?, asker(client.clone()));
     let put = |wait| app.matches.put(pool.clone(), asker.clone(), wait);
-    let found = waiting.call(query.wait()?, put).await?;
+    let end = || app.matches.end_put(pool.clone(), asker.clone());
+    let found = waiting.call_and_end(query.wait()?, put, end).await?;
     answer(&pool, &client, found, "its request was cancelled while this call waited")
 }
 

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use wayleave_api::nodes::{Node, NodeState, Nodes};
 use wayleave_api::{Code, Problem};
+use wayleave_cluster::FORMAT;
 
 use crate::http::app::App;
 use crate::http::refused::Refused;
@@ -14,11 +15,11 @@ pub async fn list_nodes(State(app): State<App>) -> Result<Json<Nodes>, Refused> 
     let shards = app.frontier.shards();
     let unknown =
         || Problem::new(Code::Unavailable, "the store cannot be reached, so the live nodes are unknown; try again");
-    let nodes = match &app.peers {
-        Some(peers) => peers.nodes().ok_or_else(unknown)?,
-        None => vec![alone(&app)],
+    let (nodes, format) = match &app.peers {
+        Some(peers) => (peers.nodes().ok_or_else(unknown)?, peers.format()),
+        None => (vec![alone(&app)], FORMAT),
     };
-    Ok(Json(Nodes { nodes, shards }))
+    Ok(Json(Nodes { nodes, shards, format }))
 }
 
 fn alone(app: &App) -> Node {
@@ -30,6 +31,8 @@ fn alone(app: &App) -> Node {
         reason: "an embedded store has one process; several nodes need PostgreSQL".to_owned(),
         shards: app.frontier.shards().into(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        format: FORMAT,
+        holds_back: false,
         started_at: None,
         expires_at: None,
         here: true,

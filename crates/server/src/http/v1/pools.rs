@@ -1,7 +1,7 @@
 //! Pools and their workers.
 //!
-//! Whoever may set up a pool can run any command on a machine of a node. So a server that other machines can reach takes
-//! pools by this API only if it is told so.
+//! A caller that may set up a pool can run any command on a machine of a node. So a server that other machines can reach
+//! takes pools by this API only with `--allow-pool-commands`; otherwise they come from its settings file.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -88,7 +88,14 @@ pub async fn put_pool(
         return Err(Problem::new(Code::CommandsNotAllowed, detail).with("pool", &*pool).into());
     }
     let paused = body.paused;
-    Ok(Json(app.matches.set_pool_paused(pool, body.settings()?, paused).await?.into()))
+    let set = app.matches.set_pool_paused(pool, body.settings()?, paused).await?;
+    Ok(Json(warned(&app, set, paused == Some(false)).await))
+}
+
+/// A pool that was changed; with a warning if what it runs may run twice because it was resumed.
+async fn warned(app: &App, pool: impl Into<Pool>, is_resumed: bool) -> Pool {
+    let warning = if is_resumed { app.matches.beside().await } else { None };
+    Pool { warning, ..pool.into() }
 }
 
 /// Refuses a call that starts commands if a proxy passed it on.
@@ -105,7 +112,8 @@ fn refuse_proxy(headers: &HeaderMap, pool: &PoolName, what: &str, remedy: &str) 
 ///
 /// A paused pool starts, books, stops and removes nothing; clients wait, and matched clients keep their workers. Pools of a
 /// store that was copied, restored or salvaged are paused. A call that a proxy passed on resumes
-/// no pool, nor does any call where the server was started with `--allow-pool-commands=false`.
+/// no pool, nor does any call where the server was started with `--allow-pool-commands=false`. `warning` tells of another server of
+/// this machine that has a copy of the store open and runs the same.
 #[utoipa::path(
     put, path = "/v1/pools/{pool}/paused", tag = "pools",
     params(("pool" = String, Path, description = "The pool's name.")),
@@ -128,7 +136,8 @@ pub async fn pause_pool(
             return Err(Problem::new(Code::CommandsNotAllowed, detail).with("pool", &*pool).into());
         }
     }
-    Ok(Json(app.matches.pause_pool(pool, body.paused).await?.into()))
+    let changed = app.matches.pause_pool(pool, body.paused).await?;
+    Ok(Json(warned(&app, changed, !body.paused).await))
 }
 
 /// Deletes a pool: it takes no more clients, and goes once its workers have none.

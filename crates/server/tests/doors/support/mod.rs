@@ -4,24 +4,20 @@ pub mod net;
 pub mod schema;
 pub mod site;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::{HeaderMap, Method, Request, StatusCode, header};
-use http_body_util::BodyExt;
-use serde_json::Value;
+use axum::http::{HeaderMap, StatusCode};
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
-use wayleave_engine::clock::SystemClock;
-use wayleave_engine::memory::Memory;
 use wayleave_roles::Roles;
 use wayleave_server::http::{App, router};
-use wayleave_server::{Config, Services};
 use wayleave_shard::Frontier;
 use wayleave_shard::fleet::Fleet;
 use wayleave_shard::matches::Matches;
 use wayleave_shard::pipeline::Pipeline;
+
+use crate::prelude::*;
 
 /// Owners outlive the short runtimes of single tests.
 static OWNERS: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());

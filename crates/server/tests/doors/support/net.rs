@@ -2,13 +2,11 @@
 
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use wayleave_server::{Config, Port, Server, Services};
+use wayleave_server::{Port, Server};
 
-use super::services;
+use crate::prelude::*;
 
 /// A server that runs until it is stopped.
 pub struct Running {

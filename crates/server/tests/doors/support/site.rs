@@ -1,16 +1,15 @@
 //! A site without machines: it carries out at once what pools order, in memory, and answers for its workers.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 use wayleave_core::matches::{Effect, Input, Instance, Labels, Make, RuntimeKind, Verdict, WorkerFound, WorkerNo};
 use wayleave_core::names::PoolName;
-use wayleave_core::time::{Millis, Time};
 use wayleave_server::{KeptLog, LogOf, WorkerLogs};
 use wayleave_shard::matches::Matches;
+
+use crate::prelude::*;
 
 /// What its workers answer.
 #[derive(Clone, Debug)]

@@ -1,23 +1,15 @@
 //! Shared by the tests of the URLFrontier API: a real server on a loopback port over an in-memory frontier, whose clock
 //! stands still until a test advances it.
 
-use std::sync::Arc;
-
-use futures::{StreamExt, stream};
+use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Channel, Server};
-use wayleave_api::urlfrontier::ack_message::Status as Ack;
-use wayleave_api::urlfrontier::url_frontier_client::UrlFrontierClient;
-use wayleave_api::urlfrontier::{
-    DiscoveredUrlItem, GetParams, KnownUrlItem, QueueWithinCrawlParams, Stats, UrlInfo, UrlItem, get_params, url_item,
-};
-use wayleave_core::time::{Millis, Time};
+use wayleave_api::urlfrontier::{DiscoveredUrlItem, KnownUrlItem, QueueWithinCrawlParams, Stats, url_item};
 use wayleave_engine::clock::ManualClock;
-use wayleave_engine::memory::Memory;
-use wayleave_server::Services;
 use wayleave_server::grpc::{GrpcMetrics, Nodes, routes};
 use wayleave_server::http::App;
 use wayleave_shard::{Config, Frontier};
+
+use crate::prelude::*;
 
 /// The clock's time at the start, in seconds.
 pub const START: u64 = 1_800_000_000;

@@ -1,16 +1,10 @@
 //! Nothing leaves before it is durable: no answer, no order. And failed commits leave nothing behind.
 
-use std::sync::Arc;
-
-use futures::FutureExt;
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::ids::ShardId;
-use wayleave_core::matches::{Effect, MatchStage, PoolSpec, RuntimeKind};
-use wayleave_engine::memory::LostAnswer;
-use wayleave_engine::{Error, Memory};
-use wayleave_shard::Frontier;
+use wayleave_core::matches::Effect;
+use wayleave_engine::Error;
 
 use super::*;
+use crate::prelude::*;
 
 const SHARD: ShardId = ShardId(0);
 
@@ -51,8 +45,8 @@ async fn introduce(engine: &Memory, matches: &Matches, site: &Site) {
         let (matches, site) = (matches.clone(), site.clone());
         settle(engine, async move {
             let orders = poll(&matches, &site, 50).await.unwrap();
-            let told = orders.into_iter().filter_map(|(pool, effect)| site.run(pool, effect)).collect();
-            matches.tell(told).await.unwrap();
+            let inputs = orders.into_iter().filter_map(|(pool, effect)| site.run(pool, effect)).collect();
+            matches.tell(inputs).await.unwrap();
         })
         .await;
     }
@@ -83,10 +77,10 @@ async fn no_order_is_handed_out_and_no_answer_given_before_its_write_is_durable(
         }
         let orders = polling.await.unwrap();
         steps.extend(orders.iter().map(|(_, effect)| effect.kind()));
-        let told: Vec<_> = orders.into_iter().filter_map(|(pool, effect)| site.run(pool, effect)).collect();
+        let inputs: Vec<_> = orders.into_iter().filter_map(|(pool, effect)| site.run(pool, effect)).collect();
         let telling = tokio::spawn({
             let matches = matches.clone();
-            async move { matches.tell(told).await }
+            async move { matches.tell(inputs).await }
         });
         pass(20).await;
         assert!(!telling.is_finished(), "taken in too early: after {steps:?}");
@@ -135,7 +129,7 @@ async fn a_crash_before_the_commit_leaves_no_order_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_fails_is_told_to_its_callers_and_the_pool_is_loaded_again() {
+async fn a_failed_commit_is_reported_to_its_callers_and_the_pool_reloaded() {
     let unavailable = || Error::Unavailable("on purpose".to_owned());
     let (world, matches) = world(1, spec()).await;
     put(&matches, "before", NOW).await.unwrap();
@@ -159,9 +153,10 @@ async fn a_commit_that_fails_is_told_to_its_callers_and_the_pool_is_loaded_again
     assert_eq!(site.held(), 2);
 }
 
-/// Commits fail at any moment, with and without effect: nobody hangs, everybody gets a worker, and no slot is lost.
+/// Commits fail at any moment, with and without effect: no call hangs, every client gets a worker, and no slot is
+/// lost.
 #[tokio::test(start_paused = true)]
-async fn whatever_commit_fails_every_client_ends_with_one_slot() {
+async fn every_client_ends_with_one_slot_after_any_failed_commit() {
     for fault in 0..3 {
         for after in 0..12 {
             let (world, matches) = world(1, PoolSpec { slots: Some(1), max: Some(6), ..spec() }).await;
@@ -194,7 +189,7 @@ async fn whatever_commit_fails_every_client_ends_with_one_slot() {
             _ = put(&matches, "last", NOW).await;
             for put in puts {
                 let done = tokio::time::timeout(std::time::Duration::from_secs(120), put).await;
-                done.expect("nobody hangs").unwrap();
+                done.expect("no call hangs").unwrap();
             }
             _ = matches.cancel(pool(), asker("last"), None).await;
             until("slots booked = clients matched", || async { site.held() == 5 }).await;
@@ -203,7 +198,7 @@ async fn whatever_commit_fails_every_client_ends_with_one_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_store_refuses_changes_matches_are_shown_and_nothing_is_ordered() {
+async fn while_the_store_refuses_changes_matches_are_shown_and_none_is_made() {
     let engine = crate::faulty::Faulty::new();
     let matches = Matches::new(engine.open(1).await);
     matches.set_pool(pool(), settings(spec())).await.unwrap();
@@ -218,10 +213,10 @@ async fn while_the_store_refuses_changes_matches_are_shown_and_nothing_is_ordere
     let shown = matches.look(pool(), asker("a"), LONG).await.unwrap().unwrap();
     assert_eq!((shown.stage, shown.matched, shown.verified), (MatchStage::Matched, view.matched, false));
     let anothers = matches.look(pool(), by("bob", "alices"), NOW).await;
-    assert!(matches!(anothers, Err(Refusal::Match(_))), "not to everybody: {anothers:?}");
+    assert!(matches!(anothers, Err(Refusal::Match(_))), "not to other clients: {anothers:?}");
     let polled = matches.orders(SHARD, "s".into(), RuntimeKind::Process, Millis(1_000)).await;
     assert!(matches!(polled, Err(Refusal::Unavailable(_))), "{polled:?}");
-    assert!(put(&matches, "b", LONG).await.is_err(), "it does not wait in vain");
+    assert!(put(&matches, "b", LONG).await.is_err(), "it fails without a wait");
     engine.set_full(false);
     let _maker = site.serve(&matches);
     pass(2_000).await;

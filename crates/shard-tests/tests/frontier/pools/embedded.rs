@@ -1,13 +1,11 @@
 //! The same on the embedded store, in real time: a crowd, restarts, and what is found afterwards.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use wayleave_core::matches::{MatchStage, PoolSpec};
 use wayleave_engine_fjall::{Fjall, Options};
-use wayleave_shard::{Config, Frontier};
 
 use super::*;
+use crate::prelude::*;
 
 async fn open_at(path: &Path) -> (Arc<Fjall>, Frontier) {
     let engine = Arc::new(Fjall::open(path, Options { shards: 2, ..Options::default() }).unwrap());

@@ -2,19 +2,18 @@
 
 mod durability;
 mod embedded;
+mod herds;
 mod lists;
 mod moves;
 mod restarts;
 pub mod site;
 mod waiting;
 
-use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::matches::{Asker, MatchStage, MatchView, PoolSpec, Settings};
-use wayleave_core::names::PoolName;
-use wayleave_core::time::Millis;
+use wayleave_core::matches::{Asker, MatchView, Settings};
 use wayleave_shard::matches::Matches;
 
 pub use self::site::Site;
+use crate::prelude::*;
 use crate::support::*;
 
 pub const NOW: Millis = Millis(0);
@@ -84,7 +83,7 @@ pub async fn crowd(matches: &Matches, site: &Site, clients: usize) {
     });
     let puts: Vec<_> = puts.collect();
     for put in puts {
-        let view = put.await.unwrap().unwrap().expect("nobody cancelled it");
+        let view = put.await.unwrap().unwrap().expect("it was not cancelled");
         assert_eq!(view.stage, MatchStage::Matched, "{view:?}");
         assert!(view.verified && view.matched.is_some_and(|matched| matched.token.is_some()));
     }
@@ -133,7 +132,7 @@ async fn a_pool_that_is_deleted_drains_first_and_may_come_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_site_gets_the_orders_for_its_own_workers_and_pools_of_a_shard_share_its_polls() {
+async fn every_site_gets_its_own_orders_and_pools_of_a_shard_share_a_poll() {
     let (_world, matches) = world(1, PoolSpec { slots: Some(1), max: Some(6), ..spec() }).await;
     matches.set_pool("q".into(), settings(spec())).await.unwrap();
     let sites = [Site::new("s"), Site::new("t")];
@@ -155,8 +154,8 @@ async fn a_maker_cannot_speak_for_clients_and_operators() {
     let (_world, matches) = world(1, spec()).await;
     put(&matches, "a", NOW).await.unwrap();
     let cancel = Input::Cancel { asker: asker("a"), token: None };
-    let told = [Input::Delete, cancel, Input::Put(asker("b")), Input::Set(Box::new(settings(spec())))];
-    matches.tell(told.into_iter().map(|input| (pool(), input)).collect()).await.unwrap();
+    let inputs = [Input::Delete, cancel, Input::Put(asker("b")), Input::Set(Box::new(settings(spec())))];
+    matches.tell(inputs.into_iter().map(|input| (pool(), input)).collect()).await.unwrap();
     matches.tell(vec![("unknown".into(), Input::Tick)]).await.unwrap();
     assert!(!matches.pool(pool()).await.unwrap().closing);
     assert_eq!((stage(&matches, "a").await, stage(&matches, "b").await), (Some(MatchStage::Queued), None));

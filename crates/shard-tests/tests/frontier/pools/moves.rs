@@ -1,24 +1,18 @@
 //! A shard moves to another node while calls are parked: none hangs, and none is answered untruly.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use futures::FutureExt;
 use futures::future::BoxFuture;
-use wayleave_core::ids::{NodeId, ShardId};
-use wayleave_core::matches::{MatchStage, RuntimeKind};
-use wayleave_engine::Memory;
-use wayleave_shard::{Config, Frontier, LinkError, Links, Service};
+use wayleave_core::ids::NodeId;
+use wayleave_shard::{LinkError, Links, Service};
 
 use super::*;
+use crate::prelude::*;
 
 const SHARD: ShardId = ShardId(0);
 const NODES: [NodeId; 2] = [NodeId(1), NodeId(2)];
 
-/// A network in which every node reaches every other.
+/// A network in which every node reaches every other. It counts the calls.
 #[derive(Clone, Default)]
-struct Net(Arc<Mutex<BTreeMap<NodeId, Frontier>>>);
+struct Net(Arc<Mutex<BTreeMap<NodeId, Frontier>>>, Arc<AtomicUsize>);
 
 impl Links for Net {
     fn call(
@@ -29,6 +23,7 @@ impl Links for Net {
         within: Duration,
     ) -> BoxFuture<'static, Result<Vec<u8>, LinkError>> {
         let there = self.0.lock().unwrap().get(&node).cloned();
+        self.1.fetch_add(1, Ordering::Relaxed);
         async move {
             let Some(there) = there else { return Err(LinkError::NotSent("no such node".to_owned())) };
             let answer = tokio::time::timeout(within, there.answer(service, &call)).await;
@@ -39,13 +34,15 @@ impl Links for Net {
     }
 }
 
-struct Cluster {
-    nodes: Vec<Frontier>,
+pub struct Cluster {
+    pub nodes: Vec<Frontier>,
     net: Net,
+    /// What each node hears of the other.
+    beats: Vec<JoinHandle<()>>,
 }
 
 impl Cluster {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let engine = Arc::new(Memory::new(RuntimeClock::new()));
         let net = Net::default();
         let config = Config { clock_step: Millis(0), ..Config::new(1) };
@@ -54,9 +51,40 @@ impl Cluster {
         for (node, frontier) in NODES.iter().zip(&nodes) {
             net.0.lock().unwrap().insert(*node, frontier.clone());
         }
-        let cluster = Self { nodes: nodes.into(), net };
+        let mut cluster = Self { nodes: nodes.into(), net, beats: Vec::new() };
+        cluster.listen();
         cluster.open(0);
         cluster
+    }
+
+    /// Each node hears the beats of the other.
+    pub fn listen(&mut self) {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let (from_id, from, to) = (NODES[from], self.nodes[from].clone(), self.nodes[to].clone());
+            self.beats.push(tokio::spawn(async move {
+                let (mut beats, mut news) = (from.beats(), from.news());
+                loop {
+                    to.hear(from_id, Some(beats.next_beat()));
+                    news.changed().await;
+                }
+            }));
+        }
+    }
+
+    /// They hear nothing of each other, and do not know yet.
+    pub fn part(&mut self) {
+        self.beats.drain(..).for_each(|beats| beats.abort());
+    }
+
+    /// They find out.
+    pub fn miss(&self) {
+        self.nodes[0].hear(NODES[1], None);
+        self.nodes[1].hear(NODES[0], None);
+    }
+
+    /// How many calls nodes have made to each other since this was asked last.
+    pub fn calls(&self) -> usize {
+        self.net.1.swap(0, Ordering::Relaxed)
     }
 
     /// A node owns the shard from now on.
@@ -66,7 +94,7 @@ impl Cluster {
     }
 
     /// The shard moves from its owner to the other node. In between it has no owner for a moment.
-    async fn move_to(&self, node: usize) {
+    pub async fn move_to(&self, node: usize) {
         self.nodes[1 - node].close_shard(SHARD).await;
         pass(200).await;
         self.open(node);
@@ -77,7 +105,7 @@ impl Cluster {
         self.nodes[node].open_shard(SHARD, Vec::new());
     }
 
-    fn at(&self, node: usize) -> Matches {
+    pub fn at(&self, node: usize) -> Matches {
         Matches::new(self.nodes[node].clone())
     }
 }
@@ -132,9 +160,9 @@ async fn calls_that_are_parked_when_the_shard_moves_go_on_at_its_next_owner() {
         pass(1_000).await;
         cluster.move_to(1).await;
         pass(1_000).await;
-        assert!(polling.is_finished(), "a Maker polls the next owner");
+        assert!(polling.is_finished(), "a Maker is asked to list what it has");
         assert!(calls.iter().all(|call| !call.is_finished()), "they go on waiting");
-        assert_eq!(matches.pool(pool()).await.unwrap().waiting, 20, "nobody is queued twice");
+        assert_eq!(matches.pool(pool()).await.unwrap().waiting, 20, "no client is queued twice");
         cluster.move_to(0).await;
         let six = PoolSpec { slots: Some(10), ..spec() };
         matches.set_pool(pool(), settings(six)).await.unwrap();
@@ -160,8 +188,8 @@ async fn an_owner_that_was_replaced_hands_out_nothing() {
         tokio::spawn(async move { matches.orders(SHARD, "s".into(), RuntimeKind::Process, Millis(4_000)).await })
     };
     let site = Site::new("s");
-    let told = poll(&old).await.unwrap().unwrap().into_iter().filter_map(|(pool, effect)| site.run(pool, effect));
-    old.tell(told.collect()).await.unwrap();
+    let inputs = poll(&old).await.unwrap().unwrap().into_iter().filter_map(|(pool, effect)| site.run(pool, effect));
+    old.tell(inputs.collect()).await.unwrap();
     cluster.take_over(1);
     pass(10).await;
     assert_eq!(new.pool(pool()).await.unwrap().waiting, 0);
@@ -169,8 +197,8 @@ async fn an_owner_that_was_replaced_hands_out_nothing() {
     pass(10).await;
     let refused = put(&old, "a", NOW).await;
     // The old owner is fenced, and opens the shard again, because nothing says that it may not: then it is a new owner.
-    let told = refused.is_err() || refused.is_ok_and(|view| view.is_some());
-    assert!(told);
+    let is_known = refused.is_err() || refused.is_ok_and(|view| view.is_some());
+    assert!(is_known);
     let orders = polling.await.unwrap();
     let ordered = |(_, effect): &(_, wayleave_core::matches::Effect)| effect.kind() == "create";
     assert!(!orders.is_ok_and(|orders| orders.iter().any(ordered)), "handed out by an owner that was fenced");

@@ -1,8 +1,7 @@
-//! Restarts: requests in every state survive one, and each goes on.
-
-use wayleave_core::matches::{MatchStage, PoolSpec};
+//! Restarts: requests in every state survive one, and each continues.
 
 use super::*;
+use crate::prelude::*;
 
 /// One request in every state there is, as far as this site goes.
 async fn every_state(matches: &Matches, site: &Site) {
@@ -35,8 +34,8 @@ async fn every_state(matches: &Matches, site: &Site) {
 async fn portrait(matches: &Matches) -> String {
     let (views, next) = matches.matches(&pool(), None, None, 100).await.unwrap();
     assert_eq!(next, None);
-    let told: Vec<_> = views.iter().map(|(client, view)| (client, view.stage, view.version, &view.matched)).collect();
-    format!("{told:#?}{:#?}", matches.workers(pool()).await.unwrap())
+    let shown: Vec<_> = views.iter().map(|(client, view)| (client, view.stage, view.version, &view.matched)).collect();
+    format!("{shown:#?}{:#?}", matches.workers(pool()).await.unwrap())
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +58,7 @@ async fn requests_in_every_state_survive_a_restart_and_go_on() {
     }
     until("the slot of the one that left is given back", || async { site.held() == 5 }).await;
     let again = put(&matches, "failed", LONG).await.unwrap().unwrap();
-    assert_eq!(again.stage, MatchStage::Failed, "it is told");
+    assert_eq!(again.stage, MatchStage::Failed, "the failure is reported");
     assert_eq!(
         put(&matches, "failed", LONG).await.unwrap().unwrap().stage,
         MatchStage::Matched,
@@ -70,7 +69,7 @@ async fn requests_in_every_state_survive_a_restart_and_go_on() {
 
 /// The process ends while workers are made, asked and given back, again and again. Workers that run are adopted.
 #[tokio::test(start_paused = true)]
-async fn restarts_at_any_moment_strand_nobody_and_leak_nothing() {
+async fn restarts_at_any_moment_strand_no_client_and_leak_no_slot() {
     for after in [1, 3, 10, 40, 400] {
         let (mut world, mut matches) = world(2, PoolSpec { slots: Some(4), max: Some(5), ..spec() }).await;
         let site = Site::new("s");
@@ -85,11 +84,12 @@ async fn restarts_at_any_moment_strand_nobody_and_leak_nothing() {
             pass(after).await;
             matches = reopened(&mut world).await;
             for put in puts {
-                // Whatever it was told is true: matched, or that it is not known.
-                let told = tokio::time::timeout(std::time::Duration::from_secs(90), put).await.expect("nobody hangs");
-                let told = told.unwrap();
+                // Its answer is true: matched, or not known.
+                let answer =
+                    tokio::time::timeout(std::time::Duration::from_secs(90), put).await.expect("no call hangs");
+                let answer = answer.unwrap();
                 let held = |view: &MatchView| view.stage == MatchStage::Matched;
-                assert!(told.as_ref().is_err() || told.as_ref().is_ok_and(|view| view.as_ref().is_some_and(held)));
+                assert!(answer.as_ref().is_err() || answer.as_ref().is_ok_and(|view| view.as_ref().is_some_and(held)));
             }
             drop(maker);
         }
@@ -100,7 +100,7 @@ async fn restarts_at_any_moment_strand_nobody_and_leak_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_label_of_what_is_started_stays_the_same_for_ever() {
+async fn the_label_of_started_workers_never_changes() {
     let (mut world, matches) = world(1, spec()).await;
     let site = Site::new("s");
     let maker = site.serve(&matches);

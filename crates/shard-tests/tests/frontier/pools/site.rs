@@ -1,16 +1,12 @@
-//! A site for tests: it carries out orders at once, in memory, and can be told to keep silent about some of them.
+//! A site for tests: it carries out orders at once, in memory, and can keep silent about some of them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
-use tokio::task::JoinHandle;
-use wayleave_core::ids::Token;
-use wayleave_core::matches::{
-    Effect, Exit, Input, Instance, Labels, Make, RuntimeKind, StepId, Verdict, WorkerAsk, WorkerFound,
-};
-use wayleave_core::names::{PoolName, SiteName};
-use wayleave_core::time::Millis;
+use wayleave_core::matches::{Effect, Exit, Input, Instance, Labels, Make, StepId, Verdict, WorkerAsk, WorkerFound};
+use wayleave_core::names::SiteName;
 use wayleave_shard::matches::Matches;
+
+use crate::prelude::*;
 
 /// A worker that runs.
 pub struct Running {
@@ -84,7 +80,7 @@ impl Site {
         self.lock().workers.values().map(|worker| worker.held.len()).sum()
     }
 
-    /// Polls every shard, carries orders out and tells.
+    /// Polls every shard, carries orders out and reports.
     pub fn serve(&self, matches: &Matches) -> Maker {
         let poll = |shard| {
             let (site, matches) = (self.clone(), matches.clone());
@@ -95,9 +91,10 @@ impl Site {
                         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                         continue;
                     };
-                    let told: Vec<_> = orders.into_iter().filter_map(|(pool, effect)| site.run(pool, effect)).collect();
-                    if !told.is_empty() {
-                        _ = matches.tell(told).await;
+                    let inputs: Vec<_> =
+                        orders.into_iter().filter_map(|(pool, effect)| site.run(pool, effect)).collect();
+                    if !inputs.is_empty() {
+                        _ = matches.tell(inputs).await;
                     }
                 }
             })
@@ -113,7 +110,7 @@ impl Site {
         if inner.deaf.contains(effect.kind()) {
             return None;
         }
-        let told = match effect {
+        let input = match effect {
             Effect::Reserve(ask) => {
                 let verdict = inner.reserve(&ask);
                 ask.reserved(verdict)
@@ -151,20 +148,20 @@ impl Site {
                 Input::Listed { site: self.name.clone(), since, found: found.collect() }
             }
         };
-        Some((pool, told))
+        Some((pool, input))
     }
 
-    /// Ends every worker of a pool: what its runtime tells.
+    /// Ends every worker of a pool. Returns its runtime's reports.
     pub fn crash(&self, pool: &PoolName) -> Vec<(PoolName, Input)> {
         let mut inner = self.lock();
         let all = std::mem::take(&mut inner.workers);
         let (gone, kept): (BTreeMap<_, _>, _) = all.into_iter().partition(|((of, _), _)| of == pool);
         inner.workers = kept;
-        let told = |((pool, _), Running { labels, instance, .. }): ((PoolName, String), Running)| {
+        let listed = |((pool, _), Running { labels, instance, .. }): ((PoolName, String), Running)| {
             let Labels { worker, generation, .. } = labels;
             (pool, Input::Exited { worker, generation, instance, exit: Exit::Error("killed".into()) })
         };
-        gone.into_iter().map(told).collect()
+        gone.into_iter().map(listed).collect()
     }
 }
 
@@ -174,7 +171,7 @@ impl Inner {
     }
 
     fn reserve(&mut self, ask: &WorkerAsk) -> Verdict {
-        let Some(worker) = self.worker_at(ask) else { return Verdict::Unknown("nobody listens".into()) };
+        let Some(worker) = self.worker_at(ask) else { return Verdict::Unknown("no worker listens".into()) };
         let full = worker.held.len() >= worker.slots && !worker.held.contains_key(&*ask.client);
         if !full {
             worker.held.insert(ask.client.to_string(), ask.token);

@@ -8,7 +8,7 @@ use wayleave_core::time::Time;
 
 use super::decide::{Pools, removed};
 use super::parked::{ClientCall, WaitsFor};
-use crate::matches::call::Waited;
+use crate::matches::call::{QueuedBefore, Waited};
 use crate::message::MatchReply;
 use crate::routing::router::CallResult;
 
@@ -31,12 +31,16 @@ impl Pools {
         }
     }
 
-    /// A put goes on waiting. If the client has no request any more, it was cancelled meanwhile: it is not queued again.
-    pub(super) fn put_again(&mut self, call: ClientCall, now: Time) {
-        match self.states.get(&call.pool).map(|state| state.view(&call.asker.client)) {
-            Some(None) => self.turn.answer(call.reply, Ok(Waited::Now(None))),
-            _ => self.client_call(call, now),
+    /// A call asks again. A put does not queue the client anew if its request was cancelled meanwhile, nor after a failure that another
+    /// call of the client was told: (two puts wait) (the match fails) (the first asks again, and is told) (so does the second).
+    pub(super) fn call_again(&mut self, call: ClientCall, before: QueuedBefore, now: Time) {
+        let (state, client) = (self.states.get(&call.pool), &call.asker.client);
+        if before == QueuedBefore::Yes && state.is_some_and(|state| state.view(client).is_none()) {
+            return self.turn.answer(call.reply, Ok(Waited::Now(None)));
         }
+        let failed = state.is_some_and(|state| state.failure_is_delivered(client));
+        let purpose = if failed { Call::Look } else { call.purpose };
+        self.client_call(ClientCall { purpose, ..call }, now);
     }
 
     /// Answers a call, or parks it.
@@ -76,6 +80,9 @@ impl Pools {
             if view.as_ref().is_some_and(is_waiting) {
                 continue;
             }
+            if self.elsewhere.is_watched(self.shard, now) {
+                self.elsewhere.tell(self.shard, Some((&pool, &client)));
+            }
             if view.is_none() {
                 // Cancelled: a put that waits for the worker's word must not queue the client again when that comes.
                 let closing = self.states.get(&pool).is_some_and(State::is_closing);
@@ -85,15 +92,8 @@ impl Pools {
                 }
                 continue;
             }
-            let mut failure = None;
             for call in self.parked.take_news(&pool, &client) {
-                // All waiting calls of the client get the same failure; the second must not queue the client again.
-                if failure.is_some() {
-                    self.turn.answer(call.reply, Ok(Waited::Now(failure.clone())));
-                    continue;
-                }
-                failure = view.clone().filter(|view| view.stage == MatchStage::Failed).map(Box::new);
-                self.client_call(call, now);
+                self.call_again(call, QueuedBefore::Yes, now);
             }
         }
     }
@@ -124,7 +124,7 @@ impl Pools {
                     self.turn.answer(call.reply, Ok(Waited::Now(view.map(Box::new))));
                 }
                 WaitsFor::Check { token, sent_at, .. } => {
-                    let why = format!("no answer within {}", ASK_TIME.told());
+                    let why = format!("no answer within {}", ASK_TIME.in_words());
                     let (asker, purpose) = (call.asker.clone(), call.present_purpose());
                     let verdict = Verdict::Unknown(why.into());
                     let input = Input::Checked { asker, call: purpose, token, sent_at, verdict };

@@ -14,9 +14,8 @@ use wayleave_engine::{Entropy, Write, rows};
 use super::orders::Sites;
 use super::parked::Parked;
 use super::turn::Turn;
-use crate::matches::Orders;
 use crate::matches::call::Waited;
-use crate::message::MatchReply;
+use crate::matches::news::MatchNews;
 
 /// Random values for one input. If more clients can be assigned at once, a tick follows immediately.
 const RANDOM_PER_INPUT: usize = 5;
@@ -33,10 +32,14 @@ pub(crate) struct Pools {
     pub(super) entropy: Entropy,
     pub(super) states: BTreeMap<PoolName, State>,
     wakes: Wakes,
-    pub(super) sites: Sites<MatchReply>,
+    pub(super) sites: Sites,
+    /// When to look which sites are alive.
+    pub(super) sites_at: Time,
     pub(super) parked: Parked,
-    /// Clients whose match has changed, and for whom calls are parked.
+    /// Clients whose match has changed, and for whom calls are parked, or may wait on other nodes.
     pub(super) news: VecDeque<(PoolName, ClientName)>,
+    /// Where calls on other nodes hear of it.
+    pub(super) elsewhere: Arc<MatchNews>,
     pub(super) turn: Turn,
     /// Pools that were removed lately: whoever asked one of them is told so.
     pub(super) removed: VecDeque<PoolName>,
@@ -55,6 +58,7 @@ impl Pools {
         shard: ShardId,
         label: Option<Arc<str>>,
         entropy: Entropy,
+        elsewhere: Arc<MatchNews>,
         loaded: impl IntoIterator<Item = (PoolName, State)>,
     ) -> Self {
         let states: BTreeMap<PoolName, State> = loaded.into_iter().collect();
@@ -67,8 +71,10 @@ impl Pools {
             states,
             wakes,
             sites: Sites::default(),
+            sites_at: Time::ZERO,
             parked: Parked::default(),
             news: VecDeque::new(),
+            elsewhere,
             turn: Turn::default(),
             removed: VecDeque::new(),
         }
@@ -87,7 +93,8 @@ impl Pools {
         let Decision { answer, writes, effects, news, wake_at } = decision;
         self.turn.writes.extend(writes.iter().map(|write| rows::pool::encode_write(self.shard, pool, write)));
         effects.into_iter().for_each(|effect| self.sites.order(pool, effect, now));
-        let waited_for = news.into_iter().filter(|client| self.parked.has(pool, client));
+        let elsewhere = self.elsewhere.is_watched(self.shard, now);
+        let waited_for = news.into_iter().filter(|client| elsewhere || self.parked.has(pool, client));
         self.news.extend(waited_for.map(|client| (pool.clone(), client)));
         let gone = self.states.get(pool).is_none_or(State::is_gone);
         self.wakes.set(pool, wake_at.filter(|_| !gone));
@@ -96,6 +103,9 @@ impl Pools {
             self.note_removed(pool);
             for call in self.parked.take_pool(pool) {
                 self.turn.answer(call.reply, Err::<Waited, _>(removed(pool)));
+            }
+            if elsewhere {
+                self.elsewhere.tell(self.shard, None);
             }
         }
         answer
@@ -138,21 +148,10 @@ impl Pools {
         }
     }
 
-    /// Hands queued orders to parked polls. Expired polls are answered afterwards, so that a poll without a wait still gets
-    /// what is queued.
-    pub fn hand_out(&mut self, now: Time) {
-        for (reply, orders) in self.sites.hand_out(now, MatchReply::is_closed) {
-            self.turn.answer(reply, Ok(orders));
-        }
-        for reply in self.sites.take_expired_polls(now) {
-            self.turn.answer(reply, Ok(Orders::new()));
-        }
-    }
-
     /// When there is work that no message brings.
-    pub fn next_due(&self) -> Option<Time> {
+    pub fn wake_at(&self) -> Option<Time> {
         let wake = self.wakes.order.first().map(|(at, _)| *at);
-        wake.into_iter().chain(self.parked.next_expiry()).chain(self.sites.next_expiry()).min()
+        wake.into_iter().chain(self.parked.next_expiry()).chain(self.look_for_sites_at()).min()
     }
 
     /// Ends what waits, because the owner ends.
@@ -160,9 +159,8 @@ impl Pools {
         for call in self.parked.take_all() {
             _ = call.reply.send(Ok(Waited::Interrupted.into()));
         }
-        for reply in self.sites.take_polls() {
-            _ = reply.send(Ok(Orders::new().into()));
-        }
+        // Without a look at the clock whether any call waits: few owners end.
+        self.elsewhere.tell(self.shard, None);
     }
 }
 

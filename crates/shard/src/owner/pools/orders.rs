@@ -1,38 +1,40 @@
-//! Effects waiting for Makers: a bounded queue per site, and the polls parked on it.
+//! Effects waiting for Makers: a bounded queue per site.
 //!
 //! A repeated order replaces its earlier copy in place. Orders beyond the bound are dropped, and expired orders are not
 //! handed out; the core repeats what still matters.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 use wayleave_core::ids::Token;
 use wayleave_core::limits::{
-    ORDERS_AT_ONCE_MAX, ORDERS_WAITING_MAX, POLLS_PER_SITE_MAX, SITE_LOST_AFTER, SITE_SILENT_AFTER, SITES_MAX,
+    ORDERS_AT_ONCE_MAX, ORDERS_WAITING_MAX, SITE_LOST_AFTER, SITE_SILENT_AFTER, SITES_EVERY, SITES_MAX,
 };
 use wayleave_core::matches::{Effect, Lack, RuntimeKind, WorkerNo};
 use wayleave_core::names::{ClientName, PoolName, SiteName};
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::time::Time;
 
 use crate::matches::Orders;
+use crate::routing::router::digest;
 
-/// Interval at which a site's polls announce it to the pools.
-const TOLD_EVERY: Millis = Millis(2_000);
+/// The sites of a shard.
+#[derive(Default)]
+pub(super) struct Sites {
+    sites: BTreeMap<SiteName, Site>,
+    /// Orders were added or taken.
+    changed: bool,
+}
 
-/// The sites of a shard. `R` is where the answer to a poll goes.
-pub(super) struct Sites<R>(BTreeMap<SiteName, Site<R>>);
-
-struct Site<R> {
-    /// None until its Maker polls: what is ordered before waits.
+struct Site {
+    /// None until its Maker is heard: what is ordered before waits.
     runtime: Option<RuntimeKind>,
     /// What its node should be able to start besides, and cannot.
     lack: Option<Lack>,
-    /// When its Maker last polled, or the first order came.
+    /// When its Maker was last heard, or the first order came.
     heard: Time,
     /// When pools were last told of it.
     told: Time,
     queue: Queue,
-    polls: VecDeque<(Time, R)>,
 }
 
 /// What makes two orders the same.
@@ -54,25 +56,19 @@ struct Queue {
     places: HashMap<(PoolName, Subject), u64>,
 }
 
-impl<R> Default for Sites<R> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<R> Sites<R> {
-    /// Whether a site of this name polls with another runtime.
+impl Sites {
+    /// Whether a site of this name is there with another runtime.
     pub fn is_other(&self, site: &SiteName, runtime: RuntimeKind, now: Time) -> bool {
-        let known = self.0.get(site).filter(|site| now < site.heard.after(SITE_SILENT_AFTER));
+        let known = self.sites.get(site).filter(|site| now < site.heard.after(SITE_SILENT_AFTER));
         known.and_then(|site| site.runtime).is_some_and(|known| known != runtime)
     }
 
-    /// A site polls. Returns whether pools must be told that it is there. What its node lacks is told with that: nodes that
-    /// share a site may lack different things, and pools are not told at each poll.
+    /// A site is there. Returns whether pools must be told that it is there. What its node lacks is told with that: nodes that
+    /// share a site may lack different things, and pools are not told each time.
     pub fn heard(&mut self, site: &SiteName, runtime: RuntimeKind, lack: Option<&Lack>, now: Time) -> bool {
         self.forget_lost(now);
         let Some(site) = self.entry(site, now) else { return true };
-        let due = site.runtime != Some(runtime) || now >= site.told.after(TOLD_EVERY);
+        let due = site.runtime != Some(runtime) || now >= site.told.after(SITES_EVERY);
         (site.runtime, site.lack, site.heard) = (Some(runtime), lack.cloned(), now);
         if due {
             site.told = now;
@@ -80,23 +76,16 @@ impl<R> Sites<R> {
         due
     }
 
-    /// Sites whose Makers poll.
+    /// Sites whose Makers are heard.
     pub fn alive(&self, now: Time) -> Vec<(SiteName, RuntimeKind, Option<Lack>)> {
-        let alive = self.0.iter().filter(|(_, site)| now < site.heard.after(SITE_SILENT_AFTER));
+        let alive = self.sites.iter().filter(|(_, site)| now < site.heard.after(SITE_SILENT_AFTER));
         alive.filter_map(|(name, site)| Some((name.clone(), site.runtime?, site.lack.clone()))).collect()
-    }
-
-    /// Parks a poll. Returns those that must be answered because there are too many.
-    pub fn park(&mut self, site: &SiteName, until: Time, reply: R, now: Time) -> Vec<R> {
-        let Some(site) = self.entry(site, now) else { return vec![reply] };
-        site.polls.push_back((until, reply));
-        let surplus = site.polls.len().saturating_sub(POLLS_PER_SITE_MAX);
-        site.polls.drain(..surplus).map(|(_, reply)| reply).collect()
     }
 
     /// Queues an effect for its site.
     pub fn order(&mut self, pool: &PoolName, effect: Effect, now: Time) {
         let (name, subject) = (effect.site().clone(), subject(&effect));
+        self.changed = true;
         let Some(site) = self.entry(&name, now) else { return };
         let queue = &mut site.queue;
         let key = (pool.clone(), subject);
@@ -115,60 +104,34 @@ impl<R> Sites<R> {
         queue.next += 1;
     }
 
-    /// Pairs polls with what waits for their sites. `is_gone` tells polls whose caller has left.
-    pub fn hand_out(&mut self, now: Time, is_gone: impl Fn(&R) -> bool) -> Vec<(R, Orders)> {
-        let mut out = Vec::new();
-        for site in self.0.values_mut() {
-            if site.queue.waiting.is_empty() {
-                continue;
-            }
-            site.polls.retain(|(_, reply)| !is_gone(reply));
-            while !site.polls.is_empty() {
-                let orders = site.queue.take(now);
-                if orders.is_empty() {
-                    break;
-                }
-                out.extend(site.polls.pop_front().map(|(_, reply)| (reply, orders)));
-            }
-        }
-        out
+    /// Takes what waits for a site, up to a bound.
+    pub fn take(&mut self, site: &SiteName, now: Time) -> Orders {
+        let Some(site) = self.sites.get_mut(site).filter(|site| !site.queue.waiting.is_empty()) else {
+            return Orders::new();
+        };
+        self.changed = true;
+        site.queue.take(now)
     }
 
-    /// Polls whose time is over.
-    pub fn take_expired_polls(&mut self, now: Time) -> Vec<R> {
-        let mut over = Vec::new();
-        for site in self.0.values_mut() {
-            while site.polls.front().is_some_and(|(until, _)| *until <= now) {
-                over.extend(site.polls.pop_front().map(|(_, reply)| reply));
-            }
-        }
-        over
+    /// Digests of the sites for which orders wait, if that has changed or orders were added.
+    pub fn take_changed(&mut self) -> Option<Vec<u64>> {
+        let wait = |site: &&SiteName| self.sites.get(*site).is_some_and(|site| !site.queue.waiting.is_empty());
+        std::mem::take(&mut self.changed).then(|| self.sites.keys().filter(wait).map(|site| digest(site)).collect())
     }
 
-    /// When the time of the next poll is over.
-    pub fn next_expiry(&self) -> Option<Time> {
-        self.0.values().filter_map(|site| site.polls.front()).map(|(until, _)| *until).min()
-    }
-
-    /// All polls.
-    pub fn take_polls(&mut self) -> Vec<R> {
-        self.0.values_mut().flat_map(|site| site.polls.drain(..)).map(|(_, reply)| reply).collect()
-    }
-
-    fn entry(&mut self, name: &SiteName, now: Time) -> Option<&mut Site<R>> {
-        if !self.0.contains_key(name) {
-            if self.0.len() >= SITES_MAX {
+    fn entry(&mut self, name: &SiteName, now: Time) -> Option<&mut Site> {
+        if !self.sites.contains_key(name) {
+            if self.sites.len() >= SITES_MAX {
                 return None;
             }
-            let (queue, polls) = (Queue::default(), VecDeque::new());
-            let site = Site { runtime: None, lack: None, heard: now, told: Time::ZERO, queue, polls };
-            self.0.insert(name.clone(), site);
+            let site = Site { runtime: None, lack: None, heard: now, told: Time::ZERO, queue: Queue::default() };
+            self.sites.insert(name.clone(), site);
         }
-        self.0.get_mut(name)
+        self.sites.get_mut(name)
     }
 
     fn forget_lost(&mut self, now: Time) {
-        self.0.retain(|_, site| !site.polls.is_empty() || now < site.heard.after(SITE_LOST_AFTER));
+        self.sites.retain(|_, site| now < site.heard.after(SITE_LOST_AFTER));
     }
 }
 

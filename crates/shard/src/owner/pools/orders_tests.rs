@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use wayleave_core::time::Millis;
+
 use super::*;
 
 const NOW: Time = Time(1_000_000);
@@ -26,14 +28,14 @@ fn ask(client: &str, token: u8, until: Time) -> Effect {
     })
 }
 
-fn sites() -> Sites<u32> {
+fn sites() -> Sites {
     let mut sites = Sites::default();
     assert!(sites.heard(&"s".into(), RuntimeKind::Process, None, NOW), "the first time");
     sites
 }
 
-fn out(sites: &mut Sites<u32>, now: Time) -> Vec<(u32, Orders)> {
-    sites.hand_out(now, |_| false)
+fn out(sites: &mut Sites, now: Time) -> Orders {
+    sites.take(&"s".into(), now)
 }
 
 #[test]
@@ -43,41 +45,35 @@ fn a_repeated_order_replaces_its_earlier_copy_in_its_place() {
     sites.order(&"p".into(), ask("c", 1, Time::NEVER), NOW);
     sites.order(&"p".into(), list("s", 2), NOW);
     sites.order(&"q".into(), list("s", 3), NOW);
-    assert!(out(&mut sites, NOW).is_empty(), "nobody polls");
-    assert!(sites.park(&"s".into(), NOW.after(Millis(5)), 7, NOW).is_empty());
     let want = vec![("p".into(), list("s", 2)), ("p".into(), ask("c", 1, Time::NEVER)), ("q".into(), list("s", 3))];
-    assert_eq!(out(&mut sites, NOW), [(7, want)]);
+    assert_eq!(out(&mut sites, NOW), want);
     sites.order(&"p".into(), list("s", 4), NOW);
-    sites.park(&"s".into(), NOW.after(Millis(5)), 8, NOW);
-    assert_eq!(out(&mut sites, NOW), [(8, vec![("p".into(), list("s", 4))])], "what was handed out is ordered again");
+    assert_eq!(out(&mut sites, NOW), [("p".into(), list("s", 4))], "what was handed out is ordered again");
 }
 
 #[test]
-fn what_is_over_is_not_handed_out_and_does_not_answer_a_poll() {
+fn what_is_over_is_not_handed_out() {
     let mut sites = sites();
     sites.order(&"p".into(), ask("c", 1, NOW), NOW);
-    sites.park(&"s".into(), NOW.after(Millis(5)), 1, NOW);
     assert!(out(&mut sites, NOW).is_empty());
     sites.order(&"p".into(), ask("c", 1, NOW.after(Millis(1))), NOW);
     assert_eq!(out(&mut sites, NOW).len(), 1);
 }
 
 #[test]
-fn each_poll_gets_a_bounded_part_and_one_whose_caller_left_gets_nothing() {
+fn each_answer_has_a_bounded_part_and_what_is_left_stays_published() {
     let mut sites = sites();
+    assert_eq!(sites.take_changed(), None);
     for n in 0..ORDERS_AT_ONCE_MAX + 1 {
         sites.order(&"p".into(), ask(&n.to_string(), 1, Time::NEVER), NOW);
     }
-    for poll in 0..4 {
-        sites.park(&"s".into(), NOW.after(Millis(5)), poll, NOW);
-    }
-    let parts = sites.hand_out(NOW, |poll| *poll == 1);
-    let sizes: Vec<_> = parts.iter().map(|(poll, orders)| (*poll, orders.len())).collect();
-    assert_eq!(sizes, [(0, ORDERS_AT_ONCE_MAX), (2, 1)]);
-    assert_eq!(sites.next_expiry(), Some(NOW.after(Millis(5))));
-    assert!(sites.take_expired_polls(NOW).is_empty());
-    assert_eq!(sites.take_expired_polls(NOW.after(Millis(5))), [3]);
-    assert_eq!(sites.next_expiry(), None);
+    assert_eq!(sites.take_changed(), Some(vec![digest("s")]));
+    assert_eq!((out(&mut sites, NOW).len(), sites.take_changed()), (ORDERS_AT_ONCE_MAX, Some(vec![digest("s")])));
+    sites.order(&"p".into(), list("other", 1), NOW);
+    assert_eq!((out(&mut sites, NOW).len(), sites.take_changed()), (1, Some(vec![digest("other")])));
+    assert_eq!((out(&mut sites, NOW).len(), sites.take_changed()), (0, None), "nothing was taken");
+    sites.order(&"p".into(), list("other", 2), NOW);
+    assert_eq!(sites.take_changed(), Some(vec![digest("other")]), "one more, or another, is told again");
 }
 
 #[test]
@@ -86,17 +82,14 @@ fn everything_is_bounded() {
     for n in 0..ORDERS_WAITING_MAX + 5 {
         sites.order(&"p".into(), ask(&n.to_string(), 1, Time::NEVER), NOW);
     }
-    assert_eq!(sites.0.get(&SiteName::from("s")).map(|site| site.queue.waiting.len()), Some(ORDERS_WAITING_MAX));
-    let polls = 0..POLLS_PER_SITE_MAX as u32 + 2;
-    let pushed: Vec<u32> = polls.flat_map(|poll| sites.park(&"s".into(), Time::NEVER, poll, NOW)).collect();
-    assert_eq!(pushed, [0, 1], "those that wait longest");
+    assert_eq!(sites.sites.get(&SiteName::from("s")).map(|site| site.queue.waiting.len()), Some(ORDERS_WAITING_MAX));
     for n in 0..SITES_MAX + 5 {
         sites.order(&"p".into(), list(&format!("other{n}"), 1), NOW);
     }
-    assert_eq!(sites.0.len(), SITES_MAX);
+    assert_eq!(sites.sites.len(), SITES_MAX);
     let later = NOW.after(SITE_LOST_AFTER);
     assert!(sites.heard(&"new".into(), RuntimeKind::Docker, None, later), "sites that are lost make room");
-    assert_eq!(sites.0.len(), 2, "the one that polls, and the new one");
+    assert_eq!(sites.sites.len(), 1);
 }
 
 #[test]
@@ -106,7 +99,7 @@ fn pools_are_told_of_a_site_now_and_then_and_at_once_when_it_changes() {
     assert!(!sites.heard(&site, RuntimeKind::Process, None, NOW.after(Millis(1_999))));
     assert!(sites.heard(&site, RuntimeKind::Process, None, NOW.after(Millis(2_000))));
     assert!(sites.heard(&site, RuntimeKind::Docker, None, NOW.after(Millis(2_001))));
-    let alive = |sites: &Sites<u32>, ms| sites.alive(NOW.after(Millis(ms)));
+    let alive = |sites: &Sites, ms| sites.alive(NOW.after(Millis(ms)));
     assert_eq!(alive(&sites, 2_002), [(site.clone(), RuntimeKind::Docker, None)]);
     assert!(alive(&sites, 2_001 + SITE_SILENT_AFTER.0).is_empty());
     sites.order(&"p".into(), list("unheard", 1), NOW);

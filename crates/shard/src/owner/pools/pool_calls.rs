@@ -1,54 +1,47 @@
 //! Calls of operators, workers and Makers, and the dispatch of all calls about pools.
 
 use wayleave_core::frontier::refusal::Refusal;
-use wayleave_core::limits::{LISTING_LOOKS, ORDERS_WAIT_MAX, POOLS_MAX, TELL_MAX};
-use wayleave_core::matches::{self, Answer, Asker, Call, Input, Lack, MatchStage, RuntimeKind, Settings, State};
+use wayleave_core::limits::{LISTING_LOOKS, MAKER_REPORTS_MAX, POOLS_MAX, SITES_EVERY};
+use wayleave_core::matches::{self, Answer, Asker, Call, Input, MatchStage, RuntimeKind, Settings, State};
 use wayleave_core::names::{ClientName, PoolName, SiteName};
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::time::Time;
 
 use super::client_calls::odd_answer;
 use super::decide::Pools;
 use super::parked::ClientCall;
-use crate::matches::call::{MatchCall, MatchPage, MatchResponse, PoolPage, Waited};
+use crate::matches::call::{MatchCall, MatchPage, MatchResponse, PoolPage, QueuedBefore, Waited};
+use crate::matches::readiness::LiveSite;
 use crate::matches::{Orders, WorkerReport};
 use crate::message::MatchReply;
-use crate::owner::owner_loop::Owner;
+use crate::owner::port::Port;
 use crate::routing::router::CallResult;
 use crate::routing::service_call::ServiceCall;
 
-impl Owner {
-    /// Decides a call about pools. Its answer waits for the turn's commit; see `finish_pools`.
-    pub fn handle_match(&mut self, call: MatchCall, reply: MatchReply) {
+impl Pools {
+    /// Decides a call. Its answer waits for the turn's commit; see `finish`.
+    pub fn handle(&mut self, call: MatchCall, reply: MatchReply, port: &Port) {
         if call.is_listing() && reply.is_closed() {
             return;
         }
-        if let Some(why) = self.refusal() {
-            match call {
-                // A match can be shown, but not confirmed.
-                MatchCall::Look { pool, asker, .. } => {
-                    let now = self.engine.now();
-                    return self.pools.show(&pool, &asker, reply, now);
-                }
-                call if call.only_looks() && !matches!(call, MatchCall::Orders { .. }) => {
-                    return self.pools.handle(call, reply, self.engine.now());
-                }
-                _ => {
-                    _ = reply.send(Err(why));
-                    return;
-                }
+        let now = port.now();
+        match (port.refusal(), call) {
+            // A match can be shown, but not confirmed.
+            (Some(_), MatchCall::Look { pool, asker, .. }) => self.show(&pool, &asker, reply, now),
+            (Some(why), call) if !call.is_read_only() || matches!(call, MatchCall::Orders(_)) => {
+                _ = reply.send(Err(why));
             }
+            (_, call) => self.decide(call, reply, now),
         }
-        let now = self.engine.now();
-        self.pools.handle(call, reply, now);
     }
-}
 
-impl Pools {
-    pub(super) fn handle(&mut self, call: MatchCall, reply: MatchReply, now: Time) {
+    pub(super) fn decide(&mut self, call: MatchCall, reply: MatchReply, now: Time) {
         match call {
-            MatchCall::Put { pool, asker, wait, again } => {
+            MatchCall::Put { pool, asker, wait, before } => {
                 let call = ClientCall { pool, asker, purpose: Call::Put, wait_until: now.after(wait), reply };
-                if again { self.put_again(call, now) } else { self.client_call(call, now) }
+                match before {
+                    QueuedBefore::No => self.client_call(call, now),
+                    before => self.call_again(call, before, now),
+                }
             }
             MatchCall::Look { pool, asker, wait } => {
                 let wait_until = now.after(wait);
@@ -75,12 +68,15 @@ impl Pools {
                 let told = self.report(&pool, report, now);
                 self.turn.answer(reply, told);
             }
-            MatchCall::Orders { site, runtime, .. } if self.sites.is_other(&site, runtime, now) => {
+            MatchCall::Orders(LiveSite { site, runtime, .. }) if self.sites.is_other(&site, runtime, now) => {
                 self.turn.answer(reply, Err::<Orders, _>(shared_name(&site, runtime)));
             }
-            MatchCall::Orders { site, runtime, lack, wait } => {
-                self.site_alive(&site, runtime, lack.as_ref(), now);
-                self.park_poll(&site, wait, reply, now);
+            // The orders of a caller that has left would be ordered again later.
+            MatchCall::Orders(_) if reply.is_closed() => {}
+            MatchCall::Orders(live) => {
+                self.site_alive(&live, now);
+                let orders = self.sites.take(&live.site, now);
+                self.turn.answer(reply, Ok(orders));
             }
             MatchCall::Tell(told) => {
                 self.tell(told, now);
@@ -152,10 +148,11 @@ impl Pools {
             self.states.insert(pool.clone(), state);
             self.removed.retain(|removed| removed != pool);
             self.pause_pool(pool, paused.filter(|paused| *paused), now);
-            // Its sites do not announce themselves to it before their next polls.
             for (site, runtime, lack) in self.sites.alive(now) {
                 self.apply(pool, Input::SiteAlive { site, runtime, lack }, now);
             }
+            // The first pool of a shard has nobody who looked before it.
+            self.sites_at = Time::ZERO;
         }
         // It is paused before anything can follow from its settings, and resumed after that.
         self.pause_pool(pool, paused.filter(|paused| *paused), now);
@@ -181,9 +178,26 @@ impl Pools {
         }
     }
 
-    /// A Maker is there: every pool of the shard is told, now and then. Most of them only note it, because a poll must not
-    /// cost a decision per pool.
-    fn site_alive(&mut self, site: &SiteName, runtime: RuntimeKind, lack: Option<&Lack>, now: Time) {
+    /// When the pools look for sites next.
+    pub(super) fn look_for_sites_at(&self) -> Option<Time> {
+        (!self.states.is_empty()).then_some(self.sites_at)
+    }
+
+    /// The pools look which sites are alive.
+    pub(super) fn look_for_sites(&mut self, sites: Vec<LiveSite>, now: Time) {
+        self.sites_at = now.after(SITES_EVERY);
+        for live in sites {
+            if !self.sites.is_other(&live.site, live.runtime, now) {
+                self.site_alive(&live, now);
+            }
+        }
+        self.take_news(now);
+    }
+
+    /// A Maker is there: every pool of the shard is told, now and then. Most of them only note it, because a sign of life
+    /// must not cost a decision per pool.
+    fn site_alive(&mut self, LiveSite { site, runtime, lack }: &LiveSite, now: Time) {
+        let (runtime, lack) = (*runtime, lack.as_ref());
         if !self.sites.heard(site, runtime, lack, now) {
             return;
         }
@@ -196,16 +210,9 @@ impl Pools {
         }
     }
 
-    /// Parks a Maker's poll until there is something to do.
-    fn park_poll(&mut self, site: &SiteName, wait: Millis, reply: MatchReply, now: Time) {
-        for reply in self.sites.park(site, now.after(wait.min(ORDERS_WAIT_MAX)), reply, now) {
-            self.turn.answer(reply, Ok(Orders::new()));
-        }
-    }
-
     /// Applies what Makers report. Reports about a removed pool are ignored.
     fn tell(&mut self, told: Vec<(PoolName, Input)>, now: Time) {
-        for (pool, input) in told.into_iter().take(TELL_MAX) {
+        for (pool, input) in told.into_iter().take(MAKER_REPORTS_MAX) {
             match input {
                 Input::Checked { .. } => self.checked(&pool, input, now),
                 Input::Reserved { .. }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
 use wayleave_core::ids::ShardId;
-use wayleave_core::limits::ASK_TIME;
+use wayleave_core::limits::{ASK_TIME, MATCH_DEFAULT};
 use wayleave_core::matches::{Asker, Effect, Input, Instance, MatchStage, PoolSpec, RuntimeKind, Verdict, WorkerAsk};
 use wayleave_core::names::PoolName;
 use wayleave_core::time::{Millis, Time};
@@ -13,8 +13,11 @@ use wayleave_core::time::{Millis, Time};
 use super::decide::Pools;
 use super::turn::Turn;
 use crate::matches::Orders;
-use crate::matches::call::{MatchCall, MatchResponse, Waited};
+use crate::matches::call::{MatchCall, MatchResponse, QueuedBefore, Waited};
+use crate::matches::news::{MatchBeat, MatchNews};
+use crate::matches::readiness::LiveSite;
 use crate::routing::router::CallResult;
+use crate::shared::broadcast::Broadcast;
 
 type Answer = oneshot::Receiver<CallResult<MatchResponse>>;
 
@@ -29,6 +32,10 @@ fn pool() -> PoolName {
     "p".into()
 }
 
+fn live(site: &str, runtime: RuntimeKind) -> LiveSite {
+    LiveSite { site: site.into(), runtime, lack: None }
+}
+
 fn asker() -> Asker {
     Asker { client: "a".into(), principal: None }
 }
@@ -38,7 +45,8 @@ impl Desk {
         let drawn = Arc::new(AtomicU64::new(1));
         let draw = drawn.clone();
         let entropy = Arc::new(move || u128::from(draw.fetch_add(1, Ordering::Relaxed)) << 64);
-        let mut desk = Self { pools: Pools::new(ShardId(0), None, entropy, []), now: Time(1_000_000), drawn };
+        let news = Arc::new(MatchNews::new(1, Broadcast::default()));
+        let mut desk = Self { pools: Pools::new(ShardId(0), None, entropy, news, []), now: Time(1_000_000), drawn };
         desk.set_pool(pool());
         desk
     }
@@ -52,7 +60,7 @@ impl Desk {
     /// One turn with one call, whose commit succeeds.
     fn ask(&mut self, call: MatchCall) -> Answer {
         let (reply, answer) = oneshot::channel();
-        self.pools.handle(call, reply, self.now);
+        self.pools.decide(call, reply, self.now);
         self.turn();
         answer
     }
@@ -60,15 +68,13 @@ impl Desk {
     /// Ends a turn. Returns how many rows it wrote.
     fn turn(&mut self) -> usize {
         self.pools.tick(self.now);
-        self.pools.hand_out(self.now);
         let Turn { writes, answers } = std::mem::take(&mut self.pools.turn);
         answers.into_iter().for_each(|send| send(Ok(())));
         writes.len()
     }
 
     fn poll(&mut self) -> Orders {
-        let (site, runtime, wait) = ("s".into(), RuntimeKind::Process, Millis(0));
-        let mut answer = self.ask(MatchCall::Orders { site, runtime, lack: None, wait });
+        let mut answer = self.ask(MatchCall::Orders(live("s", RuntimeKind::Process)));
         match answer.try_recv() {
             Ok(Ok(MatchResponse::Orders(orders))) => orders,
             other => panic!("{other:?}"),
@@ -102,7 +108,8 @@ impl Desk {
     }
 
     fn put(&mut self, wait: u64, again: bool) -> Answer {
-        self.ask(MatchCall::Put { pool: pool(), asker: asker(), wait: Millis(wait), again })
+        let before = if again { QueuedBefore::Yes } else { QueuedBefore::No };
+        self.ask(MatchCall::Put { pool: pool(), asker: asker(), wait: Millis(wait), before })
     }
 
     fn look(&mut self) -> Answer {
@@ -128,6 +135,22 @@ fn a_put_that_goes_on_waiting_queues_nobody_who_was_cancelled_between_its_parts(
     assert_eq!(told(&mut desk.put(4_000, true)), Some(None));
     assert_eq!(told(&mut desk.look()), Some(None), "it is not queued again");
     assert_eq!(told(&mut desk.put(0, false)), Some(Some((MatchStage::Queued, false))), "a new call queues it");
+}
+
+/// Two puts of one client wait on another node, and a third one was dropped when its answer was on its way.
+#[test]
+fn all_puts_that_wait_while_their_match_fails_are_told_so_and_none_queues_it_again() {
+    let mut desk = Desk::new();
+    let (queued, failed) = (Some(Some((MatchStage::Queued, false))), Some(Some((MatchStage::Failed, false))));
+    assert_eq!(told(&mut desk.put(0, false)), queued);
+    desk.now = desk.now.after(MATCH_DEFAULT);
+    desk.turn();
+    assert_eq!(told(&mut desk.put(0, true)), failed);
+    assert_eq!(told(&mut desk.put(0, true)), failed);
+    let before = QueuedBefore::Perhaps;
+    let mut end = desk.ask(MatchCall::Put { pool: pool(), asker: asker(), wait: Millis(0), before });
+    assert_eq!(told(&mut end), failed);
+    assert_eq!(told(&mut desk.put(0, false)), queued, "a new call queues it");
 }
 
 #[test]
@@ -161,33 +184,41 @@ fn a_check_that_is_answered_too_late_changes_nothing() {
     assert_eq!(told(&mut look), Some(Some((MatchStage::Matched, false))), "nobody has confirmed it");
     let [check] = checks.as_slice() else { panic!("one check") };
     let (reply, _answer) = oneshot::channel();
-    desk.pools.handle(MatchCall::Tell(vec![(pool(), check.checked(Verdict::No))]), reply, desk.now);
+    desk.pools.decide(MatchCall::Tell(vec![(pool(), check.checked(Verdict::No))]), reply, desk.now);
     assert_eq!(desk.turn(), 0, "a plain no, and no row changes");
     assert!(matches!(told(&mut desk.look()), None | Some(Some((MatchStage::Matched, _)))));
 }
 
 #[test]
-fn calls_and_polls_of_an_owner_that_ends_are_told() {
+fn calls_of_an_owner_that_ends_are_told_here_and_on_other_nodes() {
     let mut desk = Desk::new();
     desk.work();
     let mut put = desk.put(4_000, false);
-    desk.poll();
-    let (reply, mut polling) = oneshot::channel();
-    let (site, runtime, wait) = ("other".into(), RuntimeKind::Docker, Millis(5_000));
-    desk.pools.handle(MatchCall::Orders { site, runtime, lack: None, wait }, reply, desk.now);
-    desk.turn();
-    while let Ok(Ok(MatchResponse::Orders(orders))) = polling.try_recv() {
-        assert!(!orders.is_empty());
-        let (reply, next) = oneshot::channel();
-        polling = next;
-        let (site, runtime, wait) = ("other".into(), RuntimeKind::Docker, Millis(5_000));
-        desk.pools.handle(MatchCall::Orders { site, runtime, lack: None, wait }, reply, desk.now);
-        desk.turn();
-    }
     assert_eq!(told(&mut put), None);
+    let (news, mut seen) = (desk.pools.elsewhere.clone(), Some(0));
+    assert_eq!(news.since(&mut seen), MatchBeat::default(), "no call waits elsewhere");
     drop(desk);
     assert!(matches!(put.try_recv(), Ok(Ok(MatchResponse::Waited(Waited::Interrupted)))));
-    assert!(matches!(polling.try_recv(), Ok(Ok(MatchResponse::Orders(orders))) if orders.is_empty()));
+    assert_eq!(news.since(&mut seen).news, [(ShardId(0), None)]);
+}
+
+#[test]
+fn news_of_a_client_are_published_while_calls_wait_on_other_nodes() {
+    let mut desk = Desk::new();
+    desk.put(0, false);
+    let (news, mut seen) = (desk.pools.elsewhere.clone(), Some(0));
+    news.watch(ShardId(0), desk.now.after(Millis(1)));
+    assert!(desk.work().is_empty());
+    let matched = news.since(&mut seen).news;
+    assert!(matches!(matched.as_slice(), [(ShardId(0), Some(_))]), "only that it is matched: {matched:?}");
+    assert!(matches!(told(&mut desk.put(0, true)), Some(Some((MatchStage::Matched, true)))));
+    desk.ask(MatchCall::Cancel { pool: pool(), asker: asker(), token: None });
+    assert_eq!(news.since(&mut seen).news, matched, "it is gone");
+    // Nobody waits any more.
+    desk.now = desk.now.after(Millis(1));
+    desk.put(0, false);
+    desk.ask(MatchCall::Cancel { pool: pool(), asker: asker(), token: None });
+    assert_eq!(news.since(&mut seen), MatchBeat::default());
 }
 
 fn refusal(answer: &mut Answer) -> String {
@@ -214,7 +245,7 @@ fn a_put_that_waits_while_its_pool_is_removed_is_told_so_and_so_is_who_asks_late
     desk.put(0, false);
     desk.work();
     let asker = Asker { client: "b".into(), principal: None };
-    let mut waits = desk.ask(MatchCall::Put { pool: pool(), asker, wait: Millis(4_000), again: false });
+    let mut waits = desk.ask(MatchCall::Put { pool: pool(), asker, wait: Millis(4_000), before: QueuedBefore::No });
     desk.ask(MatchCall::DeletePool(pool()));
     match waits.try_recv() {
         Ok(Ok(MatchResponse::Waited(Waited::Now(Some(view))))) => {
@@ -225,18 +256,18 @@ fn a_put_that_waits_while_its_pool_is_removed_is_told_so_and_so_is_who_asks_late
 }
 
 #[test]
-fn a_poll_costs_no_decision_of_pools_that_know_its_site() {
+fn a_sign_of_life_costs_no_decision_of_pools_that_know_the_site() {
     let mut desk = Desk::new();
     (0..1_000).for_each(|n| desk.set_pool(format!("pool-{n}").as_str().into()));
     desk.work();
     for _ in 0..10 {
         desk.now = desk.now.after(Millis(2_000));
         let before = desk.drawn.load(Ordering::Relaxed);
-        desk.poll();
+        desk.pools.look_for_sites(vec![live("s", RuntimeKind::Process)], desk.now);
         assert_eq!(desk.drawn.load(Ordering::Relaxed), before, "nothing was decided");
     }
     // And yet the site is alive to all of them.
     let asker = Asker { client: "a".into(), principal: None };
-    desk.ask(MatchCall::Put { pool: "pool-7".into(), asker, wait: Millis(0), again: false });
+    desk.ask(MatchCall::Put { pool: "pool-7".into(), asker, wait: Millis(0), before: QueuedBefore::No });
     assert!(desk.poll().iter().any(|(_, effect)| effect.kind() == "create"));
 }

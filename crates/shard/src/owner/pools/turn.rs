@@ -5,8 +5,8 @@ use wayleave_engine::Write;
 
 use crate::matches::call::MatchResponse;
 use crate::message::{Deferred, MatchReply};
-use crate::owner::owner_loop::Owner;
 use crate::owner::pools::Pools;
+use crate::owner::port::Port;
 use crate::routing::router::CallResult;
 
 /// The decisions of a turn.
@@ -29,37 +29,41 @@ impl Turn {
     }
 }
 
-impl Owner {
-    /// Ends the turn for pools: what time has brought, orders for the polls that wait, and one commit for everything.
-    pub fn finish_pools(&mut self) {
-        let now = self.engine.now();
-        if self.refusing.is_none() {
-            self.pools.tick(now);
+impl Pools {
+    /// Ends the turn: what time has brought, and one commit for everything.
+    pub fn finish(&mut self, port: &mut Port) {
+        let now = port.now();
+        if port.refusal().is_none() {
+            if self.look_for_sites_at().is_some_and(|at| at <= now) {
+                self.look_for_sites(port.readiness.pools.live_sites(), now);
+            }
+            self.tick(now);
         }
-        self.pools.hand_out(now);
-        let Turn { writes, answers } = std::mem::take(&mut self.pools.turn);
-        let mark = self.cycle.mark();
+        let Turn { writes, answers } = std::mem::take(&mut self.turn);
+        let mark = port.cycle.mark();
         if !writes.is_empty() {
-            self.commit_all(Vec::new(), writes);
+            port.commit_rows(writes);
         }
         for send in answers {
-            self.cycle.answer(mark, send);
+            port.cycle.answer(mark, send);
         }
     }
 
-    /// The turn failed before pools could commit: their state is dropped with the owner's.
-    pub fn refuse_pools(&mut self, why: &Refusal) {
-        self.pools.turn.refuse(why);
+    /// The turn failed before it could commit: this state is dropped with the owner's.
+    pub fn refuse(&mut self, why: &Refusal) {
+        self.turn.refuse(why);
     }
 
-    /// When pools have work of their own next.
-    pub fn pools_due(&self) -> Option<wayleave_core::time::Time> {
-        self.pools.next_due()
+    /// Publishes for which sites orders wait.
+    pub fn publish(&mut self, port: &Port) {
+        if let Some(sites) = self.sites.take_changed() {
+            port.readiness.pools.tell(port.shard, sites);
+        }
     }
 }
 
 impl Drop for Pools {
-    /// However the owner ends, parked calls are told, and no poll waits in vain.
+    /// However the owner ends, calls that wait are told.
     fn drop(&mut self) {
         self.leave();
     }

@@ -1,10 +1,8 @@
 //! A separate file system on a loop device that loses power on request: unsynced data is lost.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
+use crate::prelude::*;
 
 const BYTES: &str = "2G";
 /// The kernel releases a loop device some moments after the file system is unmounted.
@@ -23,10 +21,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes and mounts one.
-    ///
-    /// # Panics
-    /// If this process lacks the privileges: a test that cannot run must fail visibly.
+    /// Makes and mounts one. Panics if this process lacks the privileges: a test that cannot run must fail visibly.
     pub fn new() -> Self {
         let disk = Self { folder: tempfile::tempdir().unwrap() };
         std::fs::create_dir(disk.mounted()).unwrap();

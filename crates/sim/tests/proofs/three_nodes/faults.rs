@@ -1,14 +1,10 @@
 //! Faults injected into the nodes, one after the other, while clients work; after each, everything must settle and work
 //! must continue.
 
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
-use rustix::process::Signal;
-
-use crate::three_nodes::clients::pause;
+use crate::load::clients::pause;
+use crate::load::history::History;
+use crate::prelude::*;
 use crate::three_nodes::databases::Kind;
-use crate::three_nodes::history::History;
 use crate::three_nodes::network::NODES;
 use crate::three_nodes::stage::{PATIENCE, Stage};
 
@@ -175,7 +171,7 @@ async fn befall_patroni(stage: &mut Stage, history: &History, fault: Fault) {
 }
 
 /// The other nodes take over and work continues.
-async fn without(stage: &mut Stage, history: &History, others: &[usize]) {
+pub async fn without(stage: &mut Stage, history: &History, others: &[usize]) {
     stage.settle_over(others).await;
     progress(history, "the other nodes go on").await;
 }

@@ -1,17 +1,10 @@
 //! A crawl with a page limit, visited at all nodes: the limit must never be passed, and must be reached.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use wayleave_api::crawls::CrawlLimitsPatch;
 
-use tokio::task::JoinHandle;
-use wayleave_api::Patch;
-use wayleave_api::crawls::{CrawlLimitsPatch, SetCrawlRequest};
-use wayleave_api::reservations::ReserveGroupsRequest;
-use wayleave_api::urls::{AddUrlsRequest, UrlState, UrlToAdd};
-use wayleave_client::{Client, Retry};
-
-use crate::three_nodes::clients::{self, pause, within};
-use crate::three_nodes::history::{History, Id};
+use crate::load::clients::{self, pause, within};
+use crate::load::history::{History, Id};
+use crate::prelude::*;
 use crate::three_nodes::stage::PATIENCE;
 
 pub const CRAWL: &str = "limited";

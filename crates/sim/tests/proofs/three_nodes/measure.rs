@@ -1,20 +1,11 @@
 //! Failover times: figures, no assertions.
 
-use std::time::{Duration, Instant};
-
-use rustix::process::Signal;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
-use wayleave_api::Patch;
-use wayleave_api::reservations::ReserveGroupsRequest;
-use wayleave_api::roles::{GetRoleQuery, HeartbeatRequest, SetRoleRequest, WaitFor};
-use wayleave_api::urls::{AddUrlsRequest, UrlToAdd};
-use wayleave_client::{Client, Retry};
-use wayleave_core::ids::ShardId;
-use wayleave_core::time::Time;
+use wayleave_api::roles::WaitFor;
 use wayleave_engine::rows::seat;
 
-use crate::three_nodes::clients::pause;
+use crate::load::clients::pause;
+use crate::prelude::*;
 use crate::three_nodes::databases::Kind;
 use crate::three_nodes::network::NODES;
 use crate::three_nodes::stage::{PATIENCE, SHARDS, Stage};
@@ -93,14 +84,14 @@ async fn role(nodes: Vec<Client>, trial: usize, end: End) -> Duration {
     let name = format!("trial-{trial}-{}", matches!(end, End::Killed));
     let ttl = SetRoleRequest { ttl_ms: Patch::Set(TTL_MS), ..SetRoleRequest::default() };
     nodes[0].clone().with_retry(Retry::default()).put_role(&name, &ttl).await.unwrap();
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (sender, mut receiver) = mpsc::unbounded_channel();
     let mut candidates: Vec<(JoinHandle<()>, Option<oneshot::Sender<()>>)> = Vec::new();
     for (who, client) in nodes.iter().enumerate() {
         let (stop, stopped) = oneshot::channel();
-        let stands = stand(client.clone(), name.clone(), who, tell.clone(), stopped);
+        let stands = stand(client.clone(), name.clone(), who, sender.clone(), stopped);
         candidates.push((tokio::spawn(stands), Some(stop)));
     }
-    let (first, _) = told.recv().await.unwrap();
+    let (first, _) = receiver.recv().await.unwrap();
     // Any moment of its term will do.
     pause(1_000 + (trial as u64 * 379) % 1_000).await;
     let start = Instant::now();
@@ -110,7 +101,7 @@ async fn role(nodes: Vec<Client>, trial: usize, end: End) -> Duration {
     }
     let next = tokio::time::timeout(PATIENCE, async {
         loop {
-            let (who, at) = told.recv().await.unwrap();
+            let (who, at) = receiver.recv().await.unwrap();
             if who != first {
                 return at - start;
             }
@@ -121,37 +112,37 @@ async fn role(nodes: Vec<Client>, trial: usize, end: End) -> Duration {
     took
 }
 
-/// Stands for a role, reports when it has become primary, and releases on request.
+/// Asks for a role, reports when it has become primary, and releases on request.
 async fn stand(
     client: Client,
     role: String,
     who: usize,
-    tell: mpsc::UnboundedSender<(usize, Instant)>,
+    sender: mpsc::UnboundedSender<(usize, Instant)>,
     mut stop: oneshot::Receiver<()>,
 ) {
     let uuid = format!("{role}-{who}");
     let (mut token, mut primary) = (None, false);
     loop {
         let request = HeartbeatRequest { token: token.clone(), ..HeartbeatRequest::new(&uuid) };
-        let Ok(told) = client.heartbeat(&role, &request, Duration::from_millis(TTL_MS / 4)).await else {
+        let Ok(reply) = client.heartbeat(&role, &request, Duration::from_millis(TTL_MS / 4)).await else {
             pause(50).await;
             continue;
         };
-        if told.primary && !primary {
-            _ = tell.send((who, Instant::now()));
+        if reply.primary && !primary {
+            _ = sender.send((who, Instant::now()));
         }
-        primary = told.primary;
-        token = told.token.or(token);
+        primary = reply.primary;
+        token = reply.token.or(token);
         if primary {
             tokio::select! {
-                () = pause(told.interval_ms) => {}
+                () = pause(reply.interval_ms) => {}
                 _ = &mut stop => {
                     client.release_role(&role, &uuid, token.as_deref()).await.unwrap();
                     return;
                 }
             }
         } else {
-            let (wait_ms, wait_for) = (Some(told.interval_ms), Some(WaitFor::Vacancy));
+            let (wait_ms, wait_for) = (Some(reply.interval_ms), Some(WaitFor::Vacancy));
             _ = client.role(&role, &GetRoleQuery { wait_ms, wait_for, min_epoch: None }).await;
         }
     }

@@ -1,43 +1,35 @@
 //! The real binary as three nodes over a real PostgreSQL with a synchronous standby, each on its own machine (a network
 //! namespace): nodes are killed, stopped, paused and partitioned from the database and from each other, and the
-//! database fails over, while clients put, visit, crawl and stand for roles at all nodes. A checker compares everything
-//! they were told with the laws; at the end everything is calm, evenly spread, finished, and the same at every node.
+//! database fails over, while clients put, visit, crawl and compete for roles at all nodes. A checker compares all
+//! answers that they got with the laws; at the end everything is calm, evenly spread, finished, and the same at every
+//! node.
 //!
 //! It needs root, iproute2, PostgreSQL and the binary (`cargo build -p wayleave-cli`, or `WAYLEAVE_BIN=path`), and
 //! fails without them. `WAYLEAVE_ROUNDS=10` runs through all faults more often than a normal run. `WAYLEAVE_MEASURE=50`
 //! measures failover times instead, in this many trials each; all of them, or with `WAYLEAVE_MEASURE_ONLY=role-release`
 //! (comma-separated names) a part.
 
-mod candidates;
-mod clients;
-mod crawlers;
 mod databases;
 mod faults;
-mod history;
 mod limited;
 mod measure;
 mod movers;
 mod network;
-mod process;
 mod stage;
-mod word;
+mod unavailable_reservations;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+pub use databases::Kind;
+pub use faults::{progress, without};
+pub use stage::{PATIENCE, Stage};
+use wayleave_api::hosts::ListHostsQuery;
 
-use candidates::Register;
-use databases::Kind;
-use futures::StreamExt;
-use history::History;
-use stage::{PATIENCE, Stage};
-use tokio::task::JoinHandle;
-use wayleave_api::Patch;
-use wayleave_api::groups::SetGroupRequest;
-use wayleave_api::hosts::{ListHostsQuery, SetHostRequest};
-use wayleave_api::roles::SetRoleRequest;
-use wayleave_client::{Client, Retry};
+use crate::load::candidates::{self, Register};
+use crate::load::history::History;
+use crate::load::{self, clients, crawlers};
+use crate::prelude::*;
 
+/// How candidates for roles behave.
+const MANNER: candidates::Manner = candidates::Manner { ttl_ms: 2_000, timeout_ms: 500, pause_ms: 400, renewals: 12 };
 /// A node that has not renewed its lease for this long is replaced.
 const NODE_TTL_MS: u64 = 2_000;
 
@@ -46,39 +38,54 @@ fn number(name: &str) -> Option<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_laws_hold_whatever_befalls_nodes_network_and_database() {
+async fn the_laws_hold_under_faults_of_nodes_network_and_database() {
     if let Some(trials) = number("WAYLEAVE_MEASURE") {
         return measure::run(trials, std::env::var("WAYLEAVE_MEASURE_ONLY").ok().as_deref()).await;
     }
     let rounds = number("WAYLEAVE_ROUNDS").unwrap_or(2);
-    let begun = Instant::now();
     let kind = Kind::asked_for();
+    let seen = under_load(kind, async |stage, history, check| {
+        for round in 0..rounds {
+            for fault in faults::of(kind) {
+                faults::befall(stage, history, fault, round).await;
+                unavailable_reservations::check(&stage.client(round % stage.nodes.len()), history).await;
+                check();
+            }
+        }
+    });
+    println!("seen: {rounds} rounds over {kind:?} {}", seen.await);
+}
+
+/// Starts three nodes and all clients, does something to the nodes, and lets the clients finish. Then all answers
+/// that they got are checked. Returns what was seen.
+pub async fn under_load(kind: Kind, deeds: impl AsyncFnOnce(&mut Stage, &History, &dyn Fn())) -> String {
+    let begun = Instant::now();
     let mut stage = Stage::set(NODE_TTL_MS, kind).await;
-    set_up(&stage.client(0)).await;
+    let first = stage.client(0).with_retry(Retry::default());
+    load::set_up(&first, MANNER).await;
+    unavailable_reservations::set_up(&first).await;
+    limited::set_up(&first).await;
     println!("set up in {:.1?}", begun.elapsed());
-    let (history, registers) = (Arc::new(History::new()), [Arc::default(), Arc::default()]);
+    let (history, registers) = (Arc::new(History::new(50)), [Arc::default(), Arc::default()]);
     let nodes = stage.clients();
     let mut working = clients::start(&nodes, &history);
     working.extend(crawlers::start(&nodes, &history));
-    working.extend(candidates::start(&nodes, &history, &registers));
+    working.extend(candidates::start(&nodes, &history, &registers, MANNER));
     working.extend(limited::start(&nodes, &history));
-    let mut changing = word::start(&nodes, &history);
+    let mut changing = unavailable_reservations::start(&nodes, &history);
     changing.extend(movers::start(&nodes, &history));
     faults::progress(&history, "nothing has happened yet").await;
-    for round in 0..rounds {
-        for fault in faults::of(kind) {
-            faults::befall(&mut stage, &history, fault, round).await;
-            word::check(&stage.client(round % nodes.len()), &history).await;
-            history.check();
-            let ended = working.iter().chain(&changing).any(JoinHandle::is_finished);
-            assert!(!ended, "a client has ended; see above");
-        }
-    }
+    let check = || {
+        history.check();
+        let ended = working.iter().chain(&changing).any(JoinHandle::is_finished);
+        assert!(!ended, "a client has ended; see above");
+    };
+    deeds(&mut stage, &history, &check).await;
     history.next_phase();
     for client in changing {
         client.await.unwrap();
     }
-    word::check(&stage.client(0), &history).await;
+    unavailable_reservations::check(&stage.client(0), &history).await;
     finish(&nodes, &history).await;
     limited::used_up(&nodes[0], &history).await;
     history.next_phase();
@@ -87,28 +94,9 @@ async fn the_laws_hold_whatever_befalls_nodes_network_and_database() {
     }
     let terms = judge(&stage, &history, &registers).await;
     let (took, counts) = (begun.elapsed(), &history.counts);
-    let terms = format!("{terms} terms of roles; nothing lost, nothing twice");
-    println!("seen: {rounds} rounds over {kind:?} in {took:.0?}: {counts:?}, {terms}");
+    let seen = format!("in {took:.0?}: {counts:?}, {terms} terms of roles; nothing lost, nothing twice");
     history.judge_words();
-}
-
-/// Delays, a group of hosts from several shards, roles.
-async fn set_up(client: &Client) {
-    let client = &client.clone().with_retry(Retry::default());
-    let hosts = (0..clients::HOSTS).map(|n| (clients::host(n), clients::DELAY_MS));
-    for (host, delay) in hosts.chain((0..crawlers::QUEUES).map(|n| (crawlers::queue(n), crawlers::DELAY_MS))) {
-        let delay = SetHostRequest { delay_ms: Patch::Set(delay), ..SetHostRequest::default() };
-        client.patch_host(&host, &delay).await.unwrap();
-    }
-    let hosts = Some(vec![clients::host(0), clients::host(1), clients::host(2)]);
-    let delay_ms = Patch::Set(clients::DELAY_MS);
-    client.put_group("trio", &SetGroupRequest { hosts, delay_ms, ..SetGroupRequest::default() }).await.unwrap();
-    word::set_up(client).await;
-    limited::set_up(client).await;
-    for role in candidates::ROLES {
-        let ttl = SetRoleRequest { ttl_ms: Patch::Set(candidates::TTL_MS), ..SetRoleRequest::default() };
-        client.put_role(role, &ttl).await.unwrap();
-    }
+    seen
 }
 
 /// Waits until no URL is pending any more. Groups are visited one URL at a time, so after many rounds it takes long.
@@ -128,13 +116,13 @@ async fn finish(nodes: &[Client], history: &History) {
         if left < least {
             (least, since) = (left, Instant::now());
         }
-        assert!(since.elapsed() < PATIENCE, "{left} URLs are left that nobody finishes");
+        assert!(since.elapsed() < PATIENCE, "{left} URLs are left unfinished");
         history.check();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// Checks what was told against the laws, and the nodes against each other. Returns how many terms roles had.
+/// Checks the answers against the laws, and the nodes against each other. Returns how many terms roles had.
 async fn judge(stage: &Stage, history: &History, registers: &[Arc<Register>]) -> usize {
     let nodes = stage.clients();
     let known = clients::known(&nodes[0]).await;

@@ -2,18 +2,14 @@
 //! keeps track of where every host must be. A change that was answered "unavailable" must have left the group as it
 //! was.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use tokio::task::JoinHandle;
+use wayleave_api::Code;
 use wayleave_api::groups::SetGroupRequest;
-use wayleave_api::{Code, Patch};
-use wayleave_client::{Client, Error};
+use wayleave_client::Error;
 
-use crate::three_nodes::clients::{self, pause};
-use crate::three_nodes::crawlers;
-use crate::three_nodes::history::{History, count};
+use crate::load::clients::{self, pause, says_unchanged};
+use crate::load::crawlers;
+use crate::load::history::{History, count};
+use crate::prelude::*;
 
 /// Longer than a node is paused: a call to such a node ends with a response and does not linger there.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -128,11 +124,11 @@ impl Mover {
     }
 
     /// Verifies an "unavailable": the group is as it was.
-    async fn look(&mut self, alias: usize, wanted: &Hosts, told: &Error) {
+    async fn look(&mut self, alias: usize, wanted: &Hosts, answer: &Error) {
         let Alias { name, hosts: before } = &self.aliases[alias];
         while !self.history.is_over() {
-            let told_of = tokio::time::timeout(PATIENCE, self.nodes[self.at].group(name)).await;
-            let members: Hosts = match told_of {
+            let group = tokio::time::timeout(PATIENCE, self.nodes[self.at].group(name)).await;
+            let members: Hosts = match group {
                 Ok(Ok(group)) => group.hosts.into_iter().collect(),
                 Ok(Err(error)) if error.code() == Some(Code::UnknownGroup) => Hosts::new(),
                 _ => {
@@ -144,16 +140,11 @@ impl Mover {
             count(&self.history.counts.moves_looked_at, 1);
             if members != *before {
                 let wrong = format!(
-                    "'{name}' had {before:?} and should have had {wanted:?}; the answer was '{told}', yet it has {members:?}"
+                    "'{name}' had {before:?} and should have had {wanted:?}; the answer was '{answer}', yet it has {members:?}"
                 );
                 self.history.untrue(wrong);
             }
             return;
         }
     }
-}
-
-/// Whether the response says that nothing was changed.
-pub fn says_unchanged(error: &Error) -> bool {
-    matches!(error.code(), Some(Code::Unavailable | Code::NotReady))
 }

@@ -42,10 +42,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Builds everything, with so many machines for databases.
-    ///
-    /// # Panics
-    /// If this process lacks the privileges: a test that cannot run must fail visibly.
+    /// Builds everything, with this many machines for databases. Panics if this process lacks the privileges: a test
+    /// that cannot run must fail visibly.
     pub fn build(databases: usize) -> Self {
         let run = std::process::id();
         remove_stale();

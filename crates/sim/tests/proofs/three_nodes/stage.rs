@@ -1,14 +1,11 @@
 //! The setup: a database with synchronous standbys, and three nodes over it, each on its own machine.
 
-use std::time::{Duration, Instant};
-
-use tempfile::TempDir;
 use wayleave_api::nodes::{NodeState, Nodes};
-use wayleave_client::{Client, Retry};
 
+use crate::load::server::binary;
+use crate::prelude::*;
 use crate::three_nodes::databases::{Database, Kind};
 use crate::three_nodes::network::{self, NODES, Network};
-use crate::three_nodes::process::{Process, binary};
 
 /// Shards of the store: enough that every node has some, few enough that they move quickly.
 pub const SHARDS: usize = 24;
@@ -29,7 +26,7 @@ pub struct Stage {
 impl Stage {
     /// Starts everything and waits until the shards are spread.
     pub async fn set(node_ttl_ms: u64, kind: Kind) -> Self {
-        let binary = binary().expect("there is no binary: build it with `cargo build -p wayleave-cli`");
+        let binary = binary();
         let network = Network::build(kind.machines());
         let database = Database::start(kind, &network).await;
         let logs = tempfile::tempdir().unwrap();
@@ -78,33 +75,33 @@ impl Stage {
                 if let Some(status) = self.nodes[*n].ended() {
                     panic!("node {n} ended by itself: {status}\n{}", self.nodes[*n].last_words());
                 }
-                let told = tokio::time::timeout(Duration::from_secs(1), self.clients[*n].nodes()).await;
-                agree &= told.is_ok_and(|told| told.is_ok_and(|told| even(&told, nodes)));
+                let answer = tokio::time::timeout(Duration::from_secs(1), self.clients[*n].nodes()).await;
+                agree &= answer.is_ok_and(|answer| answer.is_ok_and(|found| even(&found, nodes)));
             }
             if agree {
                 return start.elapsed();
             }
             if start.elapsed() > PATIENCE {
-                panic!("waited {PATIENCE:?} in vain for an even spread over {nodes:?}: {}", self.told().await);
+                panic!("after {PATIENCE:?} there is no even spread over {nodes:?}: {}", self.describe().await);
             }
             tokio::time::sleep(GLANCE).await;
         }
     }
 
-    async fn told(&self) -> String {
-        let mut told = String::new();
+    async fn describe(&self) -> String {
+        let mut text = String::new();
         for client in &self.clients {
             let answer = tokio::time::timeout(Duration::from_secs(1), client.nodes()).await;
-            told += &format!("\n{}: {answer:?}", client.server());
+            text += &format!("\n{}: {answer:?}", client.server());
         }
-        told
+        text
     }
 }
 
 /// Whether the living nodes are these, and share the shards evenly.
-fn even(told: &Nodes, nodes: &[usize]) -> bool {
+fn even(found: &Nodes, nodes: &[usize]) -> bool {
     let share = SHARDS / nodes.len();
-    let living: Vec<_> = told.nodes.iter().filter(|node| node.state == NodeState::Alive).collect();
+    let living: Vec<_> = found.nodes.iter().filter(|node| node.state == NodeState::Alive).collect();
     living.len() == nodes.len()
         && living.iter().all(|node| node.shards == share)
         && nodes.iter().all(|n| living.iter().any(|node| node.name == format!("n{n}")))

@@ -19,6 +19,8 @@ pub struct Budget {
     pub crashes: u8,
     /// The store's clock steps forward.
     pub steps: u8,
+    /// A server's look at the store takes long.
+    pub looks: u8,
     /// A host is moved from one shard to another.
     pub moves: u8,
     /// No server answers any candidate, until one does again (which is free).

@@ -4,12 +4,10 @@
 //! Time is as in `roles`. The model begins when A is primary and knows B, and C unless C is a newcomer; what goes wrong
 //! before is covered by that model.
 
-use stateright::{Model, Property};
-use wayleave_core::ids::Token;
 use wayleave_core::roles::{Mode, Peer};
-use wayleave_core::time::Millis;
-use wayleave_elect::{Candidate, Decline, Effect, Moment, Wish};
+use wayleave_elect::{Decline, Wish};
 
+use crate::prelude::*;
 use crate::timed_model::budget::Budget;
 use crate::timed_model::messages::{Message, Messages, What, believes};
 use crate::timed_model::roles::{History, name, uuid};
@@ -325,7 +323,7 @@ impl World {
         match &message.what {
             What::Answer(..) | What::Promise(..) => !self.clients[message.client].paused,
             What::Question(to, _) => !self.clients[*to].paused,
-            What::Beat(_) | What::Release { .. } => true,
+            What::Beat(_) | What::Looking(..) | What::Release { .. } => true,
         }
     }
 

@@ -1,7 +1,8 @@
 //! What the models of candidates share: messages on their way, and how a candidate's effects are carried out.
 
-use wayleave_core::time::Millis;
-use wayleave_elect::{Call, Candidate, Effect, Heartbeat, HeartbeatReply, Moment, Question, Then};
+use wayleave_elect::{Call, Heartbeat, HeartbeatReply, Question, Then};
+
+use crate::prelude::*;
 
 /// A message that is slower than this is lost. Longer than T: it may arrive in another term.
 const SLOWEST_MS: u64 = 6_000;
@@ -16,6 +17,8 @@ pub struct Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     Beat(Heartbeat),
+    /// Arrived at a server, which sent its look at the store at this moment.
+    Looking(Heartbeat, u64),
     Answer(Call, HeartbeatReply),
     Release {
         identity: u32,
@@ -54,7 +57,7 @@ impl Messages {
         self.carry_out(now, client, candidate, effects);
     }
 
-    /// The work of a candidate has ended, and it stands again at once.
+    /// The work of a candidate has ended, and it asks for the role again at once.
     pub fn end_work(&mut self, now: u64, client: usize, candidate: &mut Candidate) {
         let effects = candidate.on_stopped(Moment(now), Then::StandAgain(Millis(0)));
         self.carry_out(now, client, candidate, effects);
@@ -72,7 +75,7 @@ impl Messages {
                     self.carry_out(now, client, candidate, effects);
                     continue;
                 }
-                // The work of a running client stops as soon as it is told to.
+                // The work of a running client stops as soon as it is asked to.
                 Effect::StepDown { .. } => {
                     self.end_work(now, client, candidate);
                     continue;

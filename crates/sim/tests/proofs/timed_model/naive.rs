@@ -1,8 +1,7 @@
 //! A naive election, with traps a1, a2 and a7 of docs/laws.md: a term counts from the last successful *read*, expiry
 //! from the last *write*; there is no epoch; T > 2 I. The checker must break it.
 
-use stateright::{Model, Property};
-
+use crate::prelude::*;
 use crate::timed_model::budget::Budget;
 
 /// Seconds.

@@ -1,18 +1,20 @@
 //! Model of roles in bounded time: candidates, a store, and faults between them.
 //!
+//! Each candidate calls a server of its own. Where the store's clock may step ahead, servers watch it with the timekeeper of
+//! production, at each heartbeat; a look may take long, so that the clock is read long after it was sent, and a server may
+//! start at any moment.
+//!
 //! Time is in milliseconds and jumps from one wake-up of a running candidate to the next: a candidate that is not
 //! paused never sleeps past the requested moment, as on an idle machine. Faults are drawn from a budget, at any such
 //! moment.
 
-use std::collections::BTreeMap;
+use wayleave_elect::Wish;
 
-use stateright::{Model, Property};
-use wayleave_core::time::Millis;
-use wayleave_elect::{Candidate, Effect, Moment, Wish};
-
+use crate::prelude::*;
 use crate::timed_model::budget::Budget;
 use crate::timed_model::messages::{Message, Messages, What, believes};
 use crate::timed_model::store::{Granted, Store};
+use crate::timed_model::watch::{Watch, Watching};
 
 /// T and I of the model.
 pub const T_MS: u64 = 5_000;
@@ -30,8 +32,8 @@ pub struct Roles {
     pub incarnations: bool,
     /// Whether a restart may find its clock ahead of time.
     pub steps_ahead: bool,
-    /// Whether that is noticed, as by nodes that knew the clock before.
-    pub steps_noticed: bool,
+    /// How servers watch the clock. Each candidate has one of its own.
+    pub watching: Watching,
     /// Whether the clock of a promoted store may be behind.
     pub steps_behind: bool,
     /// Whether receivers of guarded writes remember the highest epoch.
@@ -43,6 +45,8 @@ pub struct State {
     pub now: u64,
     pub clients: Vec<Client>,
     pub store: Store,
+    /// Empty where the clock does not step ahead.
+    servers: Vec<Watch>,
     messages: Messages,
     left: Budget,
     pub history: History,
@@ -86,6 +90,10 @@ pub enum Action {
     /// It arrives later, or its answer does.
     Delay,
     DelayAnswer,
+    /// It arrives at its server, whose look at the store takes long.
+    LookSlowly,
+    /// A server restarts.
+    StartServer(usize),
     /// A slow message arrives.
     Arrive(usize),
     /// Time passes until something is due.
@@ -112,10 +120,13 @@ impl Model for Roles {
     fn init_states(&self) -> Vec<State> {
         let wish = Wish { interval: Some(Millis(I_MS)), grace: Millis(0) };
         let client = Client { candidate: Candidate::new(wish), paused: false, permit: None, link: Link::Whole };
+        let store = Store::new(T_MS);
+        let servers = if self.steps_ahead { self.clients } else { 0 };
         vec![State {
             now: 0,
             clients: vec![client; self.clients],
-            store: Store::new(T_MS),
+            servers: vec![Watch::start(self.watching, 0, store.now(0)); servers],
+            store,
             messages: Messages::default(),
             left: self.budget,
             history: History::default(),
@@ -125,6 +136,9 @@ impl Model for Roles {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         if let Some(message) = state.messages.fresh.first() {
             actions.push(Action::Deliver);
+            if state.left.looks > 0 && matches!(message.what, What::Beat(_)) {
+                actions.push(Action::LookSlowly);
+            }
             if state.left.delays > 0 && state.clients[message.client].link == Link::Whole {
                 actions.push(Action::Delay);
                 if matches!(message.what, What::Beat(_)) {
@@ -150,7 +164,7 @@ impl Model for Roles {
             Action::Wake(index) => state.messages.wake(state.now, index, &mut state.clients[index].candidate),
             Action::Deliver => {
                 let message = state.messages.fresh.remove(0);
-                state.arrive(message, false);
+                state.arrive(self, message, false);
             }
             Action::Delay => {
                 state.left.delays -= 1;
@@ -160,11 +174,23 @@ impl Model for Roles {
             Action::DelayAnswer => {
                 state.left.delays -= 1;
                 let message = state.messages.fresh.remove(0);
-                state.arrive(message, true);
+                state.arrive(self, message, true);
+            }
+            Action::LookSlowly => {
+                state.left.looks -= 1;
+                let message = state.messages.fresh.remove(0);
+                let What::Beat(beat) = message.what else { unreachable!("a heartbeat") };
+                if state.clients[message.client].link != Link::Cut {
+                    state.messages.put_slow(Message { what: What::Looking(beat, state.now), ..message });
+                }
+            }
+            Action::StartServer(index) => {
+                state.left.crashes -= 1;
+                state.servers[index] = Watch::start(self.watching, state.now, state.store.now(state.now));
             }
             Action::Arrive(index) => {
                 let message = state.messages.slow.remove(index);
-                state.arrive(message, false);
+                state.arrive(self, message, false);
             }
             Action::Pass => state.pass(),
             Action::Pause(index) => {
@@ -190,9 +216,6 @@ impl Model for Roles {
             Action::Restart(step_ms) => {
                 state.left.restarts -= 1;
                 state.store.restart(step_ms);
-                if step_ms > 0 && self.steps_noticed {
-                    state.store.notice_step(state.now);
-                }
             }
             Action::FailOver(lost, step_ms) => {
                 state.left.failovers -= 1;
@@ -215,7 +238,7 @@ impl Model for Roles {
             Property::always(NO_OVERLAP, |_, state: &State| !state.history.broken.contains(&NO_OVERLAP)),
             Property::always(ONE_BELIEVER, |_, state: &State| state.believers().len() <= 1),
             // Liveness checks: without these the model could be safe because nothing happens in it.
-            Property::sometimes("somebody is primary", |_, state: &State| !state.believers().is_empty()),
+            Property::sometimes("there is a primary", |_, state: &State| !state.believers().is_empty()),
             Property::sometimes("the role changes hands", |_, state: &State| state.history.holders.len() > 1),
         ]
     }
@@ -249,6 +272,9 @@ impl Roles {
             if self.steps_ahead {
                 actions.push(Action::Restart(STEP_MS));
             }
+        }
+        if left.crashes > 0 {
+            actions.extend((0..state.servers.len()).map(Action::StartServer));
         }
         if left.failovers > 0 {
             for lost in 0..=state.store.losable() {
@@ -298,7 +324,7 @@ impl State {
         !(to_client && self.clients[message.client].paused)
     }
 
-    /// Time goes on to the next wake-up of a running client; with all paused, by an interval.
+    /// Time continues to the next wake-up of a running client; with all paused, by an interval.
     fn pass(&mut self) {
         let running = self.clients.iter().filter(|client| !client.paused);
         let next = running.filter_map(|client| client.candidate.wake_at()).map(|at| at.0).min();
@@ -310,14 +336,19 @@ impl State {
         self.messages.carry_out(self.now, client, &mut self.clients[client].candidate, effects);
     }
 
-    fn arrive(&mut self, message: Message, answer_is_slow: bool) {
+    fn arrive(&mut self, model: &Roles, message: Message, answer_is_slow: bool) {
         let Message { client, sent, what } = message;
         let link = self.clients[client].link;
-        if link == Link::Cut {
+        if link == Link::Cut && !matches!(what, What::Looking(..)) {
             return;
         }
+        let look_sent = if let What::Looking(_, sent) = what { sent } else { self.now };
         match what {
-            What::Beat(beat) => {
+            What::Beat(beat) | What::Looking(beat, _) => {
+                if let Some(server) = self.servers.get_mut(client) {
+                    let store = self.store.now(self.now);
+                    self.store.steady_since = server.look(model.watching, look_sent, self.now, store);
+                }
                 let name = uuid(client, beat.call.identity);
                 let (answer, granted) = self.store.heartbeat(self.now, &name, &beat, (I_MS, None));
                 if let Some(granted) = granted {
@@ -327,7 +358,7 @@ impl State {
                 if answer_is_slow || self.clients[client].paused {
                     self.messages.put_slow(answer);
                 } else if link == Link::Whole {
-                    self.arrive(answer, false);
+                    self.arrive(model, answer, false);
                 }
             }
             What::Release { identity, token } => {
@@ -374,7 +405,7 @@ impl History {
             self.broken.push(ONE_HOLDER);
         }
         // A new term must be above all earlier ones. (One that was restored by a failover may be renewed by a message
-        // in flight; nobody leads in it, which the other laws ensure.)
+        // in flight; no candidate leads in it, which the other laws ensure.)
         if new && epoch <= self.highest_granted {
             self.broken.push(EPOCHS_GROW);
         }

@@ -1,17 +1,16 @@
 //! The store of the model: the core's real decisions on one role, a clock that may step, and a standby to fail over to.
 
-use std::hash::{Hash, Hasher};
+use std::hash::Hasher;
 
 use wayleave_api::roles::HeartbeatResponse;
-use wayleave_core::ids::Token;
 use wayleave_core::metadata::Metadata;
 use wayleave_core::roles::{
     Candidate, Facts, HeartbeatCall, Mode, Origin, Outcome, Peer, RoleChanges, RoleRow, RoleSettings, StandbyRow,
     Writes, heartbeat, release, set,
 };
-use wayleave_core::settings::Change;
-use wayleave_core::time::{Millis, Time};
 use wayleave_elect::{Heartbeat, HeartbeatReply};
+
+use crate::prelude::*;
 
 /// The store's clock shows this much when the model begins.
 const NOON: u64 = 1_000_000;
@@ -29,16 +28,17 @@ struct Kept {
     floor: Time,
 }
 
-/// Rows are hashed by what decisions read: not by versions, where nobody joins, nor by times that are only displayed.
+/// Rows are hashed by what decisions read: not by versions, where no candidate joins, nor by times that are only
+/// displayed.
 impl Hash for Kept {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.floor.hash(state);
         let Some(row) = &self.row else { return };
         let term = row.term.as_ref().map(|t| (t.holder.uuid.clone(), t.token, t.epoch, t.expires_at, t.step_down));
-        (term, row.epoch, row.incarnation, row.quiet_until, row.released, row.settings.ttl).hash(state);
+        (term, row.epoch, row.incarnation, row.quiet_until, row.quiet_for, row.released, row.settings.ttl).hash(state);
         if row.settings.mode == Mode::Continue || !self.standbys.is_empty() {
             let agreement = row.term.as_ref().map(|t| t.agreement);
-            let agreement = agreement.map(|a| (a.goes_on, a.told, a.told_at, a.heard, a.counts_from));
+            let agreement = agreement.map(|a| (a.goes_on, a.announced, a.announced_at, a.heard, a.counts_from));
             (row.version, row.settings.goes_on(), agreement).hash(state);
             let standby = |s: &StandbyRow| (s.candidate.uuid.clone(), s.expires_at, s.joined);
             self.standbys.iter().map(standby).collect::<Vec<_>>().hash(state);
@@ -54,8 +54,8 @@ pub struct Store {
     older: Vec<Kept>,
     /// By how much its clock is off.
     offset_ms: i64,
-    /// When its clock was seen to step forward.
-    stepped_at: Time,
+    /// Since when the server that decides knows that its clock runs evenly.
+    pub steady_since: Time,
     incarnation: u64,
     /// Terms granted so far, for tokens that never repeat.
     grants: u64,
@@ -94,6 +94,7 @@ impl Store {
             avoided: None,
             incarnation: 1,
             quiet_until: Time::ZERO,
+            quiet_for: Millis(0),
             runs: Default::default(),
         };
         let origin = Origin { roles: 1, incarnation: 1, ..Origin::default() };
@@ -102,14 +103,14 @@ impl Store {
             kept,
             older: Vec::new(),
             offset_ms: 0,
-            stepped_at: Time::ZERO,
+            steady_since: Time::ZERO,
             incarnation: 1,
             grants: 0,
             fault: Fault::None,
         }
     }
 
-    /// One whose role lets its primary go on for so long.
+    /// One whose role lets its primary continue for so long.
     pub fn going_on(ttl_ms: u64, continue_for_ms: u64, fault: Fault) -> Self {
         let mut store = Self { fault, ..Self::new(ttl_ms) };
         if let Some(row) = &mut store.kept.row {
@@ -133,7 +134,7 @@ impl Store {
     }
 
     /// The store's time: its clock, but never less than what it has committed.
-    fn now(&self, real_ms: u64) -> Time {
+    pub fn now(&self, real_ms: u64) -> Time {
         Time((NOON + real_ms).saturating_add_signed(self.offset_ms)).max(self.kept.floor)
     }
 
@@ -145,7 +146,7 @@ impl Store {
             origin: self.kept.origin,
             now: self.now(real_ms),
             incarnation: self.incarnation,
-            stepped_at: self.stepped_at,
+            steady_since: self.steady_since,
         }
     }
 
@@ -222,11 +223,6 @@ impl Store {
     /// It restarts, with all that it committed, and its clock has been set.
     pub fn restart(&mut self, step_ms: i64) {
         self.offset_ms += step_ms;
-    }
-
-    /// Its nodes notice that its clock has stepped forward.
-    pub fn notice_step(&mut self, real_ms: u64) {
-        self.stepped_at = self.now(real_ms);
     }
 
     /// A standby is promoted that has not seen the last writes. `known`: it has a new incarnation.

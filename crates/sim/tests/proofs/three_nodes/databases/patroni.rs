@@ -1,15 +1,12 @@
 //! Three machines, each with etcd, PostgreSQL under Patroni and, if requested, PgBouncer; then a HAProxy beside each
 //! node finds the primary. The configuration is that of `deploy/patroni`: only folders and passwords are set here.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, kill_process};
 use tokio::process::Command;
 
-use crate::three_nodes::clients::pause;
+use crate::load::clients::pause;
+use crate::prelude::*;
 use crate::three_nodes::network::{self, NODES, Network};
-use crate::three_nodes::process::Process;
 
 macro_rules! deployed {
     ($name:literal) => {
@@ -17,7 +14,7 @@ macro_rules! deployed {
     };
 }
 
-/// What each machine's PostgreSQL and etcd are told of themselves.
+/// Each machine's own settings of PostgreSQL and etcd.
 const MACHINES: [(&str, &str); 3] = [
     (deployed!("pg-1.env"), deployed!("etcd-1.env")),
     (deployed!("pg-2.env"), deployed!("etcd-2.env")),
@@ -91,14 +88,14 @@ impl Patroni {
     }
 
     /// Waits until the balancer beside a node leads to the primary, twice round: before its first health checks it
-    /// takes every machine for the primary, in turn.
+    /// takes each machine for the primary, one after the other.
     async fn reach_from(&self, on_node: &[String]) {
         let (start, url, mut in_a_row) = (Instant::now(), self.engine_url(), 0);
         let words = ["psql", "-XAtq", &url, "-c", "show transaction_read_only"];
         while in_a_row < 2 * MACHINES.len() {
-            let told = run(on_node, &words).await;
-            in_a_row = if told.as_deref() == Ok("off") { in_a_row + 1 } else { 0 };
-            assert!(start.elapsed() < PATIENCE, "no primary behind the balancer in {PATIENCE:?}: {told:?}");
+            let answer = run(on_node, &words).await;
+            in_a_row = if answer.as_deref() == Ok("off") { in_a_row + 1 } else { 0 };
+            assert!(start.elapsed() < PATIENCE, "no primary behind the balancer in {PATIENCE:?}: {answer:?}");
             pause(100).await;
         }
     }
@@ -201,12 +198,12 @@ impl Patroni {
         let leader = (0..MACHINES.len()).find(|d| members.iter().any(|m| m.name == name(*d) && m.role == "Leader"));
         let standby = members.iter().find(|member| member.role == "Sync Standby");
         let (Some(leader), Some(standby)) = (leader, standby) else { return false };
-        let told = self.ask(
+        let answer = self.ask(
             leader,
             "select pg_is_in_recovery(), current_setting('synchronous_standby_names'), count(*) \
              from pg_stat_replication where state = 'streaming'",
         );
-        running == MACHINES.len() && told.await == Ok(format!("f|\"{}\"|2", standby.name))
+        running == MACHINES.len() && answer.await == Ok(format!("f|\"{}\"|2", standby.name))
     }
 
     /// The machine with the primary. With `but` it waits until it is another one.

@@ -1,14 +1,11 @@
 //! The engine of the model: rows in bytes, fences checked by the shared function, one clock that may step.
 
-use std::collections::BTreeMap;
-
-use wayleave_core::ids::{Epoch, ShardId};
-use wayleave_core::time::Time;
 use wayleave_engine::fences::{FenceState, Fences};
 use wayleave_engine::rows::key::OUTSIDE;
-use wayleave_engine::{Batch, Error, Expect, Fence, Key, Look, Row, Scan, Value, Write};
+use wayleave_engine::{Error, Expect, Key, Look, Value};
 
 use super::frozen::Frozen;
+use crate::prelude::*;
 
 /// The engine's clock at the start of the model.
 pub const NOON: u64 = 1_000_000;
@@ -61,6 +58,8 @@ pub struct Store {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Glance {
     pub now: Time,
+    /// Since when the node that looks knows that the engine's clock runs evenly.
+    pub steady_since: Time,
     rows: Frozen<Rows>,
 }
 
@@ -69,7 +68,7 @@ impl Glance {
     pub fn look(&self, scans: &[Scan]) -> Look {
         let row = |(key, value): (&Key, &Value)| Row { key: key.clone(), value: value.clone() };
         let rows = |scan: &Scan| self.rows.range::<Key, _>(&scan.from..&scan.to).take(scan.limit).map(row).collect();
-        Look { now: self.now, incarnation: 0, stepped_at: Time::ZERO, rows: scans.iter().map(rows).collect() }
+        Look { now: self.now, incarnation: 0, steady_since: self.steady_since, rows: scans.iter().map(rows).collect() }
     }
 
     pub fn row(&self, key: &Key) -> Option<Value> {
@@ -115,7 +114,7 @@ impl Store {
     }
 
     pub fn glance(&self, real_ms: u64) -> Glance {
-        Glance { now: self.now(real_ms), rows: self.outside.clone() }
+        Glance { now: self.now(real_ms), steady_since: Time::ZERO, rows: self.outside.clone() }
     }
 
     /// As [`wayleave_engine::Engine::own`]: increments the epoch, unless an expectation does not hold.

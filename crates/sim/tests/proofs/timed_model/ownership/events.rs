@@ -1,16 +1,15 @@
 //! The effect of each action: nodes take their steps, owners decide, faults happen.
 
-use wayleave_cluster::{Options, claims};
-use wayleave_core::cluster::{self, Step, View};
-use wayleave_core::ids::{Epoch, NodeId, ShardId};
-use wayleave_core::time::Millis;
+use wayleave_cluster::cluster_rows;
+use wayleave_core::cluster::{self, Step};
 use wayleave_engine::rows::node as node_row;
-use wayleave_engine::{Batch, Fence, Row, Write};
 
 use super::engine::{Asked, Rows};
 use super::frozen::Frozen;
 use super::node::{Call, Commit, Desk, Flying, Is, Node, Owner, Part, Pass, Post, TTL, address};
-use super::{Action, Message, Ownership, Parcel, STEP_MS, State, TICK_MS, What, shard};
+use super::{Action, Message, Ownership, Parcel, State, TICK_MS, What, shard};
+use crate::prelude::*;
+use crate::timed_model::watch::{Watch, Watching};
 
 /// The maximum number of an owner's commits in flight.
 const FLYING_MAX: usize = 2;
@@ -48,9 +47,9 @@ impl State {
                 self.left.cuts -= u8::from(cut);
                 self.cut = cut;
             }
-            Action::StepClock => {
+            Action::StepClock(ms) => {
                 self.left.steps -= 1;
-                self.store.offset_ms += STEP_MS;
+                self.store.offset_ms += ms;
             }
             Action::RestartStore => {
                 self.left.restarts -= 1;
@@ -67,13 +66,14 @@ impl State {
     fn step(&mut self, model: &Ownership, action: Action) {
         match action {
             Action::Beat(node) => self.beat(node),
-            Action::Look(node) => {
-                self.nodes[node].look_due = false;
-                self.nodes[node].pass = Pass::Looked(self.store.glance(self.now), Vec::new());
+            Action::Look(node) => self.look(model, node, self.now),
+            Action::LookSlowly(node) => {
+                self.left.looks -= 1;
+                self.look(model, node, self.now.saturating_sub(TICK_MS));
             }
             Action::Act(node) => self.act(model, node),
             Action::Lapse(node) => {
-                self.nodes[node].alive = false;
+                (self.nodes[node].alive, self.nodes[node].lapsed) = (false, true);
                 self.go_on(model, node);
             }
             Action::Read(node, shard) => self.read(model, node, ShardId(shard)),
@@ -101,7 +101,7 @@ impl State {
                 (node.leaving, node.beat_due, node.look_due) = (true, true, true);
             }
             Action::Left(node) => {
-                self.store.apply(&claims::leave(self.nodes[node].id).into());
+                self.store.apply(&cluster_rows::leave(self.nodes[node].id).into());
                 self.end(node);
             }
             _ => unreachable!("not a step of one node"),
@@ -125,6 +125,17 @@ impl State {
         self.slow.sort_by_key(|message| (message.sent, message.node));
     }
 
+    /// Its look, which was sent then, shows the rows as they are now.
+    fn look(&mut self, model: &Ownership, index: usize, sent: u64) {
+        let mut glance = self.store.glance(self.now);
+        let node = &mut self.nodes[index];
+        node.look_due = false;
+        if let Some(watch) = &mut node.watch {
+            glance.steady_since = watch.look(model.watching, sent, self.now, glance.now);
+        }
+        node.pass = Pass::Looked(glance, Vec::new());
+    }
+
     fn beat(&mut self, index: usize) {
         let glance = self.store.glance(self.now);
         let node = &mut self.nodes[index];
@@ -136,9 +147,11 @@ impl State {
     /// Opens what belongs to the node, closes what does not, and does its part of the plan.
     fn act(&mut self, model: &Ownership, index: usize) {
         let Pass::Looked(glance, _) = self.nodes[index].pass.clone() else { return };
-        let seen =
-            claims::ClusterSnapshot::read(glance.look(&claims::ClusterSnapshot::scans(model.shards)), model.shards)
-                .unwrap();
+        let seen = cluster_rows::ClusterSnapshot::read(
+            glance.look(&cluster_rows::ClusterSnapshot::scans(model.shards)),
+            model.shards,
+        )
+        .unwrap();
         let me = self.nodes[index].id;
         let foreign = |shard: &ShardId| !seen.belongs_to(*shard, me);
         let closing: Vec<ShardId> = (0..model.shards)
@@ -156,13 +169,13 @@ impl State {
                 self.open(index, shard, None);
             }
         }
-        let options = Options { id: me, address: String::new(), name: String::new(), ttl: TTL };
-        let calm = Millis(options.interval().as_millis() as u64);
-        let steps = cluster::plan(&View { me, now: seen.now, calm, nodes: &seen.nodes, seats: &seen.seats });
+        let calm = if model.watching == Watching::NotAtStart { Millis(TTL.0 / 5) } else { TTL };
+        let steps = cluster::plan(&seen.view(me, calm));
         let (mut takes, mut gives) = (Vec::new(), Vec::new());
         for step in steps {
             match step {
-                Step::Take(shard) => takes.push(shard),
+                Step::Take(shard) if seen.is_free(shard, TTL) => takes.push(shard),
+                Step::Take(_) => {}
                 Step::Give(shard, to) => gives.push((shard, to)),
             }
         }
@@ -177,7 +190,7 @@ impl State {
     pub(super) fn open(&mut self, index: usize, shard: ShardId, kept: Option<Frozen<Rows>>) {
         let node = &mut self.nodes[index];
         *node.post(shard) = Post { owner: Owner::Owning { kept }, stopping: false };
-        let expects = claims::mine(shard, node.id);
+        let expects = cluster_rows::mine(shard, node.id);
         self.ask(index, Call::Own(shard, expects));
     }
 
@@ -197,18 +210,21 @@ impl State {
     pub(super) fn go_on(&mut self, model: &Ownership, index: usize) {
         for shard in (0..model.shards).map(ShardId) {
             let node = &mut self.nodes[index];
-            if !node.alive && node.pass == Pass::Rest {
+            if node.lapsed && node.pass == Pass::Rest {
                 node.stop(shard);
             }
             self.settle(model, index, shard);
         }
         let node = &mut self.nodes[index];
+        if node.pass == Pass::Rest && node.posts.iter().all(|post| post.owner == Owner::Absent) {
+            node.lapsed = false;
+        }
         let me = node.id;
         let Pass::Giving(mut gives) = node.pass.clone() else { return };
         let mut calls = Vec::new();
-        for (shard, to, told) in gives.iter_mut().filter(|(shard, _, told)| !told && node.is_absent(*shard)) {
-            *told = true;
-            calls.push(Call::Give(claims::give(*shard, me, *to).into(), *shard, to.is_some()));
+        for (shard, to, sent) in gives.iter_mut().filter(|(shard, _, sent)| !sent && node.is_absent(*shard)) {
+            *sent = true;
+            calls.push(Call::Give(cluster_rows::give(*shard, me, *to).into(), *shard, to.is_some()));
         }
         node.pass = Pass::Giving(gives);
         calls.into_iter().for_each(|call| self.ask(index, call));
@@ -219,14 +235,14 @@ impl State {
         let node = &mut self.nodes[index];
         let stopping = node.post(shard).stopping;
         let Some(desk) = node.desk(shard) else { return };
-        let mut doubted = None;
+        let mut in_doubt = None;
         while let Some(done) = desk.flying.first().and_then(|first| first.done) {
             let Flying { commit, .. } = desk.flying.remove(0);
             if done && !desk.failed {
                 self.history.acknowledge(&commit);
             } else if !desk.failed {
                 desk.failed = true;
-                doubted = Some(commit.parts[0].base.clone());
+                in_doubt = Some(commit.parts[0].base.clone());
             }
             if let Some((giver, id)) = commit.giver {
                 let what = What::Handed { taker: index, giver: id, seq: commit.parts[1].seq, done };
@@ -238,7 +254,7 @@ impl State {
             return self.forget(index, shard);
         }
         if !desk.flying.is_empty() || desk.handing.is_some() {
-            if let Some(base) = doubted {
+            if let Some(base) = in_doubt {
                 desk.memory = base;
             }
             return;
@@ -246,7 +262,7 @@ impl State {
         if stopping {
             *node.post(shard) = Post { owner: Owner::Absent, stopping: false };
         } else if desk.failed {
-            let kept = doubted.unwrap_or_else(|| desk.memory.clone());
+            let kept = in_doubt.unwrap_or_else(|| desk.memory.clone());
             self.open(index, shard, Some(kept));
         }
     }
@@ -314,7 +330,8 @@ impl State {
         let (now, id) = (node.now(self.now), node.id);
         let desk = node.free_desk(shard).filter(|desk| desk.flying.len() < FLYING_MAX)?;
         let entropy = u128::from(id.0) << 64 | u128::from(desk.epoch) << 32 | u128::from(desk.seq + 1);
-        let (writes, deed) = shard::decide(shard, &desk.memory, now, self.history.told(), (entropy, model.lease))?;
+        let (writes, deed) =
+            shard::decide(shard, &desk.memory, now, self.history.granted_tokens(), (entropy, model.lease))?;
         let part = desk.seal(shard, &writes);
         let commit = Frozen::new(Commit { asked: fenced(&[&part], writes), parts: vec![part], deed, giver: None });
         desk.flying.push(Flying { commit: commit.clone(), done: None });
@@ -379,9 +396,10 @@ impl State {
         self.lives += 1;
         let mut node = Node::new(NodeId(self.lives), model.shards);
         node.offset_ms = self.store.offset_ms;
+        node.watch = model.clock_steps().then(|| Watch::start(model.watching, self.now, self.store.now(self.now)));
         let glance = self.store.glance(self.now);
         for Row { key, value } in
-            glance.look(&claims::ClusterSnapshot::scans(model.shards)[..1]).rows.into_iter().flatten()
+            glance.look(&cluster_rows::ClusterSnapshot::scans(model.shards)[..1]).rows.into_iter().flatten()
         {
             if node_row::decode(&value).unwrap().address == address(index) {
                 let writes = vec![Write { key: key.clone(), value: None }];

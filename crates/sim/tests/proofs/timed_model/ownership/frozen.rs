@@ -1,8 +1,9 @@
 //! Shared immutable state of many model states: cloned for free, and hashed once.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::Deref;
-use std::sync::Arc;
+
+use crate::prelude::*;
 
 #[derive(Clone, Debug)]
 pub struct Frozen<T>(Arc<(u64, T)>);

@@ -1,21 +1,20 @@
 //! The laws, checked for every commit that the engine accepts and every response that a client gets.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use wayleave_core::ids::{ShardId, Token};
-use wayleave_core::invariants::{self, Span, Visit};
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::invariants;
+use wayleave_core::invariants::Visit;
 
 use super::engine::Store;
 use super::node::Commit;
 use super::shard;
+use crate::prelude::*;
 
 pub const ONE_VISITOR: &str = "no two reservations of one group live at once";
 pub const CURRENT_EPOCH: &str = "every accepted commit is of the epoch that was granted last";
 pub const ON_TOP: &str = "every accepted commit was decided on the rows that the last one left";
 pub const NO_HOST_LOST: &str = "an owner knows all that the store has of its shard";
 pub const NOTHING_LOST: &str = "what was acknowledged is in the store";
-pub const LAWS: [&str; 5] = [ONE_VISITOR, CURRENT_EPOCH, ON_TOP, NO_HOST_LOST, NOTHING_LOST];
+pub const ONE_IS_SURE: &str = "while a node is sure of a shard, no other one has opened it since";
+pub const LAWS: [&str; 6] = [ONE_VISITOR, CURRENT_EPOCH, ON_TOP, NO_HOST_LOST, NOTHING_LOST, ONE_IS_SURE];
 
 /// What the laws check: everything ever granted, accepted and acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -101,7 +100,7 @@ impl History {
     }
 
     /// The reservations that clients know of.
-    pub fn told(&self) -> impl Iterator<Item = Token> + '_ {
+    pub fn granted_tokens(&self) -> impl Iterator<Item = Token> + '_ {
         self.acknowledged.iter().copied()
     }
 

@@ -1,11 +1,11 @@
 //! Messages in flight: calls arrive at the store and are answered, nodes receive responses, hosts move between nodes.
 
-use wayleave_core::ids::{NodeId, ShardId};
 use wayleave_engine::Error;
 
 use super::engine::Fencing;
 use super::node::{Call, Desk, Is, Owner, Pass, StoreReply};
 use super::{Message, Ownership, State, What};
+use crate::prelude::*;
 
 impl State {
     pub(super) fn arrive(&mut self, model: &Ownership, message: Message, answer_is_slow: bool) {
@@ -126,8 +126,15 @@ impl State {
     fn hear(&mut self, model: &Ownership, index: usize, sent: u64, call: Call, answer: StoreReply) {
         let node = &mut self.nodes[index];
         match call {
-            Call::Beat(_) if answer == StoreReply::Done => node.renewed(sent),
-            Call::Beat(_) => {}
+            Call::Beat(_) => {
+                // Its row was dead, or gone, or it had not noticed that its lease was over.
+                let late = self.now >= node.sure_until;
+                node.lapsed |= node.alive && (late || node.life != node.alive_since);
+                node.life = node.alive_since;
+                if answer == StoreReply::Done {
+                    node.renewed(sent);
+                }
+            }
             Call::Take(_, takes, gives) => {
                 if answer == StoreReply::Done {
                     takes.into_iter().for_each(|shard| self.open(index, shard, None));

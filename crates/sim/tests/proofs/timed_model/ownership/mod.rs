@@ -1,6 +1,6 @@
 //! Model of shard ownership in bounded time: nodes that own shards by leases in the engine, fenced commits, and faults.
 //!
-//! Nodes plan by [`wayleave_core::cluster::plan`] and write by [`wayleave_cluster::claims`]; owners decide by the
+//! Nodes plan by [`wayleave_core::cluster::plan`] and write by [`wayleave_cluster::cluster_rows`]; owners decide by the
 //! core's frontier on the rows that they read, and pipeline their commits; the engine checks by
 //! [`wayleave_engine::fences`]. The waiting in between is modelled here after `wayleave_cluster` and `wayleave_shard`.
 //!
@@ -16,21 +16,20 @@ mod mail;
 mod node;
 mod shard;
 
-use stateright::{Model, Property};
-use wayleave_core::ids::{NodeId, ShardId};
-use wayleave_core::time::{Millis, Time};
-
-use crate::timed_model::budget::Budget;
 pub use engine::Fencing;
 use engine::{Rows, Store};
-pub use history::{CURRENT_EPOCH, NO_HOST_LOST, NOTHING_LOST, ON_TOP, ONE_VISITOR};
+pub use history::{CURRENT_EPOCH, NO_HOST_LOST, NOTHING_LOST, ON_TOP, ONE_IS_SURE, ONE_VISITOR};
 use history::{History, LAWS};
 use node::{Call, Desk, Is, Node, Owner, Pass, StoreReply};
 
+use crate::prelude::*;
+use crate::timed_model::budget::Budget;
+use crate::timed_model::watch::{Watch, Watching};
+
 /// Between two looks of a node, and two lease renewals.
 const TICK_MS: u64 = 1_000;
-/// The step of the engine's clock: all nodes are dead at once.
-const STEP_MS: u64 = 5_000;
+/// The steps of the engine's clock: nodes that have not just renewed their lease are dead, or all at once.
+const STEPS_MS: [u64; 2] = [1_000, 5_000];
 
 /// What is modelled.
 #[derive(Clone, Debug)]
@@ -53,6 +52,8 @@ pub struct Ownership {
     /// Whether a node's reads show what it has in flight to the store, as the PostgreSQL engine's do. Taking a shard
     /// hides what is in flight at that moment.
     pub overlay: bool,
+    /// How nodes watch the engine's clock.
+    pub watching: Watching,
     /// Whether a host is adopted only while its giver's term lasts and the giver waits for it.
     pub drops_stale: bool,
 }
@@ -124,6 +125,8 @@ pub enum Action {
     Beat(usize),
     /// The seats look, and act on what they saw.
     Look(usize),
+    /// The same, with a look that was sent when time last passed.
+    LookSlowly(usize),
     Act(usize),
     /// A node notices that its lease has expired.
     Lapse(usize),
@@ -144,7 +147,7 @@ pub enum Action {
     /// A leaving node that owns nothing any more is gone.
     Left(usize),
     Cut(bool),
-    StepClock,
+    StepClock(u64),
     RestartStore,
 }
 
@@ -167,8 +170,10 @@ impl Model for Ownership {
                 store.apply(&renewal);
             }
             node.renewed(0);
+            node.watch = self.clock_steps().then(|| Watch::start(self.watching, 0, store.now(0)));
         }
-        let seats = wayleave_cluster::claims::ClusterSnapshot::read(store.glance(0).look(&[]), self.shards).unwrap();
+        let seats =
+            wayleave_cluster::cluster_rows::ClusterSnapshot::read(store.glance(0).look(&[]), self.shards).unwrap();
         store.apply(&seats.take(&all().collect::<Vec<_>>(), NodeId(1)).into());
         for shard in all() {
             nodes[0].post(shard).owner = Owner::Open(Desk::open(1, 0, store.shard(shard).clone()));
@@ -228,7 +233,7 @@ impl Model for Ownership {
             actions.push(Action::Cut(false));
         }
         if state.left.steps > 0 {
-            actions.push(Action::StepClock);
+            actions.extend(STEPS_MS.map(Action::StepClock));
         }
         if state.left.restarts > 0 {
             actions.push(Action::RestartStore);
@@ -251,6 +256,7 @@ impl Model for Ownership {
             CURRENT_EPOCH => Property::always(law, |_, state: &State| !state.history.broken.contains(CURRENT_EPOCH)),
             ON_TOP => Property::always(law, |_, state: &State| !state.history.broken.contains(ON_TOP)),
             NO_HOST_LOST => Property::always(law, |_, state: &State| state.owners_know_the_store()),
+            ONE_IS_SURE => Property::always(law, |_, state: &State| state.one_is_sure()),
             _ => Property::always(law, |model: &Self, state: &State| {
                 !state.history.broken.contains(NOTHING_LOST) && state.history.nothing_lost(&state.store, model.shards)
             }),
@@ -280,6 +286,11 @@ impl Model for Ownership {
 }
 
 impl Ownership {
+    /// Whether the engine's clock may step.
+    const fn clock_steps(&self) -> bool {
+        self.budget.steps > 0
+    }
+
     fn steps(&self, state: &State, index: usize, actions: &mut Vec<Action>) {
         let node = &state.nodes[index];
         if node.is != Is::Running {
@@ -290,7 +301,12 @@ impl Ownership {
         }
         match &node.pass {
             // A node renews before its seats look: the other order is that of the previous tick.
-            Pass::Rest if node.look_due && node.alive && !node.beat_due => actions.push(Action::Look(index)),
+            Pass::Rest if node.look_due && node.alive && !node.lapsed && !node.beat_due => {
+                actions.push(Action::Look(index));
+                if state.left.looks > 0 {
+                    actions.push(Action::LookSlowly(index));
+                }
+            }
             Pass::Looked(..) if node.is_due(state.now) => actions.push(Action::Act(index)),
             _ => {}
         }
@@ -351,6 +367,22 @@ impl State {
             Owner::Open(desk) => desk.failed || knows(shard, desk),
             _ => true,
         })
+    }
+
+    /// Whether no node has opened a shard that an older owner may answer for from memory.
+    fn one_is_sure(&self) -> bool {
+        let open = |node: &Node| -> Vec<(usize, u64)> {
+            let posts = node.posts.iter().enumerate().filter(|(_, post)| !post.stopping);
+            posts
+                .filter_map(
+                    |(shard, post)| if let Owner::Open(desk) = &post.owner { Some((shard, desk.epoch)) } else { None },
+                )
+                .collect()
+        };
+        let newer = |(shard, epoch): (usize, u64)| {
+            self.nodes.iter().flat_map(open).any(|(other, later)| other == shard && later > epoch)
+        };
+        self.nodes.iter().filter(|node| node.is_sure(self.now)).flat_map(open).all(|owner| !newer(owner))
     }
 
     /// A line for people: when, and who has which shard open in which epoch.

@@ -1,15 +1,15 @@
 //! A node of the model: its lease, its seats and the owners of its shards, as far as they wait for something.
 
-use wayleave_cluster::claims;
+use wayleave_cluster::cluster_rows;
 use wayleave_core::cluster::NodeRow;
-use wayleave_core::ids::{NodeId, ShardId};
-use wayleave_core::time::{Millis, Time};
+use wayleave_engine::Expect;
 use wayleave_engine::rows::node;
-use wayleave_engine::{Batch, Expect, Write};
 
 use super::engine::{Asked, Glance, NOON, Rows, after};
 use super::frozen::Frozen;
 use super::shard::Deed;
+use crate::prelude::*;
+use crate::timed_model::watch::Watch;
 
 /// A node that has not renewed its lease for this long is replaced.
 pub const TTL: Millis = Millis(1_500);
@@ -29,13 +29,19 @@ pub struct Node {
     /// Whether it considers itself alive, and until when it may, by its own clock.
     pub alive: bool,
     pub sure_until: u64,
+    /// Its lease has lapsed, and owners from before may still be open.
+    pub lapsed: bool,
+    /// What it knows of the engine's clock, where that steps.
+    pub watch: Option<Watch>,
     pub leaving: bool,
     /// What it knows of the steps of the engine's clock.
     pub offset_ms: u64,
     /// Whether its renewal and its seats have done their part since time last passed.
     pub beat_due: bool,
     pub look_due: bool,
-    alive_since: Time,
+    pub alive_since: Time,
+    /// Since when its row was alive, as its last renewal found it.
+    pub life: Time,
     pub pass: Pass,
     pub posts: Vec<Post>,
 }
@@ -145,11 +151,14 @@ impl Node {
             is: Is::Running,
             alive: true,
             sure_until: 0,
+            lapsed: false,
+            watch: None,
             leaving: false,
             offset_ms: 0,
             beat_due: false,
             look_due: shards > 1,
             alive_since: Time::ZERO,
+            life: Time::ZERO,
             pass: Pass::Rest,
             posts: vec![post; shards.into()],
         }
@@ -172,8 +181,10 @@ impl Node {
             alive_since: self.alive_since,
             expires_at: Time::ZERO,
             leaving: false,
+            format: 1,
+            failing: std::collections::BTreeSet::new(),
         };
-        let batch = claims::renew(&mut row, glance.row(&node::key(self.id)), glance.now, TTL, self.leaving);
+        let batch = cluster_rows::renew(&mut row, glance.row(&node::key(self.id)), glance.now, TTL, self.leaving);
         self.alive_since = row.alive_since;
         batch
     }
@@ -181,7 +192,8 @@ impl Node {
     /// Its row has been renewed by what it sent then.
     pub fn renewed(&mut self, sent: u64) {
         self.alive = true;
-        self.sure_until = self.sure_until.max(sent + claims::sure_for(TTL).as_millis() as u64);
+        self.life = self.alive_since;
+        self.sure_until = self.sure_until.max(sent + cluster_rows::sure_for(TTL).as_millis() as u64);
     }
 
     pub fn post(&mut self, shard: ShardId) -> &mut Post {
@@ -205,7 +217,7 @@ impl Node {
         self.desk(shard).filter(|desk| !stopping && !desk.failed && desk.handing.is_none())
     }
 
-    /// Tells an owner to stop.
+    /// Asks an owner to stop.
     pub fn stop(&mut self, shard: ShardId) {
         let post = self.post(shard);
         post.stopping = post.owner != Owner::Absent;
@@ -214,7 +226,7 @@ impl Node {
     /// Whether it has something to do before time passes.
     pub fn is_due(&self, real_ms: u64) -> bool {
         let looks = match &self.pass {
-            Pass::Rest => self.look_due && self.alive,
+            Pass::Rest => self.look_due && self.alive && !self.lapsed,
             Pass::Looked(_, waits) => waits.iter().all(|shard| self.is_absent(*shard)),
             Pass::Taking | Pass::Giving(_) => false,
         };
@@ -225,6 +237,11 @@ impl Node {
     /// Whether its lease has expired unnoticed.
     pub fn lapses(&self, real_ms: u64) -> bool {
         self.alive && real_ms >= self.sure_until
+    }
+
+    /// Whether its owners may answer from memory.
+    pub fn is_sure(&self, real_ms: u64) -> bool {
+        self.is == Is::Running && self.alive && !self.lapsed && real_ms < self.sure_until
     }
 
     /// Whether it is between two steps that belong together.

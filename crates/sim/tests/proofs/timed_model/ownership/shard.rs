@@ -5,14 +5,13 @@ use wayleave_core::frontier::load::Loader;
 use wayleave_core::frontier::request::Release;
 use wayleave_core::frontier::reserve::Grant;
 use wayleave_core::frontier::visit::Want;
-use wayleave_core::ids::{ShardId, Token};
 use wayleave_core::names::{Alias, HostName};
-use wayleave_core::settings::{Change, PaceChanges};
-use wayleave_core::time::{Millis, Time};
+use wayleave_core::settings::PaceChanges;
+use wayleave_engine::Key;
 use wayleave_engine::rows::{self, Kind, hot, key, lease};
-use wayleave_engine::{Key, Write};
 
 use super::engine::{NOON, Rows, after};
+use crate::prelude::*;
 
 /// A decision, as rows and as the laws see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -92,7 +91,7 @@ pub fn decide(
     shard: ShardId,
     memory: &Rows,
     now: Time,
-    told: impl Iterator<Item = Token>,
+    granted_tokens: impl Iterator<Item = Token>,
     grant: (u128, Millis),
 ) -> Option<(Vec<Write>, Deed)> {
     let mut state = load(shard, memory, now);
@@ -111,7 +110,7 @@ pub fn decide(
         let born = if granted.host == host(ShardId(0)) { 0 } else { 1 };
         deed.granted = Some((granted.token, born, granted.granted_at, granted.expires_at));
     } else {
-        let token = told.into_iter().find(|token| state.release_targets(*token, now).is_ok())?;
+        let token = granted_tokens.into_iter().find(|token| state.release_targets(*token, now).is_ok())?;
         let release = Release { token, results: Vec::new(), ready_at: Some(now) };
         state.release(&release, Vec::new(), now, 0, &mut writes).ok()?;
         deed.ended.push((token, Some(now)));

@@ -1,0 +1,194 @@
+//! The rows of the ledgers of page limits: reads them, and changes them by compare-and-swap. What is decided on them is not known
+//! here: see `owner::frontier::page_grants` and `set_crawl`.
+//!
+//! The owner waits for the ledger in the middle of its turn, so between reading and writing it nothing is decided here.
+//! What could go wrong meanwhile:
+//!
+//! 1. *Another node changes the ledger*: the write is refused as a conflict and decided again. After some tries the shard does
+//!    without, and asks again later.
+//! 2. *Another shard of this process does*: they take turns ([`LedgerLocks`]). An engine may show a row that is still in
+//!    flight and then refused; a decision on such a row would take for granted what the store never had. So the ledger
+//!    is read from the store itself (`Engine::look`), and within the process one change is durable before the next is
+//!    decided.
+//! 3. *A commit of this shard fails that the decision builds on*, such as one that gave pages up: the write carries the
+//!    shard's fence with the next sequence number, so it can only follow all commits before it. The same fence stops an
+//!    owner that was paused and has been replaced.
+//! 4. *The outcome of the write is unknown*: the term ends, and the next one reads what is granted.
+//! 5. *The store cannot read the row*: that is no failure of the shard, which learns the cause.
+
+use std::collections::BTreeMap;
+
+use wayleave_core::frontier::page_ledger::PageLedger;
+use wayleave_core::ids::ShardId;
+use wayleave_core::names::CrawlName;
+use wayleave_engine::rows::page_ledger;
+use wayleave_engine::{Engine, Error, Key, Row, Scan, Value, Write};
+
+use crate::owner::port::Port;
+
+/// Attempts to change a ledger that other nodes change at the same time. One of them succeeds each time.
+const TRIES: usize = 16;
+/// Locks for the ledgers of all crawls; crawls that share one wait for each other.
+const LOCKS: usize = 64;
+
+/// Changes to ledgers that are part of a move of hosts: what was read, and what is to be written.
+#[derive(Default)]
+pub(crate) struct LedgerMove {
+    pub expects: Vec<wayleave_engine::Expect>,
+    pub writes: Vec<Write>,
+}
+
+/// Changes a ledger by compare-and-swap, fenced by this shard.
+pub(super) async fn update_ledger<T>(
+    crawl: &CrawlName,
+    mut decide: impl FnMut(&mut Option<PageLedger>) -> T,
+    port: &mut Port,
+) -> Result<Result<T, NoLedger>, Error> {
+    let readiness = port.readiness.clone();
+    let _one_at_a_time = readiness.pages.ledgers.lock(std::iter::once(crawl)).await;
+    let key = page_ledger::key(crawl);
+    for _ in 0..TRIES {
+        let found = match read_ledgers(&*port.engine, std::slice::from_ref(&key)).await?.pop() {
+            Some(Err(cause)) => {
+                log_ledger(crawl, &cause, port);
+                return Ok(Err(NoLedger::Unreadable(cause)));
+            }
+            Some(Ok(found)) => found,
+            None => None,
+        };
+        let (before, mut ledger) = found.unzip();
+        let decided = decide(&mut ledger);
+        let after = ledger.as_ref().map(page_ledger::encode);
+        if after == before {
+            return Ok(Ok(decided));
+        }
+        match port.commit_now(vec![(key.clone(), before)], vec![Write { key: key.clone(), value: after }]).await {
+            Ok(()) => return Ok(Ok(decided)),
+            Err(Error::Conflict) => {}
+            Err(Error::Corrupt(cause)) => return Ok(Err(not_written(crawl, cause, port))),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Err(NoLedger::Busy))
+}
+
+/// Removes a ledger that cannot be read. Nothing can be drawn of it any more, and what was drawn is not used once the
+/// shards have followed their home again.
+pub(super) async fn remove_ledger(crawl: &CrawlName, port: &mut Port) -> Result<Result<(), NoLedger>, Error> {
+    let readiness = port.readiness.clone();
+    let _one_at_a_time = readiness.pages.ledgers.lock(std::iter::once(crawl)).await;
+    let removed = vec![Write { key: page_ledger::key(crawl), value: None }];
+    match port.commit_now(Vec::new(), removed).await {
+        Err(Error::Corrupt(cause)) => Ok(Err(not_written(crawl, cause, port))),
+        removed => removed.map(Ok),
+    }
+}
+
+/// A commit was refused because of damage: it has changed nothing.
+fn not_written(crawl: &CrawlName, cause: String, port: &mut Port) -> NoLedger {
+    port.take_back_seq();
+    log_ledger(crawl, &cause, port);
+    NoLedger::Unreadable(cause)
+}
+
+pub(super) fn log_ledger(crawl: &CrawlName, cause: &str, port: &Port) {
+    port.log_damage(cause, &format!("the ledger of the page limit of crawl '{crawl}' cannot be read"));
+}
+
+/// Locks by which the owners of one process take turns at the ledgers.
+pub(crate) struct LedgerLocks(Vec<tokio::sync::Mutex<()>>);
+
+impl Default for LedgerLocks {
+    fn default() -> Self {
+        Self((0..LOCKS).map(|_| tokio::sync::Mutex::default()).collect())
+    }
+}
+
+impl LedgerLocks {
+    /// Locks the ledgers of some crawls, in one order for all callers.
+    pub async fn lock<'a>(&self, crawls: impl Iterator<Item = &'a CrawlName>) -> Vec<tokio::sync::MutexGuard<'_, ()>> {
+        let mut at: Vec<usize> =
+            crawls.map(|crawl| crawl.bytes().fold(0, |sum, byte| (sum * 31 + usize::from(byte)) % LOCKS)).collect();
+        at.sort_unstable();
+        at.dedup();
+        let mut guards = Vec::with_capacity(at.len());
+        for lock in at.into_iter().filter_map(|at| self.0.get(at)) {
+            guards.push(lock.lock().await);
+        }
+        guards
+    }
+}
+
+/// Why a ledger was not changed.
+pub(super) enum NoLedger {
+    /// Others changed it all the time.
+    Busy,
+    /// The store cannot read it.
+    Unreadable(String),
+}
+
+/// A ledger with its row, or why it cannot be read.
+type FoundLedger = Result<Option<(Value, PageLedger)>, String>;
+
+/// Reads ledgers from the store itself: rows in flight are not in it.
+pub(super) async fn read_ledgers(engine: &dyn Engine, keys: &[Key]) -> Result<Vec<FoundLedger>, Error> {
+    let scan = |key: &Key| Scan { from: key.clone(), to: [key, &[0][..]].concat(), limit: 1 };
+    let scans: Vec<Scan> = keys.iter().map(scan).collect();
+    let parsed = |rows: Vec<Row>| {
+        let row = rows.into_iter().next().map(|row| row.value);
+        let ledger = row.as_deref().map(page_ledger::decode).transpose();
+        ledger.map(|ledger| row.zip(ledger)).map_err(|why| why.to_string())
+    };
+    match engine.look(&scans).await {
+        Ok(look) => return Ok(look.rows.into_iter().map(parsed).collect()),
+        Err(Error::Corrupt(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let mut found = Vec::with_capacity(scans.len());
+    for scan in scans {
+        found.push(match engine.look(&[scan]).await {
+            Ok(look) => parsed(look.rows.into_iter().flatten().collect()),
+            Err(Error::Corrupt(cause)) => Err(cause),
+            Err(error) => return Err(error),
+        });
+    }
+    Ok(found)
+}
+
+/// What a move of used pages from one shard to another changes in the ledgers. A ledger that does not exist stays so if
+/// neither shard knows of a limit: then neither has answered the home yet, and both are busy with the move. Otherwise one may
+/// have answered without these pages, and they would be counted nowhere.
+pub(crate) async fn move_grants(
+    engine: &dyn Engine,
+    (from, to): (ShardId, ShardId),
+    pages: &[(CrawlName, u64)],
+    has_limit: impl Fn(&CrawlName) -> bool,
+) -> Result<LedgerMove, Error> {
+    let mut change = LedgerMove::default();
+    if pages.is_empty() {
+        return Ok(change);
+    }
+    let mut moved: BTreeMap<&CrawlName, u64> = BTreeMap::new();
+    pages.iter().for_each(|(crawl, n)| *moved.entry(crawl).or_default() += n);
+    let keys: Vec<Key> = moved.keys().map(|crawl| page_ledger::key(crawl)).collect();
+    let ledgers = read_ledgers(engine, &keys).await?;
+    for (((crawl, pages), key), found) in moved.into_iter().zip(keys).zip(ledgers) {
+        let unreadable = |cause| {
+            Error::Unavailable(format!("the ledger of the page limit of crawl '{crawl}' cannot be read: {cause}"))
+        };
+        let Some((row, mut ledger)) = found.map_err(unreadable)? else {
+            if has_limit(crawl) {
+                let why = format!("the page limit of crawl '{crawl}' is not in force everywhere yet; try again");
+                return Err(Error::Unavailable(why));
+            }
+            continue;
+        };
+        ledger.transfer(from, to, pages);
+        let after = page_ledger::encode(&ledger);
+        if after != row {
+            change.expects.push((key.clone(), Some(row)));
+            change.writes.push(Write { key, value: Some(after) });
+        }
+    }
+    Ok(change)
+}
