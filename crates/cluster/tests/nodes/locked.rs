@@ -2,8 +2,10 @@
 
 use std::sync::Mutex;
 
-use wayleave_engine::rows::seat;
+use wayleave_core::settings::{Change, CrawlChanges};
+use wayleave_engine::rows::{page_ledger, seat};
 use wayleave_engine::{Error, Key};
+use wayleave_shard::Revoke;
 
 use crate::prelude::*;
 
@@ -100,4 +102,26 @@ async fn a_node_that_waits_for_a_locked_seat_still_hands_shards_over() {
         assert!(begun.elapsed() < PATIENCE / 2, "{} shards after {:?}", c.owned(), begun.elapsed());
         pass(Duration::from_millis(10)).await;
     }
+}
+
+/// A session holds the ledger of a page limit. What went wrong once: each question reloaded the shard that asked.
+#[tokio::test(start_paused = true)]
+async fn a_locked_ledger_costs_the_visits_of_its_crawl_and_reloads_no_shard() {
+    let (_world, engine, a, _) = world_of(0).await;
+    let frontier = &a.frontier;
+    let limit = CrawlChanges { pages: Change::Set(1), ..CrawlChanges::default() };
+    frontier.set_crawl("limited".into(), limit, false).await.unwrap();
+    let [limited, other] = ["limited", "other"].map(|crawl| Put { crawl: crawl.into(), ..put("http://h.example/") });
+    assert_eq!(frontier.put(vec![limited]).await, [PutOutcome::Added]);
+    engine.keys.lock().unwrap().insert(page_ledger::key(&"limited".into()));
+    let take = async |wait| frontier.reserve(ask(1, wait)).await;
+    assert_eq!(take(0).await, Ok(Vec::new()), "no page can be drawn");
+    assert_eq!(frontier.put(vec![other]).await, [PutOutcome::Added], "the shard goes on");
+    let visit = take(0).await.unwrap().pop().expect("the other crawl is visited");
+    assert_eq!(&*visit.urls[0].crawl, "other");
+    frontier.revoke(Revoke::Token(visit.token)).await.unwrap();
+    frontier.delete_crawl("other".into()).await.unwrap();
+    engine.keys.lock().unwrap().clear();
+    let visit = take(60_000).await.unwrap().pop().expect("once the row is free");
+    assert_eq!(&*visit.urls[0].crawl, "limited");
 }

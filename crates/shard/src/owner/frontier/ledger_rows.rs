@@ -15,8 +15,12 @@
 //!    owner that was paused and has been replaced.
 //! 4. *The outcome of the write is unknown*: the term ends, and the next one reads what is granted.
 //! 5. *The store cannot read the row*: that is no failure of the shard, which learns the cause.
+//! 6. *The store refuses the write*, for instance because another session has locked the row: nothing was applied, and the sequence
+//!    number is used again. If the store refuses everything, the next commit of the shard shows that. The other shards of this
+//!    process wait their turn for a limited time.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use wayleave_core::frontier::page_ledger::PageLedger;
 use wayleave_core::ids::ShardId;
@@ -30,6 +34,8 @@ use crate::owner::port::Port;
 const TRIES: usize = 16;
 /// Locks for the ledgers of all crawls; crawls that share one wait for each other.
 const LOCKS: usize = 64;
+/// How long a shard waits until the others of its process have changed a ledger.
+const TURN_WAIT: Duration = Duration::from_secs(2);
 
 /// Changes to ledgers that are part of a move of hosts: what was read, and what is to be written.
 #[derive(Default)]
@@ -45,7 +51,8 @@ pub(super) async fn update_ledger<T>(
     port: &mut Port,
 ) -> Result<Result<T, NoLedger>, Error> {
     let readiness = port.readiness.clone();
-    let _one_at_a_time = readiness.pages.ledgers.lock(std::iter::once(crawl)).await;
+    let turn = readiness.pages.ledgers.lock(std::iter::once(crawl));
+    let Ok(_one_at_a_time) = tokio::time::timeout(TURN_WAIT, turn).await else { return Ok(Err(NoLedger::held_up())) };
     let key = page_ledger::key(crawl);
     for _ in 0..TRIES {
         let found = match read_ledgers(&*port.engine, std::slice::from_ref(&key)).await?.pop() {
@@ -65,8 +72,7 @@ pub(super) async fn update_ledger<T>(
         match port.commit_now(vec![(key.clone(), before)], vec![Write { key: key.clone(), value: after }]).await {
             Ok(()) => return Ok(Ok(decided)),
             Err(Error::Conflict) => {}
-            Err(Error::Corrupt(cause)) => return Ok(Err(not_written(crawl, cause, port))),
-            Err(error) => return Err(error),
+            Err(error) => return not_written(crawl, error, port).map(Err),
         }
     }
     Ok(Err(NoLedger::Busy))
@@ -76,19 +82,27 @@ pub(super) async fn update_ledger<T>(
 /// shards have followed their home again.
 pub(super) async fn remove_ledger(crawl: &CrawlName, port: &mut Port) -> Result<Result<(), NoLedger>, Error> {
     let readiness = port.readiness.clone();
-    let _one_at_a_time = readiness.pages.ledgers.lock(std::iter::once(crawl)).await;
+    let turn = readiness.pages.ledgers.lock(std::iter::once(crawl));
+    let Ok(_one_at_a_time) = tokio::time::timeout(TURN_WAIT, turn).await else { return Ok(Err(NoLedger::held_up())) };
     let removed = vec![Write { key: page_ledger::key(crawl), value: None }];
     match port.commit_now(Vec::new(), removed).await {
-        Err(Error::Corrupt(cause)) => Ok(Err(not_written(crawl, cause, port))),
-        removed => removed.map(Ok),
+        Ok(()) => Ok(Ok(())),
+        Err(error) => not_written(crawl, error, port).map(Err),
     }
 }
 
-/// A commit was refused because of damage: it has changed nothing.
-fn not_written(crawl: &CrawlName, cause: String, port: &mut Port) -> NoLedger {
+/// Why a commit has changed nothing. Fails if it may have changed something, or can follow no other.
+fn not_written(crawl: &CrawlName, error: Error, port: &mut Port) -> Result<NoLedger, Error> {
+    let why = match error {
+        Error::Corrupt(cause) => {
+            log_ledger(crawl, &cause, port);
+            NoLedger::Unreadable(cause)
+        }
+        Error::Unavailable(why) => NoLedger::Refused(why),
+        error => return Err(error),
+    };
     port.take_back_seq();
-    log_ledger(crawl, &cause, port);
-    NoLedger::Unreadable(cause)
+    Ok(why)
 }
 
 pub(super) fn log_ledger(crawl: &CrawlName, cause: &str, port: &Port) {
@@ -125,6 +139,15 @@ pub(super) enum NoLedger {
     Busy,
     /// The store cannot read it.
     Unreadable(String),
+    /// The store refuses to change it.
+    Refused(String),
+}
+
+impl NoLedger {
+    /// Another shard of this process waits for the store.
+    fn held_up() -> Self {
+        Self::Refused("other shards wait for the store to change it".to_owned())
+    }
 }
 
 /// A ledger with its row, or why it cannot be read.

@@ -19,7 +19,8 @@
 //!
 //! A ledger that cannot be read costs the visits of its crawl, and closes no shard: it gives no answer, like one that is
 //! not open. When the limit is set again, or the crawl's home has a new owner, it is removed and opened anew
-//! (`set_crawl`).
+//! (`set_crawl`). Nor does one whose row is locked by another session: but each question takes as long as the store waits for
+//! the lock, with all calls of the shard, so it is asked ever more rarely.
 //!
 //! What could leave pages unused: a shard that holds pages and does not need them, or a new owner that does not know what
 //! its shard was granted. When a shard finds nothing left it says so with its counts (`CrawlTotals::waits`); then all
@@ -38,7 +39,7 @@ use wayleave_engine::rows::page_ledger;
 use wayleave_engine::{Error, Key};
 
 use crate::owner::frontier::Frontier;
-use crate::owner::frontier::ledger_rows::{log_ledger, read_ledgers, update_ledger};
+use crate::owner::frontier::ledger_rows::{NoLedger, log_ledger, read_ledgers, update_ledger};
 use crate::owner::frontier::set_crawl::OpenLedgers;
 use crate::owner::port::Port;
 use crate::shared::crawl_totals::CrawlTotals;
@@ -48,6 +49,8 @@ const IDLE: Millis = Millis(5_000);
 /// Pause before a ledger that had nothing left is read again; it doubles.
 const LOOK_AGAIN: Millis = Millis(1_000);
 const LOOK_AGAIN_MAX: Millis = Millis(600_000);
+/// The same of one that the store refuses to change.
+const REFUSED_MAX: Millis = Millis(60_000);
 /// Ledgers that one turn asks besides those of its visits.
 const LEDGERS_A_TURN: usize = 8;
 /// Ledgers that one turn looks at.
@@ -227,6 +230,16 @@ impl PageGrants {
         granted.look_at = now.after(granted.pause);
         self.changed.insert(limit.crawl);
     }
+
+    /// The store has refused to change the ledger, which may have taken long.
+    fn refused(&mut self, limit: &PageLimit, now: Time) {
+        let pause = self.crawls.get(&limit.crawl).map_or(LOOK_AGAIN, |granted| granted.pause);
+        let pause = Millis((pause.0 * 2).min(REFUSED_MAX.0));
+        self.settled(limit, None, now);
+        if let Some(granted) = self.crawls.get_mut(&limit.crawl) {
+            (granted.pause, granted.look_at) = (pause, now.after(pause));
+        }
+    }
 }
 
 impl Frontier {
@@ -327,7 +340,10 @@ impl Frontier {
         let settled = update_ledger(&limit.name, |ledger| ledger.as_mut().and_then(grant), port).await?;
         let now = port.engine.now();
         let Some(grants) = &mut self.page_grants else { return Ok(()) };
-        grants.settled(limit, settled.ok().flatten(), now);
+        match settled {
+            Err(NoLedger::Refused(_)) => grants.refused(limit, now),
+            settled => grants.settled(limit, settled.ok().flatten(), now),
+        }
         self.plan_pages(limit, port);
         self.publish_pages(limit, 0, port);
         Ok(())

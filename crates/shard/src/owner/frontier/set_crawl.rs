@@ -258,6 +258,7 @@ fn no_ledger(crawl: &CrawlName, why: NoLedger) -> Refusal {
         NoLedger::Unreadable(cause) => {
             format!("the store can neither read nor remove the ledger of the page limit of crawl '{crawl}': {cause}")
         }
+        NoLedger::Refused(why) => format!("the page limit of crawl '{crawl}' cannot be changed: {why}"),
     })
 }
 
