@@ -174,8 +174,8 @@ impl ServiceCall for MatchCall {
 pub(crate) enum Waited {
     /// The client's match as it is; none if it has none.
     Now(Option<Box<MatchView>>),
-    /// The owner ended while the call was parked. What the call has changed may be durable or not: ask the next owner.
-    Interrupted,
+    /// The owner ended while the call was parked: ask the next owner. What the call has changed is durable, or may be.
+    Interrupted(QueuedBefore),
 }
 
 /// What Makers are to do, each for a pool.

@@ -247,12 +247,14 @@ impl Matches {
                     }
                     (before, begun) = (QueuedBefore::Yes, true);
                 }
-                Ok(Waited::Interrupted) if interruptions < INTERRUPTIONS_MAX => {
+                Ok(Waited::Interrupted(queued)) if interruptions < INTERRUPTIONS_MAX => {
                     interruptions += 1;
-                    // Perhaps the store has nothing of it.
-                    (before, begun) = (QueuedBefore::Perhaps, true);
+                    if before != QueuedBefore::Yes {
+                        before = queued;
+                    }
+                    begun = true;
                 }
-                Ok(Waited::Interrupted) => {
+                Ok(Waited::Interrupted(_)) => {
                     let why = "the owners of the pool's shard end again and again".to_owned();
                     return Err(Refusal::OutcomeUnknown(why));
                 }

@@ -47,12 +47,12 @@ impl Pools {
     fn conclude(&mut self, call: ClientCall, answer: Answer, now: Time) {
         let told: CallResult<Waited> = match answer {
             Answer::Match(view) if is_waiting(&view) && call.wait_until > now && self.has_room(now) => {
-                return self.parked.park(call, WaitsFor::News);
+                return self.park(call, WaitsFor::News);
             }
             Answer::Match(view) => Ok(Waited::Now(Some(Box::new(view)))),
             Answer::Verify(ask) if self.has_room(now) => {
                 let what = WaitsFor::Check { token: ask.token, sent_at: ask.sent_at, until: ask.until };
-                return self.parked.park(call, what);
+                return self.park(call, what);
             }
             // It cannot wait for the worker, so nobody has confirmed the match.
             Answer::Verify(_) => {
@@ -64,6 +64,11 @@ impl Pools {
             Answer::Taken | Answer::Stale | Answer::Cancelled | Answer::Pool(_) => Err(odd_answer()),
         };
         self.turn.answer(call.reply, told);
+    }
+
+    fn park(&mut self, call: ClientCall, what: WaitsFor) {
+        self.turn.answers.push(call.note_commit());
+        self.parked.park(call, what);
     }
 
     fn has_room(&mut self, now: Time) -> bool {

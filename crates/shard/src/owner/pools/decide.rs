@@ -14,7 +14,7 @@ use wayleave_engine::{Entropy, Write, rows};
 use super::orders::Sites;
 use super::parked::Parked;
 use super::turn::Turn;
-use crate::matches::call::Waited;
+use crate::matches::call::{QueuedBefore, Waited};
 use crate::matches::news::MatchNews;
 
 /// Random values for one input. If more clients can be assigned at once, a tick follows immediately.
@@ -157,7 +157,8 @@ impl Pools {
     /// Ends what waits, because the owner ends.
     pub(super) fn leave(&mut self) {
         for call in self.parked.take_all() {
-            _ = call.reply.send(Ok(Waited::Interrupted.into()));
+            let queued = if call.is_durable() { QueuedBefore::Yes } else { QueuedBefore::Perhaps };
+            _ = call.reply.send(Ok(Waited::Interrupted(queued).into()));
         }
         // Without a look at the clock whether any call waits: few owners end.
         self.elsewhere.tell(self.shard, None);

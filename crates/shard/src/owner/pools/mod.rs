@@ -23,7 +23,8 @@
 //! 6. News wakes a call, whose answer leaves before the change is durable: the answer is part of the turn that decided the
 //!    change, and waits for its commit.
 //! 7. The shard moves while calls are parked: they are told so when the owner ends, however it ends, and ask the next
-//!    owner. A put is queued again only if the store does not have it.
+//!    owner. A put is queued again only if the store may not have had it: (a put is parked, and durable) (the owner ends) (a
+//!    DELETE comes to the next one) (the put asks again): it is told that it was cancelled.
 //! 8. A DELETE ends the request of a client while a PUT waits for it, or for the word of its worker: the PUT is told, and
 //!    does not queue the client again. Nor does a PUT whose caller has left.
 //! 9. A worker's answer to a check comes after the call that asked has been answered as unknown: it concerns nobody, and

@@ -1,6 +1,8 @@
 //! Parked client calls: they wait for a change of their match, or for a worker to confirm a reservation.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use wayleave_core::ids::Token;
 use wayleave_core::limits::PARKED_MATCHES_MAX;
@@ -8,7 +10,7 @@ use wayleave_core::matches::{Asker, Call};
 use wayleave_core::names::{ClientName, PoolName};
 use wayleave_core::time::{Millis, Time};
 
-use crate::message::MatchReply;
+use crate::message::{Deferred, MatchReply};
 
 /// A call of a client.
 pub(super) struct ClientCall {
@@ -18,9 +20,25 @@ pub(super) struct ClientCall {
     /// When it stops waiting for a worker.
     pub wait_until: Time,
     pub reply: MatchReply,
+    pub durable: Arc<AtomicBool>,
 }
 
 impl ClientCall {
+    pub fn new(pool: PoolName, asker: Asker, (purpose, wait_until): (Call, Time), reply: MatchReply) -> Self {
+        Self { pool, asker, purpose, wait_until, reply, durable: Arc::default() }
+    }
+
+    /// Whether a commit has succeeded since it was parked first, with all that it has changed by then.
+    pub fn is_durable(&self) -> bool {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Takes note of the commit of the turn in which it is parked.
+    pub fn note_commit(&self) -> Deferred {
+        let mark = self.durable.clone();
+        Box::new(move |durable| _ = mark.fetch_or(durable.is_ok(), Ordering::AcqRel))
+    }
+
     /// What it asks for now. If the caller has disconnected, the worker's answer is still recorded, but the client is not
     /// queued again.
     pub fn present_purpose(&self) -> Call {

@@ -37,15 +37,14 @@ impl Pools {
     pub(super) fn decide(&mut self, call: MatchCall, reply: MatchReply, now: Time) {
         match call {
             MatchCall::Put { pool, asker, wait, before } => {
-                let call = ClientCall { pool, asker, purpose: Call::Put, wait_until: now.after(wait), reply };
+                let call = ClientCall::new(pool, asker, (Call::Put, now.after(wait)), reply);
                 match before {
                     QueuedBefore::No => self.client_call(call, now),
                     before => self.call_again(call, before, now),
                 }
             }
             MatchCall::Look { pool, asker, wait } => {
-                let wait_until = now.after(wait);
-                self.client_call(ClientCall { pool, asker, purpose: Call::Look, wait_until, reply }, now);
+                self.client_call(ClientCall::new(pool, asker, (Call::Look, now.after(wait)), reply), now);
             }
             MatchCall::Cancel { pool, asker, token } => {
                 self.cancel(&pool, Input::Cancel { asker, token }, reply, now);

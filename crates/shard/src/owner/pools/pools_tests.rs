@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::oneshot;
+use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::ShardId;
 use wayleave_core::limits::{ASK_TIME, MATCH_DEFAULT};
 use wayleave_core::matches::{Asker, Effect, Input, Instance, MatchStage, PoolSpec, RuntimeKind, Verdict, WorkerAsk};
@@ -65,11 +66,23 @@ impl Desk {
         answer
     }
 
+    /// The same, and the commit fails.
+    fn ask_in_vain(&mut self, call: MatchCall) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        self.pools.decide(call, reply, self.now);
+        self.end_turn(Err(Refusal::Unavailable("no room".to_owned())));
+        answer
+    }
+
     /// Ends a turn. Returns how many rows it wrote.
     fn turn(&mut self) -> usize {
+        self.end_turn(Ok(()))
+    }
+
+    fn end_turn(&mut self, durable: CallResult<()>) -> usize {
         self.pools.tick(self.now);
         let Turn { writes, answers } = std::mem::take(&mut self.pools.turn);
-        answers.into_iter().for_each(|send| send(Ok(())));
+        answers.into_iter().for_each(|send| send(durable.clone()));
         writes.len()
     }
 
@@ -195,10 +208,19 @@ fn calls_of_an_owner_that_ends_are_told_here_and_on_other_nodes() {
     desk.work();
     let mut put = desk.put(4_000, false);
     assert_eq!(told(&mut put), None);
+    let b = Asker { client: "b".into(), principal: None };
+    let mut failed =
+        desk.ask_in_vain(MatchCall::Put { pool: pool(), asker: b, wait: Millis(4_000), before: QueuedBefore::No });
     let (news, mut seen) = (desk.pools.elsewhere.clone(), Some(0));
     assert_eq!(news.since(&mut seen), MatchBeat::default(), "no call waits elsewhere");
     drop(desk);
-    assert!(matches!(put.try_recv(), Ok(Ok(MatchResponse::Waited(Waited::Interrupted)))));
+    for (answer, queued) in [(&mut put, QueuedBefore::Yes), (&mut failed, QueuedBefore::Perhaps)] {
+        let told = answer.try_recv();
+        assert!(
+            matches!(&told, Ok(Ok(MatchResponse::Waited(Waited::Interrupted(told)))) if *told == queued),
+            "{told:?}"
+        );
+    }
     assert_eq!(news.since(&mut seen).news, [(ShardId(0), None)]);
 }
 
