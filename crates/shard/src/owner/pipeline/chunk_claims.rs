@@ -117,6 +117,8 @@ impl Pipeline {
             if planned == 0 || !granted.is_empty() || claim.host.is_some() {
                 break granted;
             }
+            // None was taken. The next plan claims anew, and must find what was claimed for this one.
+            with.frontier.return_pages(std::mem::take(&mut pages), with.port);
         };
         let grant = with.grant(claim, now);
         let made = self.state.make(granted, (claim, &grant), now, &mut with.frontier.state, &mut writes);
