@@ -37,6 +37,11 @@
 //!     moved, and T tries again with the ledger as it is now. Afterwards both sides read what is granted to them.
 //! 12. The limit was just set: G has told its home how many pages it has used, T has not, or the other way round, and the
 //!     ledger is not open yet. T moves nothing before it is.
+//!
+//! What counts in shared tables (hosts, pages, limits of crawls, requests with an id) counts twice for a moment, never nowhere:
+//!
+//! 13. T commits and answers G, and its turn goes on with other calls. G publishes that it uses H's pages no more, and a third
+//!     shard hands out as many, before T has published that it uses them: T publishes before it answers.
 
 use hashbrown::HashSet;
 use wayleave_core::frontier::damage::Hold;
@@ -181,8 +186,11 @@ impl Frontier {
         batch.writes.extend(part.writes);
         let outcome = self.commit_taken(&router, batch, (&theirs, &pages, &limits), &reply, port).await;
         self.forget_grants(pages.iter().map(|(crawl, _)| crawl));
-        // Before the reply: once the giver says that it has no reservation of a request, this shard must say that it has.
-        port.readiness.requests.tell(port.shard, self.state.take_request_changes());
+        // Before the reply, as the giver then publishes that it has these hosts, their pages and their requests no more.
+        self.publish_counts(port);
+        if outcome.is_ok() {
+            self.share_limits(port);
+        }
         _ = reply.send(outcome.as_ref().copied().map(Response::from).map_err(cycle::refusal));
         outcome
     }
