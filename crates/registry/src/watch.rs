@@ -2,6 +2,7 @@
 //! when time changes what its rows mean, and periodically in case a hint was lost. Without waiters there is no task.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,23 +41,33 @@ impl Observation {
 #[derive(Default)]
 pub(crate) struct Watchers(Mutex<HashMap<Key, Arc<Watched>>>);
 
+/// The number of a look, and what it has shown.
+type Sight = Option<(u64, Result<Observation, Error>)>;
+
 struct Watched {
-    sights: watch::Sender<Option<Result<Observation, Error>>>,
+    sights: watch::Sender<Sight>,
+    /// Looks that were begun.
+    begun: AtomicU64,
     ear: Listener,
 }
 
-/// A waiter: it gets every look that began after it did.
-pub struct Watch(watch::Receiver<Option<Result<Observation, Error>>>);
+/// A waiter: it gets every look that began after it did. One that was under way may show less than what its caller knows.
+pub struct Watch {
+    sights: watch::Receiver<Sight>,
+    /// Looks that had begun by then.
+    before: u64,
+}
 
 impl Watch {
     /// The next look. Fails if the store could not serve it.
     pub async fn next(&mut self) -> Result<Observation, Error> {
         loop {
-            if self.0.changed().await.is_err() {
+            if self.sights.changed().await.is_err() {
                 return Err(Error::Unavailable("the watch has ended".into()));
             }
-            if let Some(sight) = self.0.borrow_and_update().clone() {
-                return sight;
+            let sight = self.sights.borrow_and_update();
+            if let Some((_, sight)) = sight.as_ref().filter(|(number, _)| *number > self.before) {
+                return sight.clone();
             }
         }
     }
@@ -71,16 +82,16 @@ impl Watchers {
     pub fn subscribe(registry: &Registry, subject: &Subject) -> Watch {
         let mut watched = registry.0.watchers.lock();
         if let Some(known) = watched.get(&subject.key) {
-            let watch = Watch(known.sights.subscribe());
+            let watch = Watch { before: known.begun.load(Ordering::Acquire), sights: known.sights.subscribe() };
             known.ear.wake();
             return watch;
         }
-        let (sights, watch) = watch::channel(None);
-        let new = Arc::new(Watched { sights, ear: registry.hints().listen(&subject.key) });
+        let (sights, first) = watch::channel(None);
+        let new = Arc::new(Watched { sights, begun: AtomicU64::new(0), ear: registry.hints().listen(&subject.key) });
         watched.insert(subject.key.clone(), new.clone());
         drop(watched);
         tokio::spawn(run(registry.clone(), subject.clone(), new));
-        Watch(watch)
+        Watch { sights: first, before: 0 }
     }
 
     /// Ends the watch of a record unless it has waiters.
@@ -97,11 +108,13 @@ impl Watchers {
 async fn run(registry: Registry, subject: Subject, watched: Arc<Watched>) {
     let poll = registry.0.config.poll;
     while !registry.0.watchers.end(&subject.key, &watched) {
+        let number = watched.begun.fetch_add(1, Ordering::AcqRel) + 1;
         // The clock first: a look may seem older than it is, never younger.
         let at = Instant::now();
         let look = registry.look_at(&subject).await;
         let pause = look.as_ref().map_or(poll, |look| next_look(&subject, look, poll));
-        watched.sights.send_replace(Some(look.map(|look| Observation { look: Arc::new(look), at })));
+        let sight = look.map(|look| Observation { look: Arc::new(look), at });
+        watched.sights.send_replace(Some((number, sight)));
         tokio::select! {
             () = watched.ear.heard() => {}
             () = tokio::time::sleep(Duration::from_millis(pause.0)) => {}
