@@ -377,8 +377,8 @@ pub struct ChunkMoved {
     /// Its state.
     pub state: ChunkState,
     /// For a crawler that completes it: links that it reported as fetched and that had left the chunk before, because their host
-    /// moved, an operator ended their visit or another client took their URL. Their pages do not count here; if another
-    /// worker fetches them, they are in two chunks. Left out if there are none.
+    /// moved, an operator ended their visit, another client took their URL, or the store is damaged where it keeps the URL. Their
+    /// pages do not count here; if another worker fetches them, they are in two chunks. Left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<String>,
 }

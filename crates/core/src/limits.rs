@@ -232,8 +232,9 @@ pub const ROLE_CONTINUE_MS_MAX: u64 = 86_400_000;
 pub const ROLE_VERSIONS_SKIPPED: u64 = 1 << 32;
 /// Upper bound of changes of a role per millisecond.
 pub const ROLE_VERSIONS_A_MS: u64 = 1_024;
-/// Epochs skipped after a change of store: those that may have been lost are never granted again.
-pub const ROLE_EPOCHS_SKIPPED: u64 = 1_000;
+/// Epochs skipped after a change of store: those that may have been lost, or granted by the original of a restored store since
+/// its snapshot, are never granted again.
+pub const ROLE_EPOCHS_SKIPPED: u64 = 1 << 24;
 /// Roles of one store.
 pub const ROLES_MAX: u64 = 1_000;
 /// Standbys of one role.

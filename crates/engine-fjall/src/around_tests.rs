@@ -50,6 +50,25 @@ fn with_bad_block(folder: &Path) -> (FjallTables, PathBuf) {
     (flipped(tables, folder, &damaged), damaged)
 }
 
+/// A regression: it read all tables from their beginning on, while merges paused.
+#[test]
+fn damage_in_the_first_block_of_a_merge_is_found_at_the_beginning_of_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables = open(folder.path());
+    add(&tables, (0..20_000).map(|row| (row, Some(7))));
+    let first = tables.files().remove(0).path;
+    add(&tables, (1..20_000).map(|row| (row, Some(8))));
+    // What would be read first, and is damaged further on.
+    let newer = tables.files().into_iter().map(|file| file.path).find(|path| *path != first).unwrap();
+    drop(tables);
+    flip(&first, 100);
+    flip(&newer, 500_000);
+    let tables = open(folder.path());
+    assert!(matches!(tables.merge(MergeKind::All, u64::MAX), Err(MergeFailure::Damaged(_))));
+    assert!(tables.find_unreadable());
+    assert_eq!([&first, &newer].map(|path| tables.damage.stops_merges(path)), [true, false]);
+}
+
 fn levels(runs: [usize; 7], mib: [u64; 7], damaged: usize) -> Vec<Level> {
     let level = |at: usize| Level { runs: runs[at], bytes: mib[at] << 20, is_damaged: at == damaged };
     (0..7).map(level).collect()

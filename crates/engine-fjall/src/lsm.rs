@@ -40,7 +40,7 @@ pub(crate) const AFTER_ALL: [u8; 8] = [0xff; 8];
 pub(crate) type Hole = (Key, Key);
 
 /// How many rows of each table are looked at first behind the last one that a merge took, where it has met damage: more than it reads
-/// ahead. Then many more: what was deleted does not count as taken.
+/// ahead. Then many more: what was deleted does not count as taken. If it took none, the beginning of each table is looked at.
 const NEAR_ROWS: [usize; 2] = [1_000, 100_000];
 
 /// The size of a table that a merge writes.
@@ -226,8 +226,8 @@ impl FjallTables {
         merged.map_err(|error| failure(&error))
     }
 
-    /// Moves a level out of the way. No table is added meanwhile: (the step is chosen for a level of one run) (a flush adds a
-    /// second one) would put both into one run of the target, in which rows are then not found.
+    /// Moves a level out of the way. No table is added meanwhile: the step is chosen for a level of one run, and a flush would add
+    /// a second one. The tree would put both into one run of the target, in which rows are then not found.
     fn move_level(&self, oldest: u64) -> lsm_tree::Result<()> {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         match around::next_step(&self.levels()) {
@@ -518,7 +518,7 @@ impl Tables for FjallTables {
 
     fn find_unreadable(&self) -> bool {
         let reached = self.reached().clone();
-        let near = NEAR_ROWS.map(|most| (reached.as_slice(), most)).into_iter().filter(|(from, _)| !from.is_empty());
+        let near = NEAR_ROWS.map(|most| (reached.as_slice(), most)).into_iter();
         let mut searches = near.chain([(&[][..], usize::MAX)]).map(|(from, most)| self.note_unreadable(from, most));
         searches.find(|found| *found != Ok(false)) == Some(Ok(true))
     }

@@ -305,6 +305,45 @@ async fn an_older_version_is_not_read_if_the_journal_does_not_continue_it() {
     assert_eq!(left, 0, "deleted rows do not come back");
 }
 
+/// A regression: all that was committed since was lost, for one damaged block.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_version_is_not_read_if_the_journal_is_damaged_where_it_continues_it() {
+    let place = Place::new();
+    let engine = Fjall::open(&place.folder, options()).unwrap();
+    // Too few for a flush of their own.
+    const HALF: usize = 60;
+    let rows = |rows: std::ops::Range<usize>| batch(rows.map(|n| put(1, &name(n), &"v".repeat(500))));
+    engine.commit(rows(0..HALF)).await.unwrap();
+    drop(engine.snapshot().await.unwrap());
+    engine.commit(rows(HALF..2 * HALF)).await.unwrap();
+    let frozen = flusher::freeze(&engine.store);
+    tokio::task::block_in_place(|| flusher::settle(&engine.store).unwrap());
+    let before = files(&place.folder);
+    flusher::write_table(&engine.store, &frozen).unwrap();
+    drop(engine);
+    // A kill before the flush has removed what it replaces.
+    let mut laid = files(&place.folder);
+    let is_of_tables = |path: &Path| path.starts_with("db/tables");
+    let young = laid.keys().find(|path| is_of_tables(path) && !before.contains_key(*path)).unwrap().clone();
+    for (path, bytes) in before.iter().filter(|(path, _)| !is_of_tables(path)) {
+        laid.entry(path.clone()).or_insert_with(|| bytes.clone());
+    }
+    flip(&mut laid, &young, 10_000);
+    let whole = place.salvage(&laid, |engine| now(saved(engine))).unwrap();
+    assert!(whole.into_iter().eq(0..2 * HALF), "the journal has what the older version lacks");
+    let in_journal = |(path, bytes): (&PathBuf, &Vec<u8>)| {
+        let at = position(bytes, name(HALF).as_bytes()).filter(|_| path.starts_with("journal"))?;
+        Some((path.clone(), at))
+    };
+    let (journal, at) = laid.iter().find_map(in_journal).unwrap();
+    flip(&mut laid, &journal, at);
+    let most = place.salvage(&laid, |engine| now(saved(engine)).len()).unwrap();
+    assert!((2 * HALF - 30..2 * HALF).contains(&most), "{most}");
+    // Where the newest version is lost, there is no better one.
+    let less = place.salvage(&without(laid, "db/current"), |engine| now(saved(engine)).len()).unwrap();
+    assert_eq!(less, HALF);
+}
+
 /// Rows that were not written through a journal.
 #[tokio::test]
 async fn the_empty_version_before_the_rows_of_a_copied_store_is_not_read() {

@@ -2,7 +2,9 @@
 //!
 //! Normally the one that `current` names. If that is damaged, or a table of it, another one may be there and whole: a kill
 //! before the end of a flush or merge leaves the files of two. A version is complete if all of its tables are whole and the
-//! journal continues where they end: what the next version had besides is in the journal too, or is the same in fewer tables.
+//! journal continues where they end: what the next version had besides is in the journal too, or is the same in fewer tables. Where
+//! the journal is damaged there, only some blocks are missing of the newest version, but all later commits of another one; so that is
+//! read only if the newest one is lost.
 //!
 //! The checksum of a version file is in `current` alone. Without it the content vouches for itself: the file is divided by a
 //! table with a checksum, every table that it names has the checksum that it names, and the sequence numbers that it adds put
@@ -10,15 +12,18 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use lsm_tree::Table;
 
+use crate::disk::{Disk, OsDisk};
 use crate::flusher::{DONE_KEY, Done};
 use crate::journal;
 use crate::lsm::TABLES;
 use crate::manifest::{self, BadFile, Version};
 use crate::own_rows;
 use crate::rebuilt_tables;
+use crate::replay::Replay;
 
 /// The version to read.
 #[derive(Debug)]
@@ -45,7 +50,8 @@ pub(crate) fn choose(database: &Path, journal: &Path) -> Result<Chosen, BadFile>
     let others = manifest::versions(database).into_iter().filter(|number| !is_newest(number));
     for version in others.filter_map(|number| manifest::version(database, number).ok()) {
         let is_whole = are_whole(&version, &mut sound)? && are_ordered(&version) == Some(true);
-        if is_whole && journal_continues(&version, database, journal) {
+        let Some(first) = journal_continues(&version, database, journal).filter(|_| is_whole) else { continue };
+        if newest.is_err() || is_journal_whole(journal, first) {
             tracing::warn!(
                 manifest.path = %version.path.display(),
                 "the newest version of the tables is damaged; another one is whole, and the journal goes on where it ends"
@@ -79,16 +85,24 @@ fn are_whole(version: &Version, sound: &mut Sound) -> Result<bool, BadFile> {
     Ok(are_whole)
 }
 
-/// Whether the journal continues where the tables of a version end. A version without the row that counts journal files may be from
-/// before the rows of a copied store: then every table must be in use.
-fn journal_continues(version: &Version, database: &Path, journal: &Path) -> bool {
-    let Ok(found) = own_rows::newest(&version.tables, DONE_KEY) else { return false };
+/// The file in which the journal continues where the tables of a version end, if it is there. A version without the row that counts
+/// journal files may be from before the rows of a copied store: then every table must be in use.
+fn journal_continues(version: &Version, database: &Path, journal: &Path) -> Option<u64> {
+    let found = own_rows::newest(&version.tables, DONE_KEY).ok()?;
     let is_counted = found.is_some();
-    let Some(done) = found.map_or_else(|| Some(Done::default()), |value| Done::decode(&value)) else { return false };
+    let done = found.map_or_else(|| Some(Done::default()), |value| Done::decode(&value))?;
     let mut files = std::fs::read_dir(database.join(TABLES)).into_iter().flatten().flatten();
     let is_listed = |path: &Path| version.tables.iter().any(|table| table.path == path);
     let are_all_used = is_counted || files.all(|file| is_listed(&file.path()));
-    are_all_used && journal::path(journal, done.file + 1).exists()
+    let first = done.file + 1;
+    (are_all_used && journal::path(journal, first).exists()).then_some(first)
+}
+
+/// Whether no file of a journal from this one on is damaged.
+fn is_journal_whole(journal: &Path, first: u64) -> bool {
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let replay = Replay { disk: &disk, folder: journal, done: first - 1, repair: false };
+    replay.inspect().is_ok_and(|files| files.iter().all(|(_, verdict)| verdict.is_ok()))
 }
 
 /// The sequence numbers of a table's rows.
@@ -147,7 +161,6 @@ fn are_rows_ordered(upper: &Table, lower: &Table) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use std::ops::RangeInclusive;
-    use std::sync::Arc;
 
     use lsm_tree::AbstractTree;
     use lsm_tree::compaction::{CompactionStrategy, MoveDown, PullDown};

@@ -155,3 +155,27 @@ async fn an_unreadable_row_is_damage_and_its_commit_changes_nothing() {
     }
     assert_eq!(store.engine.get_many(&[key(1, "bad")]).await, Ok(vec![None]));
 }
+
+/// A regression: every row was called damaged, one by one.
+#[tokio::test]
+async fn a_connection_that_the_database_cannot_open_makes_it_unavailable_and_damages_no_row() {
+    let store = InDatabase::create().await;
+    let (cluster, database) = (Cluster::shared().await, store.url.rsplit('/').next().unwrap());
+    let (epoch, seq) = store.engine.own(ShardId(1), &[]).await.unwrap();
+    let commit = |name| store.engine.commit(fenced([(1, epoch, seq + 1)], [put(1, name, "1")]));
+    // Each new connection reads this table.
+    cluster.sql_in(database, "ALTER TABLE wayleave_fences RENAME TO hidden").await;
+    let cut = format!(
+        "SELECT count(pg_terminate_backend(pid, 60000)) FROM pg_stat_activity WHERE datname = '{database}' AND pid <> pg_backend_pid()"
+    );
+    cluster.sql(&cut).await;
+    let read = store.engine.get_many(&[key(1, "a")]).await;
+    assert!(matches!(&read, Err(Error::Unavailable(why)) if why.contains("wayleave_fences")), "{read:?}");
+    let owned = store.engine.own(ShardId(2), &[]).await;
+    assert!(matches!(owned, Err(Error::Unavailable(_))), "{owned:?}");
+    let refused = commit("a").await;
+    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    cluster.sql_in(database, "ALTER TABLE hidden RENAME TO wayleave_fences").await;
+    commit("b").await.unwrap();
+    assert_eq!(store.engine.get_many(&[key(1, "a")]).await, Ok(vec![None]));
+}

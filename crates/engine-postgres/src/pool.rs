@@ -50,7 +50,7 @@ impl Pool {
     /// Opens a connection. Of several hosts the first that accepts writes answers, and an old primary claims to. So
     /// each host is tried individually before giving up.
     async fn open(&self) -> Result<Session, Trouble> {
-        let first = Session::open(&self.target, self.usage, self.incarnation).await?;
+        let first = Session::open(&self.target, self.usage, self.incarnation).await.map_err(Trouble::of_opening)?;
         if self.timelines.admit(first.timeline) {
             return Ok(first);
         }

@@ -11,6 +11,8 @@ use wayleave_engine::Error;
 pub(crate) enum Trouble {
     /// The database returned an error, or the connection broke.
     Said(tokio_postgres::Error),
+    /// No connection could be opened, because the database cannot read something of its own. That says nothing about rows.
+    Unopened(tokio_postgres::Error),
     /// No response in time.
     Slow(Duration),
     /// The database succeeded with a warning, as when the wait for a standby was cancelled.
@@ -46,6 +48,15 @@ impl From<tokio_postgres::Error> for Trouble {
 }
 
 impl Trouble {
+    /// The same of a connection that could not be opened: it must not look like damaged rows, of which callers would then
+    /// search for the end.
+    pub(crate) fn of_opening(self) -> Self {
+        match (self.class(), self) {
+            (Class::Damaged, Self::Said(error)) => Self::Unopened(error),
+            (_, other) => other,
+        }
+    }
+
     /// What to do about it.
     pub(crate) fn class(&self) -> Class {
         let Self::Said(error) = self else { return Class::Lost };
@@ -119,7 +130,7 @@ impl Trouble {
                 "the database is on timeline {found}, and timeline {newest} was seen: it is an old primary that still runs. Stop it; if \
                  the database was restored from a backup, start this node again"
             ),
-            Self::Said(error) => words(error),
+            Self::Said(error) | Self::Unopened(error) => words(error),
         }
     }
 

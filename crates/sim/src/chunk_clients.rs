@@ -416,21 +416,23 @@ async fn complete(world: &Rc<World>, chance: &Chance, name: u64, claimed: &Claim
     repeat(world, chance, (id, token), (&end, sent), &ended).await;
 }
 
-/// A crawler has completed a chunk, which may have moved on since: the links that it has reported count. A link leaves if its host
-/// moves, or with its crawl. One whose row cannot be read stays reserved until it can be, and is crawled again.
+/// A crawler has completed a chunk, which may have moved on since: the links that it has reported count, but
+/// for those that the answer names. A link leaves if its host moves, with its crawl, or if its row cannot be read.
 fn completed(world: &World, (id, losses, sent): (ChunkId, u64, u64), ended: &LeaseEnded, visited: &[Visited]) {
     let (left, counts): (Vec<&Visited>, Vec<&Visited>) =
         visited.iter().filter(|link| link.reported).partition(|link| ended.ended.contains(&link.link.url.url));
     let mut oracle = world.oracle.borrow_mut();
     oracle.chunks.calls.left += u64::from(!left.is_empty());
     let stayed = |link: &&&Visited| {
-        &*link.link.url.crawl != "doomed" && !oracle.moves.may_have_moved(&link.link.host, link.asked)
+        &*link.link.url.crawl != "doomed"
+            && !oracle.moves.may_have_moved(&link.link.host, link.asked)
+            && !world.damage.has_been_since(sent)
     };
     if let Some(link) = left.iter().find(stayed) {
         let what = format!("{} has left chunk {id}, though its host did not move", link.link.url.url);
         verdict(world, Err(Broken { law: 12, name: "answers are true", what }));
     }
-    let ids = counts.iter().filter(|_| !world.damage.has_been_since(sent)).map(|link| &link.link.url);
+    let ids = counts.iter().map(|link| &link.link.url);
     let ids: Vec<_> = ids.map(|url| (url.crawl.to_string(), url.url.to_string())).collect();
     let judged = oracle.chunks.crawled(id, losses, &ids);
     if oracle.chunks.losses(id) == losses {

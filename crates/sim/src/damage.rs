@@ -3,11 +3,13 @@
 //! - a call is refused for want of rows and does not name the host or chunk that they are of, or names another one;
 //! - a call is refused for damage that has been mended long since, or never was;
 //! - a known URL is called new, because what knows it could not be read;
+//! - a shard is closed for want of rows that it does not need to be opened;
 //! - a shard stays closed though its rows can be read again.
 //!
 //! That what was damaged is neither lost nor handed out twice is seen by the other oracles.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::frontier::request::PutOutcome;
@@ -18,10 +20,13 @@ use crate::chance::Chance;
 use crate::clients::{HOSTS, host_name};
 use crate::oracle::Id;
 use crate::run;
-use crate::world::{World, pass};
+use crate::world::{self, World, pass};
 
 /// Rows that are read when a call needs them: each costs what it holds.
 const READ_BY_CALLS: [Kind; 6] = [Kind::Url, Kind::Due, Kind::Hold, Kind::Chunk, Kind::RestingChunk, Kind::ChunkLinks];
+
+/// Those of them that are never read when a shard is opened, so they close none.
+const CLOSE_NONE: [Kind; 4] = [Kind::Url, Kind::Due, Kind::Hold, Kind::RestingChunk];
 
 /// Rows that are read when a shard is opened: they close it. Those of calls that are read then as well are above.
 const READ_AT_OPEN: [Kind; 19] = [
@@ -56,14 +61,17 @@ const CLOSED_MS: u64 = 40_000;
 pub struct Damage {
     /// Whether rows cannot be read now.
     present: Cell<bool>,
+    /// Whether a shard may be closed because of it.
+    may_close: Cell<bool>,
     /// When they could be read again, if there was damage.
     mended: Cell<Option<u64>>,
 }
 
 impl Damage {
-    /// Rows cannot be read from now on.
-    pub fn begin(&self) {
+    /// Rows of some kinds cannot be read from now on.
+    pub fn begin(&self, kinds: &[Kind]) {
         self.present.set(true);
+        self.may_close.set(self.may_close.get() || kinds.iter().any(|kind| !CLOSE_NONE.contains(kind)));
     }
 
     /// All rows can be read again.
@@ -131,6 +139,23 @@ pub fn judge_put(world: &World, (id, known): (&Id, bool), outcome: &PutOutcome) 
 fn untrue(world: &World, what: String) {
     let verdict: Verdict = Err(Broken { law: 12, name: "answers are true", what });
     run::verdict(world, verdict);
+}
+
+/// Watches that only rows which a shard needs close it.
+pub async fn watch(world: Rc<World>) {
+    let Damage { present, may_close, .. } = &world.damage;
+    while !world.done.get() {
+        pass(200).await;
+        let clients = world.node_clients();
+        if !may_close.get() && clients.iter().any(|client| client.frontier.damage().shards_closed > 0) {
+            let what = "a shard is closed, though all rows that it needs can be read".to_owned();
+            run::verdict(&world, Err(Broken { law: 11, name: "everything moves", what }));
+        }
+        // A paused node of several may still learn what could not be read before.
+        if world.kind == world::Kind::One && !present.get() {
+            may_close.set(may_close.get() && clients.iter().any(|client| client.frontier.readiness().is_err()));
+        }
+    }
 }
 
 /// Waits until the shards are open that could not be while their rows could not be read.

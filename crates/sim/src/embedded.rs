@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use wayleave_engine::clock::Clock;
+use wayleave_engine::rows::Kind;
 use wayleave_engine_fjall::simulated::{Fault, Reading, SimDisk, SimTables, Simulated};
 
 use crate::chance::Chance;
@@ -149,7 +150,8 @@ pub async fn gremlin(world: Rc<World>, name: u64) {
                 let kind = damage::draw(&world, &chance);
                 if embedded.tables.damage(|bound| chance.below(bound), |key| damage::is_kind(key, kind)).is_some() {
                     world.log("fault", &format!("a block of kind {kind:?} cannot be read"));
-                    world.damage.begin();
+                    // The block may have rows of other kinds too.
+                    world.damage.begin(&[kind, Kind::Shard]);
                 }
             }
             9 => {

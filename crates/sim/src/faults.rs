@@ -65,7 +65,7 @@ pub async fn gremlin(world: Rc<World>, name: u64) {
                 let sum = |key: &[u8]| key.iter().map(|byte| u64::from(*byte)).sum::<u64>();
                 let rows = engine.damage(|key| damage::is_kind(key, kind) && sum(key) % 5 == n);
                 world.log("fault", &format!("{rows} rows of kind {kind:?} cannot be read"));
-                world.damage.begin();
+                world.damage.begin(&[kind]);
                 if chance.once_in(2) {
                     // Their owners read them anew.
                     engine.lose_next_answer(LostAnswer::Applied);

@@ -139,6 +139,7 @@ async fn simulate(seed: u64, kind: Kind) -> Report {
     if kind == Kind::Nodes {
         storm.push(tokio::task::spawn_local(bad_lines(world.clone(), 51)));
     }
+    lasting.push(tokio::task::spawn_local(damage::watch(world.clone())));
     for name in 10..12 {
         tokio::task::spawn_local(putter(world.clone(), name));
     }

@@ -49,8 +49,10 @@ pub struct Losses {
 struct Older {
     /// Hosts, with their names if the commits tell.
     hosts: BTreeMap<HostId, Option<String>>,
-    /// Kinds of rows that belong to no host.
-    kinds: BTreeSet<String>,
+    /// Hosts that have joined or left an alias elsewhere.
+    moved: BTreeSet<String>,
+    /// What else has changed: crawls and aliases by name, kinds of rows that belong to no host.
+    others: BTreeSet<String>,
 }
 
 impl Older {
@@ -73,20 +75,33 @@ impl Older {
             Kind::Log => changes().for_each(|change| match change {
                 log::Change::Row(HotRow::Host(host)) => _ = self.hosts.insert(host.id, Some(host.name.to_string())),
                 log::Change::Part(part) => _ = self.hosts.entry(part.id).or_default(),
-                log::Change::Row(_) => {}
+                log::Change::Row(HotRow::HostAlias { host, .. }) => _ = self.moved.insert(host.to_string()),
+                log::Change::Row(HotRow::Crawl(crawl)) => self.note_other(format!("crawl '{}'", crawl.name)),
+                log::Change::Row(HotRow::Alias(alias)) => self.note_other(format!("alias '{}'", alias.name)),
+                // Their rows name nothing.
+                log::Change::Row(HotRow::CrawlGone(_)) => self.note_other("a deleted crawl".to_owned()),
+                log::Change::Row(HotRow::AliasGone(_)) => self.note_other("a deleted alias".to_owned()),
+                log::Change::Row(HotRow::HostGone(id)) => _ = self.hosts.entry(id).or_default(),
+                log::Change::Row(HotRow::Shard(_)) => {}
             }),
             // The engine's, and what every commit changes.
             Kind::Fence | Kind::Shard => {}
-            other => _ = self.kinds.insert(format!("{other:?}").to_lowercase()),
+            other => self.note_other(format!("kind {}", format!("{other:?}").to_lowercase())),
+        }
+    }
+
+    fn note_other(&mut self, other: String) {
+        if self.others.len() < HOSTS_MAX {
+            self.others.insert(other);
         }
     }
 
     fn loss(self, names: &BTreeMap<HostId, String>) -> Option<Loss> {
-        if self.hosts.is_empty() && self.kinds.is_empty() {
+        if self.hosts.is_empty() && self.moved.is_empty() && self.others.is_empty() {
             return None;
         }
-        let kinds: Vec<String> = self.kinds.into_iter().collect();
-        let others = if kinds.is_empty() { String::new() } else { format!(", and of kind {}", kinds.join(", ")) };
+        let others: Vec<String> = self.others.into_iter().collect();
+        let others = if others.is_empty() { String::new() } else { format!(", and of {}", others.join(", ")) };
         let what = format!(
             "newer versions of rows of these hosts{others}: commits behind the damage of the journal can be read, but others between \
              them may be missing, so what was stored before is kept"
@@ -94,7 +109,8 @@ impl Older {
         let name = |(id, name): (HostId, Option<String>)| {
             name.or_else(|| names.get(&id).cloned()).unwrap_or_else(|| unnamed(id))
         };
-        let hosts: BTreeSet<String> = self.hosts.into_iter().take(HOSTS_MAX).map(name).collect();
+        let hosts: BTreeSet<String> =
+            self.moved.into_iter().chain(self.hosts.into_iter().map(name)).take(HOSTS_MAX).collect();
         Some(Loss { what, hosts: hosts.into_iter().collect() })
     }
 }
@@ -287,3 +303,7 @@ fn host_names(source: &mut dyn Source, losses: &Losses) -> anyhow::Result<BTreeM
     }
     Ok(names)
 }
+
+#[cfg(test)]
+#[path = "losses_tests.rs"]
+mod tests;

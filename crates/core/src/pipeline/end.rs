@@ -282,9 +282,16 @@ impl ChunkRow {
         LeaseEnded { state: self.state, ended: left.map(|(at, link)| link.whole_text(at, rows)).collect() }
     }
 
-    /// Whether a link was reported as fetched, and is still part of the chunk.
+    /// Which of its links a completion can settle: those that are still part of the chunk and whose rows could be read. Without
+    /// its row a URL stays reserved until it can be read, and is then crawled again, so it must not count here too.
+    fn settles(&self, frontier: &Frontier, rows: &[Option<UrlRow>]) -> Vec<bool> {
+        let is_read = |at: usize| rows.get(at).is_some_and(Option::is_some);
+        self.present(frontier, rows).into_iter().enumerate().map(|(at, here)| here && is_read(at)).collect()
+    }
+
+    /// Whether a link was reported as fetched, and counts here.
     fn has_content(&self, frontier: &Frontier, rows: &[Option<UrlRow>]) -> bool {
-        let here = self.present(frontier, rows);
+        let here = self.settles(frontier, rows);
         self.links.iter().zip(here).any(|(link, here)| here && matches!(link.state, LinkState::Crawled(_)))
     }
 
@@ -307,7 +314,7 @@ impl ChunkRow {
 
     /// Ends all links: those reported as fetched by their results, the others unchanged.
     fn finish_links(&mut self, facts: &Facts<'_>, frontier: &mut Frontier, writes: &mut Writes) {
-        let here = self.present(frontier, facts.rows);
+        let here = self.settles(frontier, facts.rows);
         for token in self.leases() {
             let mut known: HashMap<&UrlKey, &UrlResult> = HashMap::new();
             for link in self.links.iter().filter(|link| link.lease == Some(token)) {
@@ -322,7 +329,7 @@ impl ChunkRow {
         }
         for (link, here) in self.links.iter_mut().zip(here) {
             match link.state {
-                // It had left before, though it was reported as fetched. The answer says so, and so must its repetition.
+                // It does not count here, though it was reported as fetched. The answer says so, and so must its repetition.
                 LinkState::Crawled(_) if !here => (link.lease, link.state) = (None, LinkState::LeftFetched),
                 // That was at an earlier completion.
                 LinkState::LeftFetched => link.state = LinkState::Left,

@@ -134,7 +134,8 @@ pub struct LeaseEnded {
     /// The state that the chunk is in then.
     pub state: ChunkState,
     /// Where a crawler completed it: links that it had reported as fetched and that had left the chunk before, because their
-    /// host moved, an operator ended their visit or another client took their URL. Their pages do not count.
+    /// host moved, an operator ended their visit, another client took their URL, or its row cannot be read. Their pages do
+    /// not count.
     pub ended: Vec<Box<str>>,
 }
 

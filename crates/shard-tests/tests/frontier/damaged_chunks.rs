@@ -26,6 +26,10 @@ fn counter(row: &Row, kind: Kind) -> Option<u64> {
     is_kind.then(|| chunk::first_counter(ShardId(0), &row.key, kind == Kind::RestingChunk).unwrap())
 }
 
+fn artifact() -> Artifact {
+    Artifact { location: "file:///a".into(), bytes: 1, checksum: [7; 32], from: None }
+}
+
 /// Chunks of one link each that wait for an index builder.
 async fn crawled(count: usize) -> (Arc<Faulty>, Frontier, Vec<ChunkId>) {
     let (engine, frontier) = Faulty::opened(1).await;
@@ -41,15 +45,14 @@ async fn crawl(frontier: &Frontier, hosts: Range<usize>) -> Vec<ChunkId> {
     let chunks = pipeline.claim(claim(Stage::Crawl, count), Millis(0), Millis(0)).await.unwrap();
     let mut ids = Vec::new();
     for chunk in &chunks {
-        let report = wayleave_core::pipeline::request::ReportLinks {
+        let report = ReportLinks {
             chunk: chunk.id,
             token: chunk.token,
             results: chunk.links.iter().map(|link| fetched(&link.url.url)).collect(),
             replace: false,
         };
         pipeline.report(report, Vec::new()).await.unwrap();
-        let artifact = Artifact { location: "file:///a".into(), bytes: 1, checksum: [7; 32], from: None };
-        pipeline.end(chunk.id, chunk.token, EndChunk::Complete(Some(artifact))).await.unwrap();
+        pipeline.end(chunk.id, chunk.token, EndChunk::Complete(Some(artifact()))).await.unwrap();
         ids.push(chunk.id);
     }
     assert_eq!(ids.len(), count);
@@ -138,4 +141,52 @@ async fn claims_pass_over_a_chunk_that_cannot_be_read() {
     let claimed = pipeline.claim(claim(Stage::Build, 9), Millis(0), Millis(0)).await.unwrap();
     assert_eq!(claimed.iter().map(|chunk| chunk.id).collect::<Vec<_>>(), [ids[1]]);
     assert_eq!(engine.owns.load(Ordering::Acquire), 1, "the shard was not reloaded");
+}
+
+/// A regression: it was said to count in the chunk, and was crawled again.
+#[tokio::test(start_paused = true)]
+async fn a_completion_names_fetched_links_whose_rows_cannot_be_read() {
+    let (engine, frontier) = Faulty::opened(1).await;
+    let urls = ["http://a.example/one", "http://b.example/two"];
+    assert_eq!(frontier.put(urls.map(disc).to_vec()).await, vec![PutOutcome::Added; 2]);
+    let pipeline = Pipeline::new(frontier.clone());
+    let two = Claim { links: 2, ..claim(Stage::Crawl, 1) };
+    let chunk = pipeline.claim(two, Millis(0), Millis(0)).await.unwrap().remove(0);
+    let results = chunk.links.iter().map(|link| fetched(&link.url.url)).collect();
+    let report = ReportLinks { chunk: chunk.id, token: chunk.token, results, replace: false };
+    pipeline.report(report, Vec::new()).await.unwrap();
+    let is_first = |row: &Row| row.key.get(2) == Some(&(Kind::Url as u8)) && row.key.ends_with(b"one");
+    assert_eq!(engine.damage(is_first).await, 1);
+    let complete = || EndChunk::Complete(Some(artifact()));
+    let ended = pipeline.end_lease(chunk.id, chunk.token, complete()).await.unwrap();
+    assert_eq!((ended.state, ended.ended.clone()), (ChunkState::Crawled, vec![urls[0].into()]));
+    assert_eq!(pipeline.end_lease(chunk.id, chunk.token, complete()).await, Ok(ended), "a repeated call");
+    engine.repair();
+    pass(60_000).await;
+    let state = async |n: usize| {
+        let host = ["a.example", "b.example"][n];
+        frontier.lookup("DEFAULT".into(), host.into(), urls[n]).await.unwrap().unwrap().state
+    };
+    assert_eq!((state(0).await, state(1).await), (UrlState::Queued, UrlState::Fetched));
+}
+
+/// A regression: the link was forgotten, so that its page was in no chunk any more.
+#[tokio::test(start_paused = true)]
+async fn a_chunk_is_not_sent_back_while_the_row_of_a_link_cannot_be_read() {
+    let (engine, frontier, ids) = crawled(1).await;
+    let pipeline = Pipeline::new(frontier.clone());
+    let is_url = |row: &Row| row.key.get(2) == Some(&(Kind::Url as u8));
+    let is_refused = |refused: Refusal| matches!(refused, Refusal::Damaged { host, .. } if host == "h0.example");
+    let built = pipeline.claim(claim(Stage::Build, 1), Millis(0), Millis(0)).await.unwrap().remove(0);
+    let lost = || EndChunk::Fail { reason: "404".into(), input_lost: true };
+    assert_eq!(engine.damage(is_url).await, 1);
+    assert!(is_refused(pipeline.end(built.id, built.token, lost()).await.unwrap_err()));
+    engine.repair();
+    assert_eq!(pipeline.chunk(ids[0]).await.map(|chunk| chunk.state), Ok(ChunkState::Building), "it is as it was");
+    assert_eq!(pipeline.end(built.id, built.token, lost()).await, Ok(ChunkState::Crawling));
+    assert_eq!(pipeline.decide(ids[0], OperatorAction::Skip).await, Ok(ChunkState::Skipped));
+    engine.damage(is_url).await;
+    assert!(is_refused(pipeline.decide(ids[0], OperatorAction::Retry).await.unwrap_err()));
+    engine.repair();
+    assert_eq!(pipeline.decide(ids[0], OperatorAction::Retry).await, Ok(ChunkState::Crawling));
 }

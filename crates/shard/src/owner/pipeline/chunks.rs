@@ -12,7 +12,7 @@ use wayleave_core::pipeline::claim::Writes;
 use wayleave_core::pipeline::end::Facts;
 use wayleave_core::pipeline::refusal::ChunkRefusal;
 use wayleave_core::pipeline::request::{Claim, Claimed, EndChunk, LeaseEnded, OperatorAction};
-use wayleave_core::pipeline::row::{ChunkRow, ChunkState};
+use wayleave_core::pipeline::row::{ChunkRow, ChunkState, LinkRow, LinkState};
 use wayleave_core::pipeline::state::CrawledAt;
 use wayleave_core::time::{Millis, Time};
 use wayleave_engine::{Entropy, Error};
@@ -280,8 +280,11 @@ impl Pipeline {
             }
             Err(refusal) => return Ok(Err(refusal.into())),
         };
-        let rows = with.link_rows(&chunk).await?;
         let lost = matches!(end, EndChunk::Fail { input_lost: true, .. });
+        let rows = match with.link_rows_for(&chunk, lost).await? {
+            Ok(rows) => rows,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         if lost && with.has_unqueued(&chunk, Some(token), queued) {
             return Ok(Err(Refusal::Moved));
         }
@@ -305,7 +308,11 @@ impl Pipeline {
             Ok(None) => return Ok(Err(ChunkRefusal::Unknown(id).into())),
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let rows = with.link_rows(&before).await?;
+        let again = decision == OperatorAction::Retry && before.crawled.is_none();
+        let rows = match with.link_rows_for(&before, again).await? {
+            Ok(rows) => rows,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         if decision == OperatorAction::Retry && with.has_unqueued(&before, None, queued) {
             return Ok(Err(Refusal::Moved));
         }
@@ -434,6 +441,21 @@ impl Links<'_> {
     /// being returned, claimed or completed. Its URL stays reserved until it can be read.
     pub(super) async fn link_rows(&mut self, chunk: &ChunkRow) -> Result<Vec<Option<UrlRow>>, Error> {
         self.frontier.readable_rows(&chunk.urls(), self.port).await
+    }
+
+    /// The same for a decision that may have the chunk crawled again, which needs the rows of all links that it may take back: it
+    /// would forget the others.
+    async fn link_rows_for(&mut self, chunk: &ChunkRow, again: bool) -> Decided<Vec<Option<UrlRow>>> {
+        let may_take = |link: &LinkRow| {
+            let is_its_own = matches!(link.state, LinkState::Crawling | LinkState::Crawled(_));
+            is_its_own && self.frontier.state.has_queue(link.url.0)
+        };
+        let links = chunk.links.iter().enumerate();
+        let needed: Vec<usize> = links.filter(|(_, link)| again && may_take(link)).map(|(at, _)| at).collect();
+        if let Err(refusal) = self.all_rows_at(chunk, &needed).await? {
+            return Ok(Err(refusal));
+        }
+        self.link_rows(chunk).await.map(Ok)
     }
 
     /// Whether a link of a chunk that is about to be crawled again has departed and was not queued where it is now.
