@@ -120,6 +120,20 @@ const PROOFS: &[Proof] = &[
         .with(&[("WAYLEAVE_SIM_SEEDS", "2000"), ("WAYLEAVE_DISK_SEEDS", "20000")]),
     proof("takeovers", &[(CLI, "binary", "elect")])
         .about("how long a role's work stands still after its primary was killed or stopped, ten times each"),
+    proof(
+        "strangers",
+        &[
+            (CLI, "binary", "strangers"),
+            ("wayleave-server", "doors", "browsers"),
+            ("wayleave-server", "doors", "pool_stories"),
+            ("wayleave-workers", "lib", "fetch"),
+            ("wayleave-workers", "lib", "store"),
+            ("wayleave-workers", "lib", "index"),
+            ("wayleave-workers", "lib", "index_server"),
+            ("wayleave-elect", "lib", "election"),
+        ],
+    )
+    .about("what strangers try at every port and in every file, and what they get, in numbers"),
     proof("models", &[(SIM, "proofs", "timed_model")])
         .about("the timed models with all of their settings, also those that take minutes"),
 ];

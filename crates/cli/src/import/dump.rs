@@ -12,6 +12,8 @@ use wayleave_api::wording::TextError;
 struct Item {
     known: Option<Known>,
     discovered: Option<Discovered>,
+    #[serde(rename = "creationDate", alias = "creation_date", deserialize_with = "number")]
+    creation_date: u64,
 }
 
 #[derive(Default, Deserialize)]
@@ -65,9 +67,10 @@ impl From<Info> for UrlInfo {
     }
 }
 
-/// The item of a line. Its ID and its creation date are dropped: no server accepts them.
+/// The item of a line, without its ID.
 pub fn item(line: &str) -> Result<UrlItem, TextError> {
     let item: Item = object::read(line.as_bytes())?;
+    let creation_date = item.creation_date;
     let item = match (item.known, item.discovered) {
         (Some(Known { info, refetchable_from_date }), _) => {
             url_item::Item::Known(KnownUrlItem { info: Some(info.into()), refetchable_from_date })
@@ -77,7 +80,7 @@ pub fn item(line: &str) -> Result<UrlItem, TextError> {
             url_item::Item::Discovered(DiscoveredUrlItem { info: Some(info.into()) })
         }
     };
-    Ok(UrlItem { item: Some(item), ..UrlItem::default() })
+    Ok(UrlItem { item: Some(item), creation_date, ..UrlItem::default() })
 }
 
 #[cfg(test)]
@@ -96,9 +99,10 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduled_url_keeps_its_date_key_crawl_and_metadata() {
+    fn a_scheduled_url_keeps_its_dates_key_crawl_and_metadata() {
         let line = r#"{"known":{"info":{"url":"http://a/x","key":"a","metadata":{"m":{"values":["1","2"]}},
             "crawlID":"news"},"refetchableFromDate":"1700000000"},"ID":"","creationDate":"1690000000"}"#;
+        assert_eq!(item(line).unwrap().creation_date, 1_690_000_000);
         let known = read_known(line);
         let info = known.info.unwrap();
         assert_eq!((info.url.as_str(), info.key.as_str(), info.crawl_id.as_str()), ("http://a/x", "a", "news"));

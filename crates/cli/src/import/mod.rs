@@ -36,7 +36,7 @@ Not restored: primaries and standbys of roles, the epochs of deleted roles; chun
 URLs become queued), the time of each host's last visit, its back-off and the Crawl-delay of its robots.txt, and the server's default
 delay; of a URL with an adaptive revisit interval, that interval. An export that would leave out any of the former refuses with the
 list, unless --partial accepts it; the list is in the file and is repeated here. A URL that only URLFrontier's loose rules accept keeps
-due time, crawl and, while it is queued, metadata; once completed it counts as fetched.
+due time and creation date to the second, crawl and, while it is queued, metadata; once completed it counts as fetched.
 Pools are restored with --pools: the values of their variables are those of this command's environment, and those that somebody has
 written into the file (`settings.env`), which no export does.
 

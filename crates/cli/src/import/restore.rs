@@ -129,7 +129,8 @@ fn put(url: Url) -> Way {
     let metadata = url.metadata.0.into_iter().map(|(name, values)| (name, StringList { values })).collect();
     let info = UrlInfo { url: url.url, key: url.host, crawl_id: url.crawl, metadata };
     let item = url_item::Item::Known(KnownUrlItem { info: Some(info), refetchable_from_date: date });
-    Way::Put(Box::new(UrlItem { item: Some(item), ..UrlItem::default() }))
+    let creation_date = url.created_at.0.as_secs();
+    Way::Put(Box::new(UrlItem { item: Some(item), creation_date, ..UrlItem::default() }))
 }
 
 /// The settings of a crawl without its limits, and its limits separately if there are any.

@@ -140,12 +140,14 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
             let fleet = Fleet::new(frontier.clone());
             // Nobody else uses this store, so no role decides who probes.
             let probing = Probing::start(|stop| async move { prober.run(&fleet, stop).await });
-            let beside = Beside::start(&matches).await;
-            let makers = match beside.may_start() {
+            // The pools of a copy are paused, and tried again for half a minute.
+            let beside = signals.unless_told(Beside::start(&matches)).await;
+            let makers = match beside.as_ref().is_some_and(Beside::may_start) {
                 true => Some(Makers::start(settings, matches.clone(), sites, Calls::new(policy)).await),
                 false => None,
             };
-            let pools = makers::set_pools(settings, &matches, beside.is_copy(), copied);
+            let is_copy = beside.as_ref().is_some_and(Beside::is_copy);
+            let pools = makers::set_pools(settings, &matches, is_copy, copied);
             if signals.unless_told(pools).await.is_some() {
                 let (settings, frontier) = (settings.clone(), frontier.clone());
                 let address = server.local_addr();
@@ -157,7 +159,9 @@ async fn serve(settings: &Settings, port: Port, store: Store, threads: Threads<'
             if let Some(makers) = makers {
                 makers.stop().await;
             }
-            beside.end();
+            if let Some(beside) = beside {
+                beside.end();
+            }
             probing.end().await;
             served
         }

@@ -102,6 +102,37 @@ fn two_signals_in_one_moment_are_one() {
     assert!(log.contains("stopped") && !log.contains("stopped at once"), "{log}");
 }
 
+/// A regression: the server of a copied store tries for half a minute to pause its pools, and heard no signal meanwhile.
+#[test]
+fn a_server_that_cannot_pause_the_pools_of_a_copy_hears_a_signal() {
+    let (keep, data) = folder();
+    let small = ["--docker", "off", "--memtable-mb", "1"];
+    let server = Server::start_with(&data, &small);
+    // In every shard, so that some are listed and some are not.
+    for n in 0..16 {
+        server.run(&["pools", "set", &format!("p{n}"), "--", "true"]).ok();
+    }
+    let urls: String = (0..30_000).map(|n| format!("http://h{}.example/{n}/{}\n", n % 300, "x".repeat(60))).collect();
+    server.run_with(&["seed", "-"], &urls).ok();
+    assert_eq!(server.stop(), 0);
+    let copied = keep.path().join("copied");
+    assert!(Command::new("cp").arg("-r").args([&data, &copied]).status().unwrap().success());
+    let table = crate::copy::largest(&copied);
+    let mut bytes = std::fs::read(&table).unwrap();
+    // The first block has rows without which a shard stays closed.
+    bytes[100] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    let _original = Server::start_with(&data, &small);
+    let serve = ["serve", "--data", copied.to_str().unwrap(), "--listen", "127.0.0.1:0", "--docker", "off"];
+    let mut server = wayleave(&[&serve[..], &["--log-level", "info,wayleave_cli=debug"]].concat()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stderr.as_mut().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("a pool of a copied store is not paused yet")), "it ended");
+    drop(lines);
+    let (code, took, log) = stop(server);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(took < Duration::from_secs(10), "{took:?}: {log}");
+}
+
 /// It held signals back until it had joined.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_cannot_join_hears_a_signal() {

@@ -122,7 +122,7 @@ fn a_dump_of_urlfrontier_is_read_and_completed_urls_stay_completed() {
     let lines = [
         json!({"known": {"info": {"url": "http://a.example/x?Y", "key": "a.example", "crawlID": "old",
             "metadata": {"m": {"values": ["1", "2"]}}}, "refetchableFromDate": "1893456000"}, "creationDate": "1690000000"}),
-        json!({"known": {"info": {"url": "http://a.example/done", "key": "a.example", "crawlID": "old"}}}),
+        json!({"known": {"info": {"url": "http://A.example?done", "key": "a.example", "crawlID": "old"}}, "creationDate": "1690000001"}),
         json!({"discovered": {"info": {"url": "http://b.example/"}}, "ID": "7"}),
     ];
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
@@ -137,9 +137,18 @@ fn a_dump_of_urlfrontier_is_read_and_completed_urls_stay_completed() {
     let scheduled = look("http://a.example/x?Y", "old");
     assert_eq!((&scheduled["state"], &scheduled["due_at"]), (&"queued".into(), &"2030-01-01T00:00:00.000Z".into()));
     assert_eq!(scheduled["metadata"], json!({"m": ["1", "2"]}));
-    assert_eq!(look("http://a.example/done", "old")["state"], "fetched");
+    assert_eq!(scheduled["created_at"], "2023-07-22T04:26:40.000Z");
     assert_eq!(look("http://b.example/", "DEFAULT")["state"], "queued");
     assert_eq!(look("http://bare.example/", "bare")["state"], "queued");
+    let done = |server: &Server| essence(server).into_iter().find(|url| url["url"] == "http://A.example?done").unwrap();
+    assert_eq!(
+        (&done(&server)["state"], &done(&server)["created_at"]),
+        (&"fetched".into(), &"2023-07-22T04:26:41.000Z".into())
+    );
+    // Its text is URLFrontier's, also in an export.
+    let (_keep_other, other) = Server::fresh();
+    other.run_with(&["import", "-"], &server.run(&["export"]).ok()).ok();
+    assert_eq!(done(&other), done(&server));
 }
 
 #[test]

@@ -16,6 +16,8 @@ const SHORT: Retry = Retry { attempts: 3, base: Duration::from_millis(1), max: D
 const STATS: &str = r#"{"hosts":1,"aliases":0,"crawls":0,"queues":0,"reservations":0,"holds":0,"ready":0,"waiting":0,
     "urls":{"queued":0,"reserved":0,"fetched":0,"gone":0,"failed":0}}"#;
 const PROBLEM: &str = "no problem";
+/// Longer than a connection may be silent.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server with a fixed response to every request, or none; its address and the number of requests it saw.
 async fn saying(status: u16, body: &'static str) -> (String, Arc<AtomicUsize>) {
@@ -143,6 +145,28 @@ async fn an_upload_and_a_listing_move_on_too() {
     let client = Client::new(&format!("{},{well}", dead().await)).unwrap();
     assert!(client.stream_urls(&Default::default()).await.is_err());
     assert!(client.stream_urls(&Default::default()).await.is_ok());
+}
+
+/// A regression: an import waited for ever for a server that had lost power, because nothing ends such a connection.
+#[tokio::test]
+async fn an_import_leaves_a_server_that_falls_silent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client::new(&listener.local_addr().unwrap().to_string()).unwrap().with_retry(Retry::NEVER);
+    let items = futures::stream::iter([((), wayleave_api::urlfrontier::UrlItem::default())]);
+    let silent = async {
+        let (mut server, _) = listener.accept().await.unwrap();
+        // It has begun: from here on only timers can end it, and they need not be waited for.
+        assert_ne!(server.read(&mut [0; 4_096]).await.unwrap(), 0);
+        tokio::time::pause();
+        std::future::pending().await
+    };
+    let lost = tokio::select! {
+        ended = tokio::time::timeout(PATIENCE, client.restore_items(items, |(), _| {})) => {
+            ended.expect("it does not wait for ever").unwrap_err()
+        }
+        () = silent => unreachable!("it stays silent"),
+    };
+    assert!(matches!(lost, Error::Lost { .. }), "{lost}");
 }
 
 /// A regression: a caller that gave up by itself dropped the call before the client noticed, and asked the same server again.

@@ -392,6 +392,6 @@ mod tests {
             () = promise => {}
             (_, answer) = asking.next() => assert_eq!(answer, Ok(())),
         }
-        drop(strangers);
+        println!("seen: elect --peer: {} half questions, and the primary's was answered", strangers.len());
     }
 }

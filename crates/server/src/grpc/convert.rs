@@ -46,10 +46,14 @@ pub fn kind(item: Option<url_item::Item>) -> (PutKind, UrlInfo) {
     }
 }
 
-/// The put of an item of an import: it stores what is unknown, and changes nothing else.
-pub const fn restored(kind: PutKind) -> PutKind {
+/// The put of an item of an import, first stored elsewhere at this time in seconds (0 if unknown): it stores what is unknown, and
+/// changes nothing else.
+pub fn restored(kind: PutKind, created_secs: u64) -> PutKind {
+    let created = (created_secs > 0).then(|| Time::from_secs(created_secs));
     match kind {
-        PutKind::Known { due } => PutKind::Restored { due, priority: PRIORITY_DEFAULT, depth: 0, past: Past::UNKNOWN },
+        PutKind::Known { due } => {
+            PutKind::Restored { due, priority: PRIORITY_DEFAULT, depth: 0, past: Past { created, ..Past::UNKNOWN } }
+        }
         other => other,
     }
 }

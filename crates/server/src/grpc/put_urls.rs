@@ -45,7 +45,7 @@ impl Acks for ItemAcks {
     fn take(&mut self, item: UrlItem, puts: &mut Vec<(u64, Put)>, tally: &mut PutTally) {
         let bytes = cost(&item, 1);
         let (kind, info) = convert::kind(item.item);
-        let kind = if self.keeps_known { convert::restored(kind) } else { kind };
+        let kind = if self.keeps_known { convert::restored(kind, item.creation_date) } else { kind };
         match kind {
             PutKind::Discovered { .. } | PutKind::Wanted { .. } | PutKind::Found { .. } => tally.discovered += 1,
             PutKind::Known { due } | PutKind::Restored { due, .. } => {

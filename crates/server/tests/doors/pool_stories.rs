@@ -109,13 +109,15 @@ async fn a_server_that_others_can_reach_takes_commands_only_if_it_was_allowed() 
 #[tokio::test]
 async fn a_call_that_a_proxy_passed_on_sets_no_command_even_where_commands_are_allowed() {
     let door = Door::with(Config { allow_pool_commands: Some(true), ..Config::default() });
-    for header in ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"] {
+    let headers = ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
+    for header in headers {
         let request = Request::put("/v1/pools/p").header("content-type", "application/json").header(header, "x");
         let answer = door.send(request.body(Body::from(r#"{"command":["x"]}"#)).unwrap()).await;
         assert_eq!(answer.problem(), (403, "commands_not_allowed".to_owned()), "{header}: {}", answer.text);
         assert!(answer.text.contains(&format!("header '{header}'")), "{}", answer.text);
     }
     assert_eq!(door.get("/v1/pools/p").await.problem(), (404, "unknown_pool".to_owned()));
+    println!("seen: calls with {} headers of proxies: 0 commands set", headers.len());
     assert_eq!(door.put("/v1/pools/p", json!({"command": ["x"]})).await.ok()["pool"], "p");
 }
 

@@ -259,4 +259,4 @@ fn redirect(from: &Url, status: StatusCode, headers: &HeaderMap) -> Option<Url> 
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

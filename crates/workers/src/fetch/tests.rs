@@ -187,6 +187,35 @@ async fn off_loopback_a_contact_is_insisted_on() {
     }
 }
 
+/// Loopback in every spelling, and addresses of a network that is not everybody's.
+pub(crate) const INNER: [&str; 25] = [
+    "127.0.0.1",
+    "127.8.8.8",
+    "localhost",
+    "LOCALHOST",
+    "127.1",
+    "2130706433",
+    "0x7f.1",
+    "017700000001",
+    "0",
+    "0.0.0.0",
+    "[::]",
+    "[::1]",
+    "[::7f00:1]",
+    "[::ffff:7f00:1]",
+    "[64:ff9b::7f00:1]",
+    "[64:ff9b:1::7f00:1]",
+    "[2002:7f00:1::]",
+    "[2606:4700::5efe:127.0.0.1]",
+    "10.0.0.1",
+    "192.168.0.1",
+    "100.64.0.1",
+    "169.254.169.254",
+    "[fe80::1]",
+    "[fd00::1]",
+    "[::ffff:10.0.0.1]",
+];
+
 /// A regression: only literal loopback was refused, and only where a page linked to it.
 #[tokio::test]
 async fn a_page_leads_to_no_address_that_is_not_public() {
@@ -200,7 +229,7 @@ async fn a_page_leads_to_no_address_that_is_not_public() {
     let port = url.port().unwrap();
     let contact = Some("me@example.org".parse().unwrap());
     let web = Fetcher::new(Config { contact, ..Config::default() }).unwrap();
-    for host in ["127.0.0.1", "localhost", "0.0.0.0", "[::]", "[::1]", "2130706433", "[::ffff:7f00:1]", "10.0.0.1"] {
+    for host in INNER {
         let target = format!("http://{host}:{port}/").parse().unwrap();
         let error = web.fetch(&target, Loopback::Closed).await.unwrap_err();
         assert!(matches!(error, Error::Refused(_)), "{host}: {error}");
@@ -212,6 +241,7 @@ async fn a_page_leads_to_no_address_that_is_not_public() {
         assert!(matches!(error, Error::Refused(_)), "{host}: {error}");
     }
     assert_eq!(*asked.lock().unwrap(), 0);
+    println!("seen: pages at {} spellings of inner addresses: 0 connections", INNER.len());
     assert_eq!(web.fetch(&url, Loopback::Open).await.unwrap().raw, "secret");
 }
 

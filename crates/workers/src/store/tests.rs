@@ -17,6 +17,7 @@ use wayleave_outgoing::Policy;
 
 use super::*;
 use crate::digest::sha256;
+use crate::fetch::tests::INNER;
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
@@ -163,7 +164,7 @@ async fn a_location_leads_to_no_private_address_and_reasons_reveal_no_content() 
     let (into, policy) = (folder.path().join("fetched"), Policy::new(Vec::new(), true));
     let elsewhere = elsewhere(&folder);
     let port = url.port().unwrap();
-    for host in ["127.0.0.1", "localhost", "0.0.0.0", "[::ffff:127.0.0.1]"] {
+    for host in INNER {
         let location = format!("http://{host}:{port}/a").parse().unwrap();
         let artifact = Artifact { location, ..good.clone() };
         for rule in [policy.web(), policy.named(["10.0.0.7".parse().unwrap()])] {
@@ -171,6 +172,7 @@ async fn a_location_leads_to_no_private_address_and_reasons_reveal_no_content() 
             assert!(matches!(error, Error::Refused { .. }), "{error}");
         }
     }
+    println!("seen: artifacts at {} spellings of inner addresses: 0 fetched", INNER.len());
     let wrong = Artifact { bytes: 5, checksum: sha256(b"guess"), ..good.clone() };
     let vouched = policy.named(["127.0.0.1".parse().unwrap()]);
     let error = elsewhere.get(&wrong, &vouched, &into).await.unwrap_err().to_string();
