@@ -116,6 +116,61 @@ async fn waiting_claims_cost_next_to_no_messages_and_are_woken_by_another_node()
     assert!(builders.iter().all(|builder| !builder.is_finished()));
 }
 
+/// The other node has less than a full chunk for any of them.
+#[tokio::test(start_paused = true)]
+async fn of_claims_that_linger_one_looks_at_another_node_and_a_full_chunk_is_taken_at_once() {
+    let world = World::new();
+    let (a, b) = pair(&world).await;
+    let mut urls = at(&b, "a", 40).into_iter();
+    b.frontier.put(urls.by_ref().take(1).collect()).await;
+    pass(Duration::from_millis(100)).await;
+    let calls = count_calls(&world, a.id, b.id);
+    let linger = |_| {
+        let pipeline = Pipeline::new(a.frontier.clone());
+        let claim = Claim { links: 2, ..claim(Stage::Crawl, Some("a"), None) };
+        tokio::spawn(async move { pipeline.claim(claim, Millis(WAIT), Millis(60_000)).await.unwrap() })
+    };
+    let lingering: Vec<_> = (0..200).map(linger).collect();
+    pass(Duration::from_secs(1)).await;
+    calls.store(0, Ordering::Relaxed);
+    pass(Duration::from_secs(10)).await;
+    let asked = calls.load(Ordering::Relaxed);
+    assert!(asked <= 41, "{asked} calls in 10 s");
+    let host = urls.next().unwrap().host;
+    let of_host = |n| Put { crawl: "a".into(), ..put(&format!("http://{host}/{n}")) };
+    b.frontier.put(std::iter::once(of_host(0)).chain(urls).collect()).await;
+    pass(Duration::from_secs(5)).await;
+    assert!(lingering.iter().filter(|claim| claim.is_finished()).count() >= 10, "each full chunk is taken");
+    pass(Duration::from_secs(60)).await;
+    let asked = calls.load(Ordering::Relaxed) - asked;
+    assert!(asked <= 500, "{asked} calls");
+}
+
+/// Everything that may wait does, on both nodes.
+#[tokio::test(start_paused = true)]
+async fn nodes_whose_callers_wait_send_each_other_one_message_a_second() {
+    let world = World::new();
+    let (a, b) = pair(&world).await;
+    for node in [&a, &b] {
+        for n in 0..50 {
+            let crawl = [None, Some("a"), Some("b")][n % 3];
+            poll(node, crawl);
+            claim_waiting(node, claim(Stage::Crawl, crawl, None));
+            claim_waiting(node, claim(Stage::Build, crawl, Some(&format!("{}-{n}", node.id.0))));
+            let (fleet, version) = (Fleet::new(node.frontier.clone()), u64::MAX);
+            tokio::spawn(async move { fleet.map(Some(version), Millis(WAIT)).await });
+        }
+    }
+    pass(Duration::from_secs(5)).await;
+    let messages = || [&a, &b].map(|node| node.frontier.node_messages());
+    let before = messages();
+    pass(Duration::from_secs(30)).await;
+    for ((calls, beats), (calls_before, beats_before)) in messages().into_iter().zip(before) {
+        assert_eq!(calls - calls_before, 0, "calls in 30 s");
+        assert!(beats - beats_before <= 31, "{} beats in 30 s", beats - beats_before);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_with_a_request_id_asks_another_node_once() {
     let world = World::new();

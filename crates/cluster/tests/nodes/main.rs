@@ -16,6 +16,7 @@ mod hints;
 mod in_flight;
 mod lapse;
 mod late_renewal;
+mod limited_crawls;
 mod locked;
 mod page_limits;
 mod prelude;

@@ -6,40 +6,51 @@
 //! limit. A crawl without a ledger grants nothing. It is opened once every shard knows the limit and has reported
 //! what it had used by then ([`PageLedger::open`]); a shard that is not in it had used nothing.
 //!
+//! Asking costs a synced write, so it must be rare, whatever the number of crawls. While there are many pages, every shard is
+//! given some as soon as the limit is set ([`PageLedger::spread`]), and one that asks is given as many as it has used so far.
+//!
 //! What could break the rules:
 //!
 //! 0. *A ledger is opened with what shards had used before they could use more*: a shard that knows the limit uses no
 //!    page without a grant, so its report holds until the ledger is open. Removing the limit and setting it again
 //!    lets it use more, so only the answers to the last setting may open a ledger; see `owner::frontier::page_grants`.
 //! 1. *Two shards draw at once*: the second compare-and-swap fails and is decided again.
-//! 2. *An old owner of a shard returns pages that the new owner counts on*: a grant carries its owner's epoch, and an
-//!    older epoch changes nothing. A request of the old owner that is still on its way carries the fence of its shard.
+//! 2. *An old owner of a shard returns pages that the new owner counts on*: its write carries the fence of its shard and is
+//!    refused, so a new owner only reads what its shard has. Once it has changed the grant, the grant carries its epoch, and
+//!    an older epoch changes nothing.
 //! 3. *A shard uses fewer pages than before and returns the difference, then that commit fails*: the caller returns
 //!    pages only once everything it has decided is durable.
 //! 4. *A host moves with pages that count*: the grant moves in the same commit ([`PageLedger::transfer`]).
 //! 5. *The limit is lowered below what is granted*: a shard that hears of it, which it does before the limit is confirmed,
 //!    uses no page before it has asked the ledger with the new limit. It is left what the grants of all others leave of
 //!    the limit, so once one shard has unused pages, all grants together are within it.
-//! 6. *An old owner that was paused decides again after the new one has used pages*: its write carries the fence of
+//! 6. *A shard is told of pages that it has returned or moved meanwhile*: it takes no notice; see `owner::frontier::page_grants`.
+//! 7. *An old owner that was paused decides again after the new one has used pages*: its write carries the fence of
 //!    its shard and is refused.
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{Epoch, ShardId};
 
-/// A shard that needs pages draws this fraction of its even share of what is left. So it does not ask for every visit
-/// while there are many pages, and the last pages do not sit in shards that do not need them.
+/// A shard that needs pages draws this fraction of its even share of what is left, or as many as it has used, if that is not
+/// more than this fraction of all that is left. So it does not ask for every visit while there are many pages, and the last
+/// pages do not sit in shards that do not need them.
 const SHARE_PARTS: u64 = 4;
+
+/// All shards together are given this fraction of what is left when a limit is set.
+const SPREAD_PARTS: u64 = 16;
 
 /// A shard draws at most this many pages beyond its share, even for a large visit.
 const DRAW_MAX: u64 = 100;
 
 /// The grants of a crawl's page limit, of the shards that have used or may use pages.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageLedger(pub BTreeMap<ShardId, PageGrant>);
 
 /// The grant of a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageGrant {
     /// The epoch of the owner that registered it.
     pub epoch: Epoch,
@@ -90,8 +101,35 @@ impl PageLedger {
         Self(used.map(|(shard, pages)| (shard, PageGrant { epoch: Epoch(0), pages })).collect())
     }
 
-    /// Registers a shard, returns the pages it does not keep, and draws those it wants, if there are any left. `None`
-    /// if the shard has a newer owner.
+    /// A limit was set, and shards have said what they had used: gives all of them unused pages, if there are many. The
+    /// pages are theirs, whether they hear of them or not. Returns whether all grants are within the limit: only then
+    /// may a shard use what it has without asking.
+    pub fn spread(&mut self, used: &[(ShardId, u64)], limit: u64) -> bool {
+        let had = |ledger: &Self, shard: &ShardId| ledger.0.get(shard).map_or(0, |grant| grant.pages);
+        // Pages that a shard has used may not be registered yet.
+        let late = used.iter().map(|(shard, used)| used.saturating_sub(had(self, shard)));
+        let all = late.fold(self.total(), u64::saturating_add);
+        let part = limit.saturating_sub(all) / (SPREAD_PARTS * (used.len() as u64).max(1));
+        for (shard, used) in used.iter().filter(|_| part > 0) {
+            let grant = self.0.entry(*shard).or_insert(PageGrant { epoch: Epoch(0), pages: 0 });
+            grant.pages = grant.pages.max(used.saturating_add(part));
+        }
+        self.total() <= limit
+    }
+
+    /// What a shard knows that has read the ledger.
+    #[must_use]
+    pub fn share(&self, shard: ShardId) -> PageShare {
+        let granted = self.0.get(&shard).map_or(0, |grant| grant.pages);
+        PageShare { granted, others: self.total().saturating_sub(granted), open: true }
+    }
+
+    fn total(&self) -> u64 {
+        self.0.values().fold(0, |sum, grant| sum.saturating_add(grant.pages))
+    }
+
+    /// Registers a shard, returns the pages it does not keep, and draws those it wants, if there are any left. Nothing
+    /// changes if it has what it wants, as the next owner of a shard does. `None` if the shard has a newer owner.
     pub fn grant(&mut self, shard: ShardId, epoch: Epoch, need: PageNeed, shards: u16) -> Option<PageShare> {
         let PageNeed { used, free, keep, limit } = need;
         let known = self.0.get(&shard).copied();
@@ -107,9 +145,10 @@ impl PageLedger {
         let left = limit.saturating_sub(others.saturating_add(own));
         let missing = free.saturating_sub(own - used).min(DRAW_MAX);
         let part = left / (SHARE_PARTS * u64::from(shards.max(1)));
-        let drawn = if missing == 0 { 0 } else { missing.max(part).min(left) };
+        let more = used.min(left / SHARE_PARTS).max(part);
+        let drawn = if missing == 0 { 0 } else { missing.max(more).min(left) };
         let pages = own + drawn;
-        if known.is_some() || pages > 0 {
+        if known.map_or(0, |grant| grant.pages) != pages {
             self.0.insert(shard, PageGrant { epoch, pages });
         }
         Some(PageShare { granted: pages, others, open: true })
@@ -148,6 +187,8 @@ mod tests {
         Limit(u64),
         /// The limit is removed, pages are used without one, and it is set again.
         Unlimited(u16, u64),
+        /// The limit is set again, and every shard is given pages; this one is not told.
+        Spread(u16),
         /// A host with up to this many pages moves.
         Move(u16, u16, u64),
         /// The owner before the present one returns everything it believes unused.
@@ -161,8 +202,9 @@ mod tests {
             1 => (shard.clone(), pages.clone()).prop_map(|(shard, pages)| Step::Delete(shard, pages)),
             1 => (shard.clone(), pages.clone()).prop_map(|(shard, pages)| Step::Return(shard, pages)),
             1 => shard.clone().prop_map(Step::TakeOver),
-            1 => (0..40u64).prop_map(Step::Limit),
+            1 => prop_oneof![0..40u64, 0..600u64].prop_map(Step::Limit),
             1 => (shard.clone(), pages.clone()).prop_map(|(shard, pages)| Step::Unlimited(shard, pages)),
+            1 => shard.clone().prop_map(Step::Spread),
             1 => (shard.clone(), shard.clone(), pages).prop_map(|(from, to, pages)| Step::Move(from, to, pages)),
             1 => shard.prop_map(Step::Zombie),
         ]
@@ -219,6 +261,14 @@ mod tests {
                     self.used[usize::from(shard)] += pages;
                     self.open();
                 }
+                Step::Spread(untold) => {
+                    let used: Vec<_> = (0..SHARDS).map(ShardId).zip(self.used).collect();
+                    let within = self.ledger.spread(&used, self.limit);
+                    for (shard, known) in self.known.iter_mut().enumerate() {
+                        let told = within && shard != usize::from(untold);
+                        *known = told.then(|| self.ledger.share(ShardId(shard as u16)));
+                    }
+                }
                 Step::Move(from, to, pages) => {
                     let pages = pages.min(self.used[usize::from(from)]);
                     self.used[usize::from(from)] -= pages;
@@ -244,7 +294,7 @@ mod tests {
         #[test]
         fn a_limit_is_never_passed(
             start in prop::array::uniform4(0..4u64),
-            limit in 0..40u64,
+            limit in prop_oneof![0..40u64, 0..600u64],
             steps in prop::collection::vec(step(), 0..60),
         ) {
             let first: u64 = start.iter().sum();
@@ -277,5 +327,35 @@ mod tests {
         assert_eq!(model.ledger.0.len(), 2, "a shard that gets nothing writes nothing");
         model.grant(0, 0, 2);
         assert_eq!(model.grant(1, 5, 5).granted, 3, "what a shard returns is there for the others");
+    }
+    /// Asking costs a synced write.
+    #[test]
+    fn a_shard_that_uses_many_pages_asks_ever_more_rarely() {
+        for limit in [1_000, 100_000] {
+            let (mut model, mut asked) = (Model { limit, ..Model::default() }, 0);
+            model.open();
+            while model.used[0] < limit {
+                if model.known[0].is_none_or(|share| share.free(model.used[0], limit) == 0) {
+                    asked += 1;
+                    assert!(model.grant(0, 1, u64::MAX).free(model.used[0], limit) > 0);
+                }
+                model.used[0] += 1;
+            }
+            assert!(asked <= 50, "asked {asked} times for {limit} pages");
+        }
+    }
+
+    #[test]
+    fn every_shard_is_given_pages_of_a_large_limit_that_is_set() {
+        let used = [(ShardId(0), 30), (ShardId(1), 0), (ShardId(2), 6), (ShardId(3), 0)];
+        let mut ledger = PageLedger::open(used);
+        assert!(ledger.spread(&used, 99) && ledger.0.len() == 2, "too few to be spread");
+        assert!(ledger.spread(&used, 36 + 640));
+        let free = |shard| ledger.share(ShardId(shard)).free(used[usize::from(shard)].1, 676);
+        assert_eq!([free(0), free(1), free(2), free(3)], [10; 4]);
+        let before = ledger.clone();
+        assert!(ledger.spread(&used, 676) && ledger == before, "once");
+        assert!(!ledger.spread(&used, 75), "more is granted than the new limit allows");
+        assert_eq!(ledger, before);
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use wayleave_core::frontier::bulk_job::{JobPhase, JobRow};
 use wayleave_core::frontier::move_host::{Moving, Way};
+use wayleave_core::frontier::page_ledger::PageLedger;
 use wayleave_core::frontier::requeue::BulkAction;
 use wayleave_core::ids::{QueueId, ShardId, Token};
 use wayleave_core::names::{Alias, CrawlName, HostName};
@@ -67,10 +68,12 @@ pub(crate) enum CrawlChange {
     Decide { crawl: CrawlName, changes: Option<(CrawlChanges, bool)>, again: bool },
     /// Sent to all others: what the home has decided. Older settings than a shard has, or than a deletion that it has heard
     /// of, change nothing there. The answer is the number of pages used.
-    Follow { crawl: CrawlName, settings: CrawlSettings, version: u64 },
+    Follow { crawl: CrawlName, settings: CrawlSettings, version: u64, round: u64 },
     /// Sent to the home, which answers whether this version is in force: what each shard had used when it followed, if a
-    /// ledger is to be opened or removed.
+    /// ledger is to be opened or removed. The answer is a [`CrawlSettled`].
     Settle { crawl: CrawlName, version: u64, used: Option<Vec<(ShardId, u64)>> },
+    /// Sent to all others: what the ledger has of each shard, since they followed in this round.
+    Share { crawl: CrawlName, round: u64, ledger: PageLedger },
 }
 
 /// What the home of a crawl has decided.
@@ -83,6 +86,16 @@ pub(crate) struct CrawlSet {
     pub used: u64,
     /// Whether a ledger is to be opened or removed.
     pub ledger: bool,
+    /// A number that no other round has.
+    pub round: u64,
+}
+
+/// Whether what the home has decided is in force.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CrawlSettled {
+    pub in_force: bool,
+    /// The ledger, if shards may use what they have in it without asking.
+    pub ledger: Option<PageLedger>,
 }
 
 /// Changes to bulk jobs (requeue or delete of many URLs).

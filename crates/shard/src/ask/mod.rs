@@ -24,7 +24,7 @@ use crate::routing::protocol::Service;
 use crate::routing::service_call::ServiceCall;
 
 pub use change::Revoke;
-pub(crate) use change::{AdminChange, CrawlChange, CrawlSet, HostMove, JobChange, UrlChange};
+pub(crate) use change::{AdminChange, CrawlChange, CrawlSet, CrawlSettled, HostMove, JobChange, UrlChange};
 pub(crate) use query::{RowQuery, StateQuery, UrlCursor, UrlPage};
 pub(crate) use response::{HoldsEnded, Purged, Response, Slice, Sliced};
 pub(crate) use visit::{Take, VisitCall};

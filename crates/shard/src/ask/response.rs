@@ -14,7 +14,7 @@ use wayleave_core::names::{Alias, HostName};
 use wayleave_core::time::Time;
 use wayleave_engine::Key;
 
-use super::{CrawlSet, UrlPage};
+use super::{CrawlSet, CrawlSettled, UrlPage};
 use crate::routing::service_call::responses;
 
 /// A slice of a listing and the key after which the next slice starts.
@@ -87,5 +87,6 @@ responses! {
         BulkOutcome(BulkOutcome),
         InHand(Vec<UrlView>),
         CrawlDeleted((u64, Time)),
+        CrawlSettled(CrawlSettled),
     }
 }

@@ -29,7 +29,7 @@ use crate::shared::waiters::{Waiter, Wants};
 /// Retry interval while some shards cannot be asked.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Interval at which the first in line looks again while something is ready for it that is not taken.
-const LOOK_IN_LINE: Duration = Duration::from_secs(1);
+pub(crate) const LOOK_IN_LINE: Duration = Duration::from_secs(1);
 /// Minimum number of queues requested from each shard when a hand-out is split.
 const PART_QUEUES: usize = 16;
 /// Shards that one hand-out asks concurrently.
@@ -86,7 +86,8 @@ impl Frontier {
             let again = until.min(Instant::now() + LOOK_AGAIN);
             let woke = match &mut waiter {
                 Some(waiter) if unasked == 0 => {
-                    sleep_in_line(waiter, patience, until, |crawl| self.readiness.is_ready_for(crawl)).await?
+                    sleep_in_line(waiter, patience, (until, LOOK_IN_LINE), |crawl| self.readiness.is_ready_for(crawl))
+                        .await?
                 }
                 // Only the first in line looks often: what a shard has when it opens again wakes the others.
                 Some(waiter) => {
@@ -284,11 +285,11 @@ impl Frontier {
 pub(crate) async fn sleep_in_line(
     waiter: &mut Waiter<'_>,
     patience: &mut dyn Patience,
-    until: Instant,
+    (until, every): (Instant, Duration),
     ready: impl Fn(Option<&CrawlName>) -> bool,
 ) -> CallResult<Woke<()>> {
     loop {
-        let pause = until.min(Instant::now() + LOOK_IN_LINE);
+        let pause = until.min(Instant::now() + every);
         let woke = nap(patience, pause, waiter.woken()).await?;
         if !matches!(woke, Woke::InTime) || pause == until {
             return Ok(woke);

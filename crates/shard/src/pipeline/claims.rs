@@ -38,7 +38,7 @@ use wayleave_core::time::Millis;
 
 use super::call::{ChunkCall, ChunkResponse, PipelineCall};
 use super::handle::Pipeline;
-use crate::handle::visits::sleep_in_line;
+use crate::handle::visits::{LOOK_IN_LINE, sleep_in_line};
 use crate::patience::{Patience, Woke, nap};
 use crate::routing::repeated_requests::{MayHaveGranted, RequestLock};
 use crate::routing::router::{CallResult, OwnerLocation, changed_before, worse};
@@ -47,8 +47,8 @@ use crate::shared::waiters::{Waiter, Wants, Watch};
 
 /// How often a claim for one host looks, which some of what it waits for does not wake.
 const LOOK_AT_HOST: Duration = Duration::from_secs(1);
-/// How often a claim that lingers for a full chunk looks where nodes share the store: others do not publish how many groups
-/// are ready in a shard.
+/// How often the first of the claims that linger for a full chunk of one size looks where nodes share the store: others do not
+/// publish how many groups are ready in a shard.
 const LOOK_ELSEWHERE: Duration = Duration::from_millis(250);
 
 /// Time limit for asking shards what they have granted for a request.
@@ -130,11 +130,16 @@ impl Pipeline {
             let mut until = if full { lingers } else { deadline };
             if claim.host.is_some() {
                 until = until.min(now + LOOK_AT_HOST);
-            } else if full && self.frontier.router.links.is_some() {
-                until = until.min(now + LOOK_ELSEWHERE);
             }
+            let every = match (full, &self.frontier.router.links) {
+                (false, _) => LOOK_IN_LINE,
+                (true, Some(_)) => LOOK_ELSEWHERE,
+                // Here all that it may take wakes it.
+                (true, None) => until.saturating_duration_since(now),
+            };
+            let ready = |crawl: Option<&CrawlName>| self.is_ready_for(stage, crawl);
             let woke = match &mut waiter {
-                Some(waiter) => sleep_in_line(waiter, patience, until, |crawl| self.is_ready_for(stage, crawl)).await,
+                Some(waiter) => sleep_in_line(waiter, patience, (until, every), ready).await,
                 None => nap(patience, until, pending()).await,
             };
             // A claim that may not wait may take less than a full chunk: it has not looked for that yet.

@@ -53,6 +53,13 @@ impl<K, V> Default for Changes<K, V> {
     }
 }
 
+impl<K: Clone + Ord> Changes<K, ()> {
+    /// Counts an entry as changed.
+    pub fn touch(&mut self, key: &K) {
+        self.stamp(key, Some(()));
+    }
+}
+
 impl<K: Clone + Ord, V: Copy + PartialEq> Changes<K, V> {
     pub fn get(&self, key: &K) -> Option<V> {
         self.entries.get(key).and_then(|(_, value)| *value)
@@ -63,13 +70,8 @@ impl<K: Clone + Ord, V: Copy + PartialEq> Changes<K, V> {
         if self.get(key) == value {
             return false;
         }
-        self.last += 1;
-        if let Some((before, was)) = self.entries.insert(key.clone(), (self.last, value)) {
-            self.order.remove(&before);
-            self.gone -= usize::from(was.is_none());
-        }
-        self.gone += usize::from(value.is_none());
-        self.order.insert(self.last, key.clone());
+        let was_gone = self.stamp(key, value).is_some_and(|(_, before)| before.is_none());
+        self.gone = self.gone + usize::from(value.is_none()) - usize::from(was_gone);
         if self.gone > GONE_MAX.max(self.entries.len() / 2) {
             self.entries.retain(|_, (_, value)| value.is_some());
             let entries = &self.entries;
@@ -77,6 +79,15 @@ impl<K: Clone + Ord, V: Copy + PartialEq> Changes<K, V> {
             (self.gone, self.forgotten) = (0, self.last);
         }
         true
+    }
+
+    /// Stores an entry as the one that changed last; returns what it was.
+    fn stamp(&mut self, key: &K, value: Option<V>) -> Option<(u64, Option<V>)> {
+        self.last += 1;
+        self.order.insert(self.last, key.clone());
+        let before = self.entries.insert(key.clone(), (self.last, value));
+        before.iter().for_each(|(number, _)| _ = self.order.remove(number));
+        before
     }
 
     /// What changed since a reader looked last, and where it goes on; everything if it has not looked yet. Not more than `most`

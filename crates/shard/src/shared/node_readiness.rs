@@ -27,6 +27,7 @@ use wayleave_core::time::Time;
 use crate::matches::news::MatchBeat;
 use crate::matches::readiness::PoolBeat;
 use crate::shared::changes::{News, Position};
+use crate::shared::crawl_readiness::{Marked, Seen};
 use crate::shared::crawl_totals::TotalsNews;
 use crate::shared::readiness::{Readiness, VisitFilter};
 
@@ -105,8 +106,9 @@ pub(crate) struct Messages {
 /// The beats of a node for one subscriber.
 pub struct Beats {
     readiness: Arc<Readiness>,
-    /// The crawls as published last, and the generation of their table.
-    sent: Option<(u64, BTreeMap<CrawlName, CrawlBeat>)>,
+    /// The tracked crawls as published last, and which of their changes were looked at.
+    sent: BTreeMap<CrawlName, CrawlBeat>,
+    crawls_seen: Option<Seen>,
     /// The news of matches that were published.
     told: Option<u64>,
     /// Which changes of the counts, and of the crawls there are, were published.
@@ -116,7 +118,7 @@ pub struct Beats {
 
 impl Beats {
     pub(crate) const fn new(readiness: Arc<Readiness>) -> Self {
-        Self { readiness, sent: None, told: None, totals_sent: None, count_sent: None }
+        Self { readiness, sent: BTreeMap::new(), crawls_seen: None, told: None, totals_sent: None, count_sent: None }
     }
 
     /// Whether the next beat has more to tell already.
@@ -134,14 +136,14 @@ impl Beats {
         let (count, count_sent) = self.readiness.crawl_count.since(self.count_sent);
         (beat.totals, beat.crawl_count) = (totals, count);
         (self.totals_sent, self.count_sent) = (Some(totals_sent), Some(count_sent));
-        let (generation, crawls) = self.readiness.crawl_beats();
-        let before = self.sent.take().filter(|(of, _)| *of == generation).map(|(_, before)| before);
         beat.matches = self.readiness.matches.since(&mut self.told);
-        beat.is_complete = before.is_none();
-        let before = before.unwrap_or_default();
-        let changed = crawls.iter().filter(|(crawl, beat)| before.get(*crawl) != Some(*beat));
-        beat.crawls = changed.map(|(crawl, beat)| (crawl.clone(), *beat)).collect();
-        self.sent = Some((generation, crawls));
+        let Marked { seen, is_complete, crawls } = self.readiness.marked_crawls(self.crawls_seen.take());
+        (self.crawls_seen, beat.is_complete) = (Some(seen), is_complete);
+        if is_complete {
+            self.sent.clear();
+        }
+        let is_news = |(crawl, beat): &(CrawlName, CrawlBeat)| self.sent.insert(crawl.clone(), *beat) != Some(*beat);
+        beat.crawls = crawls.into_iter().filter(is_news).collect();
         beat
     }
 }
@@ -267,6 +269,56 @@ mod tests {
         let known = |n: usize| there.totals.others(&crawl(n), ShardId(8)).hosts;
         assert!((0..4_000).all(|n| known(n) == 8));
         assert_eq!(beats.next_beat().totals, News::default());
+    }
+
+    /// Callers have named a thousand crawls, and shards are at work for one. Their first turn tells what they have of all.
+    #[test]
+    fn a_beat_looks_only_at_the_tracked_crawls_that_changed() {
+        const SHARDS: u16 = 16;
+        let here = Arc::new(Readiness::new(SHARDS));
+        let crawl = |n: usize| CrawlName::from(format!("c{n}").as_str());
+        (0..1_000).for_each(|n| here.listen(&crawl(n)));
+        let turn = |shard: u16, ready: Option<Time>| {
+            let shard = ShardId(shard);
+            let untold = here.crawls.untold(shard);
+            let told = untold.len();
+            untold.iter().for_each(|crawl| here.tell_crawl(crawl, shard, None));
+            here.tell_crawl(&crawl(7), shard, ready);
+            here.tell(usize::from(shard.0), (ready, None));
+            told
+        };
+        let mut beats = Beats::new(here.clone());
+        assert_eq!(beats.next_beat().crawls.len(), 1_000);
+        let (mut looked, mut told, mut sent, mut seen) = (0, 0, 0, beats.crawls_seen);
+        for round in 0..100 {
+            told += turn(round % SHARDS, (round % 2 == 0).then_some(Time(u64::from(round))));
+            let marked = here.marked_crawls(seen);
+            looked += marked.crawls.len();
+            seen = Some(marked.seen);
+            sent += beats.next_beat().crawls.len();
+        }
+        assert_eq!(told, 1_000 * usize::from(SHARDS), "each crawl once, by each shard");
+        assert!(looked <= told + 100, "{looked} crawls looked at");
+        assert!(sent <= 100, "{sent} crawls in 100 beats");
+        let since = |n| here.marked_crawls(None).crawls.into_iter().find(|(of, _)| *of == crawl(n)).unwrap().1.since;
+        assert_eq!((since(7).is_some(), since(8)), (true, None));
+    }
+
+    /// A crawl is named while a shard takes a turn in which something of it becomes ready.
+    #[test]
+    fn a_crawl_that_is_named_between_two_steps_of_a_turn_is_ready_in_the_next_beat() {
+        let here = Arc::new(Readiness::new(1));
+        let mut beats = Beats::new(here.clone());
+        let _ = beats.next_beat();
+        assert!(here.crawls.untold(ShardId(0)).is_empty(), "the turn has told all");
+        here.listen(&"a".into());
+        assert_eq!(beats.next_beat().crawls, [("a".into(), CrawlBeat::default())]);
+        here.tell(0, (Some(Time(5)), None));
+        let beat = beats.next_beat();
+        assert_eq!(beat.crawls, [("a".into(), CrawlBeat { since: Some(Time(5)), woken: 0 })]);
+        assert_eq!(here.crawls.untold(ShardId(0)), ["a".into()]);
+        here.tell_crawl(&"a".into(), ShardId(0), None);
+        assert_eq!(beats.next_beat().crawls, [("a".into(), CrawlBeat::default())]);
     }
 
     #[test]

@@ -23,12 +23,12 @@ use crate::routing::repeated_requests::Requests;
 use crate::shared::broadcast::{Broadcast, Subscriber};
 use crate::shared::crawl_count::CrawlCount;
 use crate::shared::crawl_passes::{CrawlPasses, Pass};
-use crate::shared::crawl_readiness::{CrawlReadiness, NEVER};
+use crate::shared::crawl_readiness::{CrawlReadiness, Marked, NEVER, Seen};
 use crate::shared::crawl_totals::Totals;
 use crate::shared::damage_report::{DamageBoard, DamageReport};
 use crate::shared::deadline::Deadline;
 use crate::shared::host_quota::HostQuota;
-use crate::shared::node_readiness::{CrawlBeat, Heard, Messages, NodeReadiness, Peer};
+use crate::shared::node_readiness::{Heard, Messages, NodeReadiness, Peer};
 use crate::shared::page_budget::PageBudget;
 use crate::shared::troubles::Troubles;
 use crate::shared::waiters::Waiters;
@@ -192,6 +192,9 @@ impl Readiness {
             let (ready, due) = (ready.map_or(NEVER, |t| t.0), due.map_or(NEVER, |t| t.0));
             let before =
                 (published.oldest_ready.swap(ready, Ordering::AcqRel), published.next_due.swap(due, Ordering::AcqRel));
+            if before.0 != ready {
+                self.crawls.any_changed(ShardId(shard as u16));
+            }
             if before != (ready, due) && self.news.has_subscribers() {
                 self.news.notify();
             }
@@ -310,10 +313,11 @@ impl Readiness {
         }
     }
 
-    /// The readiness of the tracked crawls, and the generation of their table.
-    pub fn crawl_beats(&self) -> (u64, BTreeMap<CrawlName, CrawlBeat>) {
-        let any: Vec<u64> = self.shards.iter().map(|shard| shard.oldest_ready.load(Ordering::Acquire)).collect();
-        self.crawls.beats(&any)
+    /// The readiness of the tracked crawls for which it may have changed since a reader looked last.
+    pub fn marked_crawls(&self, seen: Option<Seen>) -> Marked {
+        let any =
+            |shard: usize| self.shards.get(shard).map_or(NEVER, |shard| shard.oldest_ready.load(Ordering::Acquire));
+        self.crawls.marked(seen, any)
     }
 
     /// The other nodes that may have something for a claim.

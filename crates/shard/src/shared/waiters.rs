@@ -317,7 +317,7 @@ impl Waiter<'_> {
 
     /// The waiter looks although nobody woke it. What it leaves is passed on as if it had been woken for it.
     pub fn looks_unwoken(&mut self) {
-        if self.owes.is_none() && !matches!(self.wants, Wants::Watch(..)) {
+        if self.owes.is_none() && !matches!(self.wants, Wants::Watch(_, Watch::Shard(_))) {
             self.owes = Some(self.wants.crawl().cloned());
         }
     }
@@ -356,7 +356,8 @@ impl Waiter<'_> {
         let line = match &self.wants {
             Wants::Any => Some(&lines.any),
             Wants::Crawl(crawl) => lines.crawls.get(crawl),
-            Wants::Watch(..) => None,
+            Wants::Watch(_, Watch::Shard(_)) => None,
+            Wants::Watch(crawl, watch) => lines.watch.get(&(crawl.clone(), *watch)),
         };
         first(line) == Some(self.ticket)
     }

@@ -5,6 +5,12 @@
 //! granted for as long as no other shard lacks them. A new owner draws nothing before it needs to, as the grants of its
 //! shard stay in the ledger.
 //!
+//! When a limit is set, the ledger gives pages to all shards at once, and each is *told* its own with the setting: a thousand
+//! limited crawls in hundreds of shards would otherwise ask for each crawl in each shard. A shard takes what it is told only
+//! while nothing has happened to its grant since it followed: it has neither asked, nor moved pages, nor followed
+//! again (`awaits`), nor has a new owner. For the grant of a shard gets smaller only by its own hand, or by a move. The round's
+//! number keeps apart two ledgers that were opened under one version, the first of which was lost.
+//!
 //! Some pages are counted without a grant: URLs that are put as fetched, or as known, and late reports of expired holds. The
 //! shard has them *registered* soon, by asking the ledger. Whether it must is told by the pages that the ledger certainly has of
 //! this shard, which it has said itself: in answer to this owner, or by being opened with what the shard answered when
@@ -62,6 +68,8 @@ pub(crate) struct PageGrants {
     crawls: HashMap<CrawlNo, Granted>,
     /// Pages that the ledger certainly has of this shard, once it is open. Of crawls that are not in it, it has not said.
     registered: HashMap<CrawlNo, u64>,
+    /// The round in which the shard has followed, while nothing has happened to its grant since.
+    awaits: HashMap<CrawlNo, u64>,
     /// When the pages of a crawl are looked at next.
     due: BTreeSet<(Time, CrawlNo)>,
     due_at: HashMap<CrawlNo, Time>,
@@ -78,12 +86,19 @@ struct Granted {
     /// When pages were last drawn or taken, and how many the last visit took.
     claimed_at: Time,
     taken: u64,
+    /// It was told and has not asked. Others need not hear of these pages before they lack some.
+    was_told: bool,
     /// When the ledger is read again if nothing is left, and the pause before that.
     look_at: Time,
     pause: Millis,
 }
 
 impl Granted {
+    const fn new(share: PageShare, limit: &PageLimit, now: Time) -> Self {
+        let limit = limit.limit;
+        Self { share, limit, claimed_at: now, taken: 0, was_told: false, look_at: now, pause: LOOK_AGAIN }
+    }
+
     /// Pages that the shard may use.
     const fn free(&self, limit: &PageLimit) -> u64 {
         self.share.free(limit.used, limit.limit)
@@ -121,7 +136,8 @@ impl PageGrants {
     /// What is published of a crawl: the pages granted to the shard, if it knows them, and whether it waits for more.
     pub fn publish(&self, limit: &PageLimit, totals: &mut CrawlTotals) {
         if let Some(granted) = self.crawls.get(&limit.crawl) {
-            (totals.pages, totals.waits) = (Some(granted.share.granted), granted.waits(limit).into());
+            totals.pages = (!granted.was_told).then_some(granted.share.granted);
+            totals.waits = granted.waits(limit).into();
         }
     }
 
@@ -136,9 +152,10 @@ impl PageGrants {
     }
 
     /// The limit of a crawl was set, and the home was told the number of pages used: whatever was granted must be asked anew. The
-    /// ledger will be opened with this number, if it is not open already.
-    pub fn answered(&mut self, crawl: CrawlNo, used: u64, is_new: bool) {
+    /// ledger will be opened with this number, if it is not open already, and the shard told in this round what it has.
+    pub fn answered(&mut self, crawl: CrawlNo, used: u64, is_new: bool, round: u64) {
         self.crawls.remove(&crawl);
+        self.awaits.insert(crawl, round);
         if is_new {
             self.registered.insert(crawl, used);
         } else if let Some(registered) = self.registered.get_mut(&crawl) {
@@ -158,6 +175,7 @@ impl PageGrants {
     pub fn remove(&mut self, crawl: CrawlNo) {
         self.crawls.remove(&crawl);
         self.registered.remove(&crawl);
+        self.awaits.remove(&crawl);
         self.changed.remove(&crawl);
         self.set_due(crawl, None);
     }
@@ -208,6 +226,14 @@ impl PageGrants {
         }
     }
 
+    /// The shard is told what the ledger has of it.
+    fn told(&mut self, limit: &PageLimit, round: u64, share: PageShare, now: Time) {
+        if self.awaits.get(&limit.crawl) == Some(&round) {
+            self.settled(limit, Some(share), now);
+            self.crawls.get_mut(&limit.crawl).into_iter().for_each(|granted| granted.was_told = true);
+        }
+    }
+
     /// Takes note of what the ledger has said; `None` if it gave no answer: it is not open, cannot be read, or others changed it
     /// all the time.
     fn settled(&mut self, limit: &PageLimit, share: Option<PageShare>, now: Time) {
@@ -221,9 +247,9 @@ impl PageGrants {
         let share = share.unwrap_or(PageShare { granted, others: limit.limit, open: false });
         let changed = before != Some(share);
         let drew = before.is_none_or(|before| share.granted > before.granted);
-        let fresh = Granted { share, limit: limit.limit, claimed_at: now, taken: 0, look_at: now, pause: LOOK_AGAIN };
-        let granted = self.crawls.entry(limit.crawl).or_insert(fresh);
-        (granted.share, granted.limit) = (share, limit.limit);
+        self.awaits.remove(&limit.crawl);
+        let granted = self.crawls.entry(limit.crawl).or_insert_with(|| Granted::new(share, limit, now));
+        (granted.share, granted.limit, granted.was_told) = (share, limit.limit, false);
         granted.claimed_at = if drew { now } else { granted.claimed_at };
         let is_first = changed || !share.open;
         granted.pause = if is_first { LOOK_AGAIN } else { Millis((granted.pause.0 * 2).min(LOOK_AGAIN_MAX.0)) };
@@ -327,6 +353,16 @@ impl Frontier {
             let Some(limit) = limit else { continue };
             let known = self.page_grants.as_mut().and_then(|grants| grants.crawls.get_mut(&limit.crawl));
             known.into_iter().for_each(|granted| granted.look_at = granted.look_at.min(now));
+            self.plan_pages(&limit, port);
+            self.publish_pages(&limit, 0, port);
+        }
+    }
+
+    /// The home tells what the ledger of a limit has of this shard.
+    pub fn hear_share(&mut self, crawl: &CrawlName, round: u64, ledger: &PageLedger, port: &mut Port) {
+        let limit = self.state.crawl_no(crawl).and_then(|no| self.state.page_limit_of(no));
+        if let (Some(limit), Some(grants)) = (limit, &mut self.page_grants) {
+            grants.told(&limit, round, ledger.share(port.shard), port.engine.now());
             self.plan_pages(&limit, port);
             self.publish_pages(&limit, 0, port);
         }

@@ -22,14 +22,14 @@ const fn share(granted: u64) -> PageShare {
 #[test]
 fn what_the_home_was_told_needs_no_registration_and_what_comes_later_does() {
     let mut grants = PageGrants::default();
-    grants.answered(CRAWL, 3, true);
+    grants.answered(CRAWL, 3, true, 1);
     assert_eq!((due(&mut grants, 3), due(&mut grants, 4)), (None, Some(Time::ZERO)));
 }
 
 #[test]
 fn pages_that_come_while_the_ledger_is_made_are_registered_when_it_is_open() {
     let mut grants = PageGrants::default();
-    grants.answered(CRAWL, 0, true);
+    grants.answered(CRAWL, 0, true, 1);
     assert_eq!(due(&mut grants, 5), Some(Time::ZERO));
     for second in 1..4 {
         let now = Time(NOW.0 + 1_000 * second);
@@ -44,12 +44,12 @@ fn pages_that_come_while_the_ledger_is_made_are_registered_when_it_is_open() {
 #[test]
 fn pages_that_come_just_before_the_limit_is_changed_are_registered() {
     let mut grants = PageGrants::default();
-    grants.answered(CRAWL, 0, true);
+    grants.answered(CRAWL, 0, true, 1);
     grants.settled(&limit(2), Some(share(4)), NOW);
-    grants.answered(CRAWL, 9, false);
+    grants.answered(CRAWL, 9, false, 1);
     assert_eq!(due(&mut grants, 9), Some(Time::ZERO));
     grants.settled(&limit(9), Some(share(9)), NOW);
-    grants.answered(CRAWL, 6, false);
+    grants.answered(CRAWL, 6, false, 1);
     assert_eq!(
         (due(&mut grants, 6), due(&mut grants, 7)),
         (None, Some(Time::ZERO)),
@@ -63,7 +63,7 @@ fn an_owner_that_knows_nothing_looks_at_what_the_ledger_has() {
     for told in [false, true] {
         grants.forget(CRAWL);
         if told {
-            grants.answered(CRAWL, 5, false);
+            grants.answered(CRAWL, 5, false, 1);
         }
         assert_eq!((due(&mut grants, 0), due(&mut grants, 5)), (None, Some(Time::ZERO)));
         assert!(grants.must_look(&limit(5)));
@@ -85,11 +85,29 @@ fn a_shard_that_had_no_answer_asks_again_while_others_lack_pages() {
         grants.plan(&limit(used), true, NOW);
         grants.due_at.get(&CRAWL).copied()
     };
-    grants.answered(CRAWL, 5, true);
+    grants.answered(CRAWL, 5, true, 1);
     assert_eq!(lacking(&mut grants, 5), Some(Time::ZERO));
     grants.settled(&limit(5), None, NOW);
     assert_eq!(lacking(&mut grants, 5), Some(NOW.after(LOOK_AGAIN)));
     assert_eq!(due(&mut grants, 5), None, "nobody lacks any");
     grants.settled(&limit(2), Some(share(5)), NOW);
     assert_eq!(lacking(&mut grants, 2), Some(Time::ZERO), "three are to be returned");
+}
+
+#[test]
+fn a_shard_takes_what_it_is_told_only_while_nothing_has_happened_to_its_grant() {
+    let meanwhile: [fn(&mut PageGrants); 4] = [
+        |grants| grants.settled(&limit(0), Some(share(2)), NOW),
+        |grants| grants.forget(CRAWL),
+        |grants| grants.answered(CRAWL, 0, false, 2),
+        |grants| *grants = PageGrants::default(),
+    ];
+    for (happens, what) in meanwhile.into_iter().map(Some).chain([None]).zip(0..) {
+        let mut grants = PageGrants::default();
+        grants.answered(CRAWL, 0, true, 1);
+        happens.into_iter().for_each(|happens| happens(&mut grants));
+        grants.told(&limit(0), 1, share(9), NOW);
+        let known = grants.crawls.get(&CRAWL).map(|known| known.share.granted);
+        assert_eq!(known, [Some(2), None, None, None, Some(9)][what]);
+    }
 }

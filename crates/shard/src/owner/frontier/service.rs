@@ -127,6 +127,9 @@ impl Frontier {
     /// Publishes what has become ready.
     pub fn publish(&mut self, port: &Port) {
         // Per-crawl readiness first: a concurrent reader then sees either what became ready or the due time before it.
+        for crawl in port.readiness.crawls.untold(port.shard) {
+            self.publish_crawl(Some(&crawl), port);
+        }
         self.state.take_crawls_ready(|crawl, ready| port.readiness.tell_crawl(crawl, port.shard, ready));
         self.publish_next(port);
         port.readiness.tell(port.shard.0.into(), self.state.readiness());

@@ -8,7 +8,8 @@
 //! 2. Every other shard takes the settings over and answers how many pages it has used. From then on it uses none without a
 //!    grant, so its answer holds. All shards of a node are asked in one message and commit together.
 //! 3. The home confirms that the version is still in force, and opens the ledger of a page limit with these answers. If it
-//!    has decided otherwise meanwhile, the caller goes round again, and spreads what is set by then.
+//!    has decided otherwise meanwhile, the caller goes round again, and spreads what is set by then. Otherwise it tells all shards
+//!    what the ledger has of them; one that does not hear of it asks when it needs pages.
 //!
 //! A deletion takes the first two, twice (`Frontier::delete_crawl`).
 //!
@@ -37,6 +38,8 @@
 //!    caller makes the crawl anew, with a higher version. If the caller dies before it does, that shard has settings which the
 //!    home does not have, until the crawl is next set or deleted.
 
+use std::time::Duration;
+
 use wayleave_core::frontier::page_ledger::PageLedger;
 use wayleave_core::frontier::refusal::Refusal;
 use wayleave_core::ids::{CrawlNo, ShardId};
@@ -47,7 +50,7 @@ use wayleave_core::time::{Millis, Time};
 use wayleave_engine::Error;
 use wayleave_engine::rows::page_ledger;
 
-use crate::ask::{AdminChange, CrawlChange, CrawlSet, Response};
+use crate::ask::{AdminChange, CrawlChange, CrawlSet, CrawlSettled, Response};
 use crate::owner::frontier::Frontier;
 use crate::owner::frontier::ledger_rows::{NoLedger, log_ledger, read_ledgers, remove_ledger, update_ledger};
 use crate::owner::port::{Pending, Port};
@@ -61,6 +64,8 @@ const CHECK_AFTER: Millis = Millis(2_000);
 const LEDGERS_A_LOOK: usize = 64;
 /// The version of a crawl that is not known, or was never set.
 const NEVER_SET: u64 = 0;
+/// The caller waits for this time at most until all shards have been told what the ledger has of them.
+const SHARE_WITHIN: Duration = Duration::from_secs(1);
 /// Attempts to set a crawl that others set at the same time.
 const TRIES: usize = 8;
 
@@ -145,11 +150,15 @@ impl Frontier {
                 let is_in_force = *again && self.state.crawl_version(crawl) != NEVER_SET;
                 self.decide_crawl(crawl, changes.as_ref().filter(|_| !is_in_force), port).await
             }
-            CrawlChange::Follow { crawl, settings, version } => {
-                Ok(Ok(Response::from(self.follow_crawl(crawl, *settings, *version, port))))
+            CrawlChange::Follow { crawl, settings, version, round } => {
+                Ok(Ok(Response::from(self.follow_crawl(crawl, *settings, (*version, *round), port))))
             }
             CrawlChange::Settle { crawl, version, used } => {
                 self.settle(crawl, *version, used.as_deref(), port).await.map(|settled| settled.map(Response::from))
+            }
+            CrawlChange::Share { crawl, round, ledger } => {
+                self.hear_share(crawl, *round, ledger, port);
+                Ok(Ok(Response::from(())))
             }
         };
         port.answer(call, done)
@@ -194,7 +203,8 @@ impl Frontier {
             None => self.state.crawl_version(crawl),
             Some(_) => self.state.next_version(crawl, port.engine.now()),
         };
-        let used = self.follow_crawl(crawl, settings, version, port);
+        let round = (port.config.entropy)() as u64;
+        let used = self.follow_crawl(crawl, settings, (version, round), port);
         let check_at = port.engine.now().after(OPEN_WITHIN);
         let no = self.state.crawl_no(crawl).filter(|_| has_limit);
         if let (Some(no), Some(grants)) = (no, &mut self.page_grants) {
@@ -205,11 +215,17 @@ impl Frontier {
             }
         }
         let ledger = self.page_grants.is_some() && (has_limit || had_limit);
-        Ok(Ok(CrawlSet { settings, version, used, ledger }.into()))
+        Ok(Ok(CrawlSet { settings, version, used, ledger, round }.into()))
     }
 
     /// Takes settings over. Returns the pages used: with a page limit that is new here, no more can be used without a grant.
-    fn follow_crawl(&mut self, crawl: &CrawlName, settings: CrawlSettings, version: u64, port: &mut Port) -> u64 {
+    fn follow_crawl(
+        &mut self,
+        crawl: &CrawlName,
+        settings: CrawlSettings,
+        (version, round): (u64, u64),
+        port: &mut Port,
+    ) -> u64 {
         let before = self.state.crawl_settings(crawl).and_then(|before| before.limits.pages);
         let now = self.now(port);
         self.state.put_crawl(crawl, settings, version, now);
@@ -218,30 +234,37 @@ impl Frontier {
         let used = self.state.pages_used(no);
         if before.or(settings.limits.pages).is_some() {
             // The ledger may have been made anew since pages were granted.
-            self.page_grants.iter_mut().for_each(|grants| grants.answered(no, used, before.is_none()));
+            self.page_grants.iter_mut().for_each(|grants| grants.answered(no, used, before.is_none(), round));
         }
         used
     }
 
-    /// Whether a version is still in force. If so, opens the ledger of its page limit, or removes that of a limit that is gone.
+    /// Whether a version is still in force. If so, opens the ledger of its page limit and gives all shards a part, or removes that
+    /// of a limit that is gone.
     async fn settle(
         &mut self,
         crawl: &CrawlName,
         version: u64,
         used: Option<&[(ShardId, u64)]>,
         port: &mut Port,
-    ) -> Result<CallResult<bool>, Error> {
+    ) -> Result<CallResult<CrawlSettled>, Error> {
+        let plain = |in_force| CrawlSettled { in_force, ledger: None };
         if self.state.crawl_version(crawl) != version {
-            return Ok(Ok(false));
+            return Ok(Ok(plain(false)));
         }
-        let Some(used) = used else { return Ok(Ok(true)) };
+        let Some(used) = used else { return Ok(Ok(plain(true))) };
         let limit = self.state.crawl_no(crawl).and_then(|no| self.state.page_limit_of(no));
         let open = |ledger: &mut Option<PageLedger>| {
-            *ledger = limit.as_ref().map(|_| ledger.take().unwrap_or_else(|| PageLedger::open(used.iter().copied())));
+            if limit.is_none() {
+                *ledger = None;
+            }
+            let limit = limit.as_ref()?.limit;
+            let ledger = ledger.get_or_insert_with(|| PageLedger::open(used.iter().copied()));
+            ledger.spread(used, limit).then(|| ledger.clone())
         };
         let settled = match update_ledger(crawl, open, port).await? {
-            Ok(()) => Ok(true),
-            Err(NoLedger::Unreadable(_)) => remove_ledger(crawl, port).await?.map(|()| false),
+            Ok(ledger) => Ok(CrawlSettled { in_force: true, ledger }),
+            Err(NoLedger::Unreadable(_)) => remove_ledger(crawl, port).await?.map(|()| plain(false)),
             Err(why) => Err(why),
         };
         Ok(settled.map_err(|why| no_ledger(crawl, why)))
@@ -268,19 +291,27 @@ impl Router {
     pub async fn set_crawl(&self, crawl: &CrawlName, changes: Option<(CrawlChanges, bool)>) -> CallResult<()> {
         let (first, others) = self.home_and_others(crawl);
         let part = |refusal: Refusal| refusal.after_partial_change("the crawl was changed on some shards");
+        let all: Vec<ShardId> = others.iter().copied().chain([first]).collect();
         let mut has_ledger = false;
-        for round in 0..TRIES {
+        for attempt in 0..TRIES {
             let crawl = crawl.clone();
-            let decide = CrawlChange::Decide { crawl: crawl.clone(), changes, again: round > 0 };
+            let decide = CrawlChange::Decide { crawl: crawl.clone(), changes, again: attempt > 0 };
             let decided = self.ask(first, decide).await;
-            let set: CrawlSet = if round == 0 { decided? } else { decided.map_err(part)? };
-            let CrawlSet { settings, version, .. } = set;
-            let follow = CrawlChange::Follow { crawl: crawl.clone(), settings, version };
+            let set: CrawlSet = if attempt == 0 { decided? } else { decided.map_err(part)? };
+            let CrawlSet { settings, version, round, .. } = set;
+            let follow = CrawlChange::Follow { crawl: crawl.clone(), settings, version, round };
             let used: Vec<u64> = self.ask_all(&others, follow).await.map_err(part)?;
             has_ledger |= set.ledger;
             let used = others.iter().copied().zip(used).chain([(first, set.used)]);
             let used = has_ledger.then(|| used.collect());
-            if self.ask(first, CrawlChange::Settle { crawl, version, used }).await.map_err(part)? {
+            let settle = CrawlChange::Settle { crawl: crawl.clone(), version, used };
+            let settled: CrawlSettled = self.ask(first, settle).await.map_err(part)?;
+            if let Some(ledger) = settled.ledger {
+                // Whoever is not told asks.
+                let told = self.ask_all::<()>(&all, CrawlChange::Share { crawl, round, ledger });
+                drop(tokio::time::timeout(SHARE_WITHIN, told).await);
+            }
+            if settled.in_force {
                 return Ok(());
             }
         }
@@ -309,7 +340,7 @@ impl Router {
             return Ok(());
         }
         let settle = CrawlChange::Settle { crawl: crawl.clone(), version: NEVER_SET, used: Some(Vec::new()) };
-        self.ask::<bool>(home(crawl, self.shards()), settle).await.map(drop)
+        self.ask::<CrawlSettled>(home(crawl, self.shards()), settle).await.map(drop)
     }
 }
 

@@ -39,12 +39,12 @@ async fn settings_that_arrive_after_a_later_deletion_do_not_recreate_the_crawl()
     let decide = |again| CrawlChange::Decide { crawl: crawl.clone(), changes: Some((paused(), false)), again };
     let set: CrawlSet = router.ask(first, decide(false)).await.unwrap();
     frontier.delete_crawl(crawl.clone()).await.unwrap();
-    let CrawlSet { settings, version, .. } = set;
-    let follow = CrawlChange::Follow { crawl: crawl.clone(), settings, version };
+    let CrawlSet { settings, version, round, .. } = set;
+    let follow = CrawlChange::Follow { crawl: crawl.clone(), settings, version, round };
     router.ask_all::<u64>(&others, follow).await.unwrap();
     assert_eq!(known(router, &crawl).await, [false; SHARDS as usize]);
     let settle = CrawlChange::Settle { crawl: crawl.clone(), version, used: None };
-    assert!(!router.ask::<bool>(first, settle).await.unwrap(), "the home asks for another round");
+    assert!(!router.ask::<CrawlSettled>(first, settle).await.unwrap().in_force, "the home asks for another round");
     let anew: CrawlSet = router.ask(first, decide(true)).await.unwrap();
     assert!(anew.settings.paused && anew.version > version, "in which the changes are decided on again");
 }
@@ -142,8 +142,8 @@ async fn a_crawl_that_is_deleted_and_made_anew_in_one_turn_counts_its_pages() {
     let delete = |number| AdminChange::DeleteCrawl { crawl: crawl.clone(), number };
     let (_, number): (u64, Time) = router.ask(first, delete(None)).await.unwrap();
     let decide = CrawlChange::Decide { crawl: crawl.clone(), changes: Some((three(), false)), again: false };
-    let CrawlSet { settings, version, .. } = router.ask(first, decide).await.unwrap();
-    let follow = || CrawlChange::Follow { crawl: crawl.clone(), settings, version };
+    let CrawlSet { settings, version, round, .. } = router.ask(first, decide).await.unwrap();
+    let follow = || CrawlChange::Follow { crawl: crawl.clone(), settings, version, round };
     router.ask_all::<u64>(&others[1..], follow()).await.unwrap();
     // The owner finds all of that in its inbox.
     let (deleted, followed, ..) = tokio::join!(
@@ -164,8 +164,8 @@ async fn a_crawl_that_is_made_and_deleted_in_one_turn_leaves_no_pages_used() {
     let (first, others) = router.home_and_others(&crawl);
     let here = others[0];
     let decide = CrawlChange::Decide { crawl: crawl.clone(), changes: Some((three(), false)), again: false };
-    let CrawlSet { settings, version, .. } = router.ask(first, decide).await.unwrap();
-    let follow = CrawlChange::Follow { crawl: crawl.clone(), settings, version };
+    let CrawlSet { settings, version, round, .. } = router.ask(first, decide).await.unwrap();
+    let follow = CrawlChange::Follow { crawl: crawl.clone(), settings, version, round };
     let delete = AdminChange::DeleteCrawl { crawl: crawl.clone(), number: Some(Time(version + 1)) };
     let (followed, _, deleted, _) = tokio::join!(
         router.ask::<u64>(here, follow),

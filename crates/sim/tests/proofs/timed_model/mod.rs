@@ -30,6 +30,9 @@
 //! by the properties of the core: here a second line of defence, a promise that is kept whatever a store grants,
 //! masks its absence.
 //!
+//! `waiting` has callers in line for groups of another node: three callers, three groups, two callers that go, in every order. It
+//! must break when a caller that goes or leaves keeps a wake-up, and when one looks before it lines up.
+//!
 //! **Bounds of ownership.** They are in the header of `shards`, with what is not modelled.
 //!
 //! To add another kind of ownership, write its world beside these and pass it to `holds` and `breaks`.
@@ -42,6 +45,7 @@ mod ownership;
 mod roles;
 mod shards;
 mod store;
+mod waiting;
 mod watch;
 
 use std::fmt::Debug;
@@ -52,6 +56,7 @@ use naive::Naive;
 use roles::{Roles, State};
 use stateright::{Checker, HasDiscoveries};
 use store::Fault;
+use waiting::{Lacks, Waiting};
 use watch::Watching;
 
 use crate::prelude::*;
@@ -276,4 +281,21 @@ fn a1_a_term_that_counts_from_reads_makes_two_primaries() {
 fn a2_without_an_epoch_the_write_of_a_replaced_primary_counts() {
     let naive = Naive { until: 14, budget: Budget { pauses: 1, ..NOTHING } };
     breaks("naive", naive, naive::NO_STALE_WRITE, naive::State::line);
+}
+
+fn waiting(lacks: Lacks) -> Waiting {
+    Waiting { callers: 3, groups: 3, gone: 2, lacks }
+}
+
+#[test]
+fn no_caller_sleeps_beside_a_ready_group_whoever_goes() {
+    holds("waiting", waiting(Lacks::Nothing));
+}
+
+#[test]
+fn a_woken_caller_that_goes_leaves_another_one_asleep_unless_it_passes_the_wake_up_on() {
+    let all = [Lacks::PassingOnWhenItGoes, Lacks::PassingOnWhenItTakes, Lacks::LiningUpFirst];
+    for lacks in all {
+        breaks(&format!("{lacks:?}"), waiting(lacks), waiting::NO_ONE_SLEEPS, waiting::State::line);
+    }
 }
