@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::Expected;
 use serde_json::{Map, Value};
 use wayleave_core::limits;
-use wayleave_core::whole::Whole;
+use wayleave_core::whole::{Number, Whole};
 
 use crate::bad_value::{BadValue, between};
 use crate::{
@@ -183,29 +183,11 @@ pub(crate) trait Bounded {
     fn check_bounds(&self) -> Result<(), BadValue>;
 }
 
-/// A number that may be absent.
-pub(crate) trait Number {
-    fn number(&self) -> Option<u64>;
-}
-
-macro_rules! numbers {
-    ($($number:ty),+) => {$(
-        impl Number for $number {
-            fn number(&self) -> Option<u64> {
-                Some((*self).into())
-            }
-        }
-    )+};
-}
-numbers!(u8, u16, u32, u64);
-
-impl<N: Number> Number for Option<N> {
-    fn number(&self) -> Option<u64> {
-        self.as_ref()?.number()
-    }
-}
-
 impl<N: Number> Number for Patch<N> {
+    fn of(number: Option<u64>) -> Option<Self> {
+        N::of(number).map(Self::Set)
+    }
+
     fn number(&self) -> Option<u64> {
         self.value()?.number()
     }
@@ -223,7 +205,7 @@ macro_rules! bounds {
             };
 
             fn check_bounds(&self) -> Result<(), $crate::BadValue> {
-                $(if let Some(value) = $crate::bounds::Number::number(&self.$field) {
+                $(if let Some(value) = ::wayleave_core::whole::Number::number(&self.$field) {
                     $bound.check(stringify!($field), value)?;
                 })*
                 Ok(())

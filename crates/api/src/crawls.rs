@@ -8,49 +8,31 @@ use wayleave_core::settings::{self, CrawlChanges};
 use wayleave_core::time::Millis;
 
 use crate::BadValue;
-use crate::bounds::{ATTEMPTS, Bound, Bounded, DELAY, EXACT, SHORT, WAIT, bounds, whole};
+use crate::bounds::{ATTEMPTS, Bound, Bounded, DELAY, EXACT, SHORT, WAIT, whole};
 use crate::object;
+use crate::patch::patches;
 pub use crate::revisit::Revisit;
 use crate::stats::Counts;
 use crate::{Patch, Timestamp};
 
-/// Changes to the limits of a crawl.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CrawlLimitsPatch {
-    /// URLs of the whole crawl. Concurrent additions may exceed it.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub urls: Patch<u64>,
-    /// Pages fetched in the whole crawl, including those handed out. Never exceeded.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub pages: Patch<u64>,
-    /// URLs per host.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub urls_per_host: Patch<u64>,
-    /// Pages fetched per host.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub pages_per_host: Patch<u64>,
-    /// The greatest depth accepted.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u32>)]
-    pub depth: Patch<u32>,
-    /// Attempts after which a URL fails.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u32>)]
-    pub attempts: Patch<u32>,
-    /// Hosts of the whole crawl. Concurrent additions may exceed it; URLs of hosts that it already has are accepted.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub hosts: Patch<u64>,
-}
-
-bounds! {
+patches! {
+    /// Changes to the limits of a crawl.
+    #[derive(Copy, Eq)]
     CrawlLimitsPatch {
-        urls: EXACT, pages: EXACT, urls_per_host: EXACT, pages_per_host: EXACT, depth: SHORT, attempts: ATTEMPTS, hosts: EXACT,
+        /// URLs of the whole crawl. Concurrent additions may exceed it.
+        urls: u64 = EXACT,
+        /// Pages fetched in the whole crawl, including those handed out. Never exceeded.
+        pages: u64 = EXACT,
+        /// URLs per host.
+        urls_per_host: u64 = EXACT,
+        /// Pages fetched per host.
+        pages_per_host: u64 = EXACT,
+        /// The greatest depth accepted.
+        depth: u32 = SHORT,
+        /// Attempts after which a URL fails.
+        attempts: u32 = ATTEMPTS,
+        /// Hosts of the whole crawl. Concurrent additions may exceed it; URLs of hosts that it already has are accepted.
+        hosts: u64 = EXACT,
     }
 }
 
@@ -66,33 +48,20 @@ impl CrawlLimitsPatch {
     };
 }
 
-/// Changes to the retry policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RetryPatch {
-    /// Attempts after which a URL fails, including the first one; the same as `limits.attempts`. 5 if unset.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u32>)]
-    pub attempts: Patch<u32>,
-    /// The wait after the first attempt, doubling with each further one; 240,000 if unset.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub first_ms: Patch<u64>,
-    /// The longest wait; 3,600,000 if unset.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub max_ms: Patch<u64>,
+patches! {
+    /// Changes to the retry policy.
+    #[derive(Copy, Eq)]
+    RetryPatch {
+        /// Attempts after which a URL fails, including the first one; the same as `limits.attempts`. 5 if unset.
+        attempts: u32 = ATTEMPTS.or(limits::ATTEMPTS_MAX_DEFAULT as u64),
+        /// The wait after the first attempt, doubling with each further one; 240,000 if unset.
+        first_ms: u64 = RETRY.or(limits::RETRY_BASE.0),
+        /// The longest wait; 3,600,000 if unset.
+        max_ms: u64 = RETRY.or(limits::RETRY_MAX.0),
+    }
 }
 
 const RETRY: Bound = whole(1, limits::RETRY_AFTER_MAX.0);
-
-bounds! {
-    RetryPatch {
-        attempts: ATTEMPTS.or(limits::ATTEMPTS_MAX_DEFAULT as u64),
-        first_ms: RETRY.or(limits::RETRY_BASE.0),
-        max_ms: RETRY.or(limits::RETRY_MAX.0),
-    }
-}
 
 /// The retry policy in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -105,40 +74,27 @@ pub struct RetryPolicy {
     pub max_ms: u64,
 }
 
-/// Creates or changes a crawl. PATCH keeps what is absent, PUT clears it; `null` clears.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SetCrawlRequest {
-    /// Its share of visits relative to other crawls; 1 if unset.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u32>)]
-    pub weight: Patch<u32>,
-    /// Whether an operator has paused it.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<bool>, default = false)]
-    pub paused: Patch<bool>,
-    /// Delay where neither group nor host sets one.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub delay_ms: Patch<u64>,
-    /// Its limits; `null` clears all of them.
-    #[serde(default, skip_serializing_if = "Patch::is_keep", deserialize_with = "object::patch")]
-    #[schema(value_type = Option<CrawlLimitsPatch>)]
-    pub limits: Patch<CrawlLimitsPatch>,
-    /// When pages are revisited.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<Revisit>)]
-    pub revisit: Patch<Revisit>,
-    /// How URLs are retried whose outcome was `retry` or whose lease expired; `null` clears all of it.
-    #[serde(default, skip_serializing_if = "Patch::is_keep", deserialize_with = "object::patch")]
-    #[schema(value_type = Option<RetryPatch>)]
-    pub retry: Patch<RetryPatch>,
+patches! {
+    /// Creates or changes a crawl. PATCH keeps what is absent, PUT clears it; `null` clears.
+    #[derive(Copy, Eq)]
+    SetCrawlRequest {
+        /// Its share of visits relative to other crawls; 1 if unset.
+        weight: u32 = whole(1, limits::WEIGHT_MAX as u64).or(1),
+        /// Whether an operator has paused it.
+        #[schema(default = false)]
+        paused: bool,
+        /// Delay where neither group nor host sets one.
+        delay_ms: u64 = DELAY.or(limits::DELAY_DEFAULT.0),
+        /// Its limits; `null` clears all of them.
+        #[serde(deserialize_with = "object::patch")]
+        limits: CrawlLimitsPatch,
+        /// When pages are revisited.
+        revisit: Revisit,
+        /// How URLs are retried whose outcome was `retry` or whose lease expired; `null` clears all of it.
+        #[serde(deserialize_with = "object::patch")]
+        retry: RetryPatch,
+    }
 }
-
-bounds!(SetCrawlRequest {
-    weight: whole(1, limits::WEIGHT_MAX as u64).or(1),
-    delay_ms: DELAY.or(limits::DELAY_DEFAULT.0)
-});
 
 impl TryFrom<&SetCrawlRequest> for CrawlChanges {
     type Error = BadValue;

@@ -5,61 +5,40 @@ use utoipa::ToSchema;
 use wayleave_core::asked::AskedHost;
 use wayleave_core::frontier::view;
 use wayleave_core::limits;
-use wayleave_core::settings::PaceChanges;
 
 use crate::bad_value::{BadValue, at_most};
-use crate::bounds::{Bound, Bounded, DELAY, EXACT, KEY, bounds, whole};
+use crate::bounds::{Bound, DELAY, EXACT, KEY, whole};
 use crate::hosts::{LiveVisit, State};
-use crate::pace::{self, pace_of};
+use crate::pace::{self, pace_changes};
+use crate::patch::patches;
 use crate::stats::Counts;
 use crate::{Patch, Timestamp};
 
-/// Creates or changes a group. PATCH keeps what is absent; PUT needs `hosts` and clears absent settings.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SetGroupRequest {
-    /// All of its hosts; current hosts that are not named leave it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hosts: Option<Vec<String>>,
-    /// Time between two visits.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub delay_ms: Patch<u64>,
-    /// Delay as a multiple of the last visit's duration.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<f64>)]
-    pub delay_factor: Patch<f64>,
-    /// Minimum delay for `delay_factor`.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub delay_ms_min: Patch<u64>,
-    /// Maximum delay for `delay_factor`.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub delay_ms_max: Patch<u64>,
-    /// Blocked until this time. `null` also lifts the back-off that the site requested.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<Timestamp>)]
-    pub blocked_until: Patch<Timestamp>,
-    /// Whether an operator has paused it.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<bool>)]
-    pub paused: Patch<bool>,
-    /// Limit on pages per crawl.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub limit: Patch<u64>,
-    /// Maximum number of concurrent visits; 1 if unset.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u32>)]
-    pub parallel: Patch<u32>,
-}
-
-bounds! {
+patches! {
+    /// Creates or changes a group. PATCH keeps what is absent; PUT needs `hosts` and clears absent settings.
     SetGroupRequest {
-        delay_ms: DELAY, delay_ms_min: DELAY, delay_ms_max: DELAY, limit: EXACT,
-        parallel: whole(1, limits::PARALLEL_MAX as u64).or(1),
-    } { hosts: Bound::List(limits::GROUP_HOSTS_MAX, Some(&KEY)), delay_factor: Bound::Number(pace::FACTOR_MAX) }
+        [
+            /// All of its hosts; current hosts that are not named leave it.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub hosts: Option<Vec<String>>,
+        ]
+        /// Time between two visits.
+        delay_ms: u64 = DELAY,
+        /// Delay as a multiple of the last visit's duration.
+        delay_factor: f64 => Bound::Number(pace::FACTOR_MAX),
+        /// Minimum delay for `delay_factor`.
+        delay_ms_min: u64 = DELAY,
+        /// Maximum delay for `delay_factor`.
+        delay_ms_max: u64 = DELAY,
+        /// Blocked until this time. `null` also lifts the back-off that the site requested.
+        blocked_until: Timestamp,
+        /// Whether an operator has paused it.
+        paused: bool,
+        /// Limit on pages per crawl.
+        limit: u64 = EXACT,
+        /// Maximum number of concurrent visits; 1 if unset.
+        parallel: u32 = whole(1, limits::PARALLEL_MAX as u64).or(1),
+    } { hosts: Bound::List(limits::GROUP_HOSTS_MAX, Some(&KEY)) }
 }
 
 impl SetGroupRequest {
@@ -73,15 +52,7 @@ impl SetGroupRequest {
     }
 }
 
-impl TryFrom<&SetGroupRequest> for PaceChanges {
-    type Error = BadValue;
-
-    fn try_from(request: &SetGroupRequest) -> Result<Self, BadValue> {
-        let changes = Self::try_from(pace_of!(request, parallel: request.parallel, crawl_delay_ms: Patch::Keep))?;
-        request.check_bounds()?;
-        Ok(changes)
-    }
-}
+pace_changes!(SetGroupRequest, parallel: parallel as u32::from);
 
 /// A group: its state and why, its hosts, its settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

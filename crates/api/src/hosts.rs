@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use wayleave_core::frontier::view;
-use wayleave_core::settings::PaceChanges;
+use wayleave_core::time::Millis;
 use wayleave_core::{limits, names, redact};
 
 use crate::bad_value::BadValue;
-use crate::bounds::{Bound, Bounded, DELAY, EXACT, bounds, whole};
-use crate::pace::{self, pace_of};
+use crate::bounds::{Bound, DELAY, EXACT, whole};
+use crate::pace::{self, pace_changes};
+use crate::patch::patches;
 use crate::stats::Counts;
 use crate::words::words;
 use crate::{Patch, Timestamp};
@@ -77,63 +78,35 @@ impl NamesQuery {
     pub const EXACT: Self = Self { exact: Some(true) };
 }
 
-/// Sets how a host is visited. PATCH keeps what is absent, PUT clears it; `null` clears.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SetHostRequest {
-    /// Time between two visits.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub delay_ms: Patch<u64>,
-    /// Delay as a multiple of the last visit's duration.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<f64>)]
-    pub delay_factor: Patch<f64>,
-    /// Minimum delay for `delay_factor`.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub delay_ms_min: Patch<u64>,
-    /// Maximum delay for `delay_factor`.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub delay_ms_max: Patch<u64>,
-    /// Blocked until this time. `null` also lifts the back-off that the site requested, for the whole group.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<Timestamp>)]
-    pub blocked_until: Patch<Timestamp>,
-    /// The Crawl-delay of robots.txt, which workers report; `null` clears it until one reports it again.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub crawl_delay_ms: Patch<u64>,
-    /// Whether an operator has paused it.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<bool>)]
-    pub paused: Patch<bool>,
-    /// Limit on pages per crawl.
-    #[serde(default, skip_serializing_if = "Patch::is_keep")]
-    #[schema(value_type = Option<u64>)]
-    pub limit: Patch<u64>,
-    /// Also queues the host itself, without a URL, at this time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready_at: Option<Timestamp>,
-}
-
-bounds! {
+patches! {
+    /// Sets how a host is visited. PATCH keeps what is absent, PUT clears it; `null` clears.
+    #[derive(Copy)]
     SetHostRequest {
-        delay_ms: DELAY, delay_ms_min: DELAY, delay_ms_max: DELAY, limit: EXACT,
-        crawl_delay_ms: whole(0, limits::CRAWL_DELAY_MAX.0),
-    } { delay_factor: Bound::Number(pace::FACTOR_MAX) }
-}
-
-impl TryFrom<&SetHostRequest> for PaceChanges {
-    type Error = BadValue;
-
-    fn try_from(request: &SetHostRequest) -> Result<Self, BadValue> {
-        let changes = Self::try_from(pace_of!(request, crawl_delay_ms: request.crawl_delay_ms, parallel: Patch::Keep))?;
-        request.check_bounds()?;
-        Ok(changes)
+        /// Time between two visits.
+        delay_ms: u64 = DELAY,
+        /// Delay as a multiple of the last visit's duration.
+        delay_factor: f64 => Bound::Number(pace::FACTOR_MAX),
+        /// Minimum delay for `delay_factor`.
+        delay_ms_min: u64 = DELAY,
+        /// Maximum delay for `delay_factor`.
+        delay_ms_max: u64 = DELAY,
+        /// Blocked until this time. `null` also lifts the back-off that the site requested, for the whole group.
+        blocked_until: Timestamp,
+        /// The Crawl-delay of robots.txt, which workers report; `null` clears it until one reports it again.
+        crawl_delay_ms: u64 = whole(0, limits::CRAWL_DELAY_MAX.0),
+        /// Whether an operator has paused it.
+        paused: bool,
+        /// Limit on pages per crawl.
+        limit: u64 = EXACT,
+        {
+            /// Also queues the host itself, without a URL, at this time.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub ready_at: Option<Timestamp>,
+        }
     }
 }
+
+pace_changes!(SetHostRequest, crawl_delay: crawl_delay_ms as Millis);
 
 /// A current visit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -298,8 +271,8 @@ pub struct DeleteUrlsResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wayleave_core::settings::{Change, PaceSettings};
-    use wayleave_core::time::{Millis, Time};
+    use wayleave_core::settings::{Change, PaceChanges, PaceSettings};
+    use wayleave_core::time::Time;
 
     #[test]
     fn settings_are_kept_cleared_or_set() {

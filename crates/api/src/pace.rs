@@ -1,10 +1,9 @@
 //! The pace settings of hosts and groups, converted in one place. Their whole numbers are checked before.
 
-use wayleave_core::settings::{PaceChanges, PaceSettings};
-use wayleave_core::time::Millis;
+use wayleave_core::settings::PaceSettings;
 
+use crate::Patch;
 use crate::bad_value::{BadValue, between};
-use crate::{Patch, Timestamp};
 
 /// The core stores factors in thousandths.
 const MILLI: f64 = 1_000.0;
@@ -12,65 +11,45 @@ const MILLI: f64 = 1_000.0;
 /// The largest factor.
 pub(crate) const FACTOR_MAX: f64 = u32::MAX as f64 / MILLI;
 
-/// Changes as received.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Pace {
-    pub delay_ms: Patch<u64>,
-    pub delay_factor: Patch<f64>,
-    pub delay_ms_min: Patch<u64>,
-    pub delay_ms_max: Patch<u64>,
-    pub blocked_until: Patch<Timestamp>,
-    pub paused: Patch<bool>,
-    pub limit: Patch<u64>,
-    pub parallel: Patch<u32>,
-    pub crawl_delay_ms: Patch<u64>,
-}
+/// The changes in a request of a host or of a group; the two differ only in the last setting.
+macro_rules! pace_changes {
+    ($request:ident, $own:ident: $field:ident as $change:expr) => {
+        impl TryFrom<&$request> for ::wayleave_core::settings::PaceChanges {
+            type Error = $crate::BadValue;
 
-/// The changes in a request of a host or of a group; the two differ only in the last field.
-macro_rules! pace_of {
-    ($request:expr, $($own:ident: $value:expr),+) => {
-        $crate::pace::Pace {
-            delay_ms: $request.delay_ms,
-            delay_factor: $request.delay_factor,
-            delay_ms_min: $request.delay_ms_min,
-            delay_ms_max: $request.delay_ms_max,
-            blocked_until: $request.blocked_until,
-            paused: $request.paused,
-            limit: $request.limit,
-            $($own: $value),+
+            fn try_from(request: &$request) -> Result<Self, Self::Error> {
+                let span = ::wayleave_core::time::Millis;
+                $crate::pace::check_order(request.delay_ms_min, request.delay_ms_max)?;
+                let changes = Self {
+                    delay: request.delay_ms.map(span),
+                    factor_milli: request.delay_factor.try_into_change($crate::pace::factor_milli)?,
+                    delay_min: request.delay_ms_min.map(span),
+                    delay_max: request.delay_ms_max.map(span),
+                    blocked_until: request.blocked_until.map(|at| at.0),
+                    paused: request.paused.into(),
+                    limit: request.limit.into(),
+                    $own: request.$field.map($change),
+                    ..Self::default()
+                };
+                $crate::bounds::Bounded::check_bounds(request)?;
+                Ok(changes)
+            }
         }
     };
 }
+pub(crate) use pace_changes;
 
-pub(crate) use pace_of;
-
-impl TryFrom<Pace> for PaceChanges {
-    type Error = BadValue;
-
-    fn try_from(pace: Pace) -> Result<Self, BadValue> {
-        if let (Some(min), Some(max)) = (pace.delay_ms_min.value(), pace.delay_ms_max.value())
-            && min > max
-        {
-            return Err(BadValue::contradiction(
-                "delay_ms_min",
-                format!("{min} is more than delay_ms_max, which is {max}"),
-            ));
+pub(crate) fn check_order(min: Patch<u64>, max: Patch<u64>) -> Result<(), BadValue> {
+    match (min.value(), max.value()) {
+        (Some(min), Some(max)) if min > max => {
+            let reason = format!("{min} is more than delay_ms_max, which is {max}");
+            Err(BadValue::contradiction("delay_ms_min", reason))
         }
-        Ok(Self {
-            delay: pace.delay_ms.map(Millis),
-            factor_milli: pace.delay_factor.try_into_change(factor_milli)?,
-            delay_min: pace.delay_ms_min.map(Millis),
-            delay_max: pace.delay_ms_max.map(Millis),
-            blocked_until: pace.blocked_until.map(|at| at.0),
-            paused: pace.paused.into(),
-            limit: pace.limit.into(),
-            parallel: pace.parallel.into(),
-            crawl_delay: pace.crawl_delay_ms.map(Millis),
-        })
+        _ => Ok(()),
     }
 }
 
-fn factor_milli(factor: f64) -> Result<u32, BadValue> {
+pub(crate) fn factor_milli(factor: f64) -> Result<u32, BadValue> {
     if !factor.is_finite() {
         return Err(BadValue::new("delay_factor", "is not a number"));
     }
@@ -88,11 +67,11 @@ mod tests {
     use super::*;
     use crate::groups::SetGroupRequest as Group;
     use wayleave_core::limits;
-    use wayleave_core::settings::Change;
+    use wayleave_core::settings::{Change, PaceChanges};
 
     #[test]
     fn a_factor_is_kept_in_thousandths_and_shown_as_it_was_sent() {
-        let changes = PaceChanges::try_from(Pace { delay_factor: Patch::Set(2.5), ..Pace::default() }).unwrap();
+        let changes = PaceChanges::try_from(&Group { delay_factor: Patch::Set(2.5), ..Group::default() }).unwrap();
         assert_eq!(changes.factor_milli, Change::Set(2_500));
         let mut settings = PaceSettings::default();
         changes.apply(&mut settings);
@@ -118,7 +97,7 @@ mod tests {
 
     #[test]
     fn null_clears_and_absence_keeps() {
-        let changes = PaceChanges::try_from(Pace { paused: Patch::Clear, ..Pace::default() }).unwrap();
+        let changes = PaceChanges::try_from(&Group { paused: Patch::Clear, ..Group::default() }).unwrap();
         assert_eq!(changes, PaceChanges { paused: Change::Clear, ..PaceChanges::default() });
     }
 }

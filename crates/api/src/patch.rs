@@ -72,6 +72,39 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patch<T> {
     }
 }
 
+/// Declares a request that changes settings, each with its sentence, type and bound: `= bound` is checked here, `=> bound` by the type.
+/// Fields that are not settings stand in `[]` before the settings, or in `{}` behind them.
+macro_rules! patches {
+    (
+        $(#[$what:meta])*
+        $request:ident {
+            $([$($before:tt)*])?
+            $($(#[$about:meta])* $field:ident: $type:ident $(= $bound:expr)? $(=> $shown:expr)?,)*
+            $({$($behind:tt)*})?
+        }
+        $({ $($other:ident: $limit:expr),* })?
+    ) => {
+        $(#[$what])*
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct $request {
+            $($($before)*)?
+            $(
+                $(#[$about])*
+                #[serde(default, skip_serializing_if = "Patch::is_keep")]
+                #[schema(value_type = Option<$type>)]
+                pub $field: Patch<$type>,
+            )*
+            $($($behind)*)?
+        }
+
+        $crate::bounds::bounds! {
+            $request { $($($field: $bound,)?)* } { $($($field: $shown,)?)* $($($other: $limit,)*)? }
+        }
+    };
+}
+pub(crate) use patches;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 use wayleave_api::Timestamp;
 use wayleave_core::names;
 use wayleave_core::time::Millis;
+use wayleave_core::whole::Whole;
 
 use crate::output::now;
 
@@ -49,6 +50,14 @@ where
         let number = text.parse().ok().filter(|number: &u64| (min..=max).contains(number)).ok_or_else(wrong)?;
         N::try_from(number).map_err(|_| wrong())
     }
+}
+
+/// A whole number within its bounds.
+pub fn within<N>(bounds: Whole) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync + 'static
+where
+    N: TryFrom<u64> + 'static,
+{
+    between(bounds.least, bounds.most)
 }
 
 /// How many rows to print. Fails if it is not a number from 1 on.

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use serde::Serialize;
-use serde_json::Value;
+use clap::builder::ValueParser;
 use wayleave_api::object;
 use wayleave_api::pools::{Pull, Runtime, SetPoolRequest};
 
@@ -13,94 +12,86 @@ use crate::exit::Usage;
 use crate::values::words;
 use crate::{toml_file, values};
 
-/// Arguments of `pools set`. Flags are called as the API calls the settings.
-#[derive(Clone, Debug, Default, clap::Args, Serialize)]
-pub struct SetPoolArgs {
-    /// The pool: letters, digits, '.', '_' and '-'
-    #[arg(value_parser = values::name)]
-    #[serde(skip)]
-    pub pool: String,
-    /// Settings from this file, TOML or JSON, with the names of the API; flags take precedence
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip)]
-    file: Option<PathBuf>,
-    /// What starts the workers [default: docker with --image, else process]
-    #[arg(long, value_enum)]
-    #[serde(skip)]
-    runtime: Option<RuntimeArg>,
-    /// The image that containers are started from
-    #[arg(long)]
-    image: Option<String>,
-    /// A variable of the workers' environment; may be repeated. Its value is never shown again; NAME alone takes the value
-    /// from this command's own environment
-    #[arg(long, value_name = "NAME[=VALUE]")]
-    #[serde(skip)]
-    env: Vec<String>,
-    /// The port that a worker listens on: required for containers; a process is told a free one as $PORT
-    #[arg(long)]
-    port: Option<u64>,
-    /// The address at which clients reach workers, without a port [default: loopback]
-    #[arg(long, value_name = "ADDRESS")]
-    advertise: Option<String>,
-    /// The most memory that a container may use
-    #[arg(long, value_name = "BYTES")]
-    memory_bytes: Option<u64>,
-    /// The most CPU time that a container may use, in thousandths of a CPU
-    #[arg(long, value_name = "MILLIS")]
-    cpu_millis: Option<u64>,
-    /// When the image is pulled [default: missing]
-    #[arg(long, value_enum)]
-    #[serde(skip)]
-    pull: Option<PullArg>,
-    /// Clients that one worker serves at once [default: 1]
-    #[arg(long, value_name = "NUMBER")]
-    slots: Option<u64>,
-    /// Workers that run even if nobody asks [default: 0]
-    #[arg(long, value_name = "NUMBER")]
-    min: Option<u64>,
-    /// Workers at most [default: 1]
-    #[arg(long, value_name = "NUMBER")]
-    max: Option<u64>,
-    /// Free slots to keep ready [default: 0]
-    #[arg(long, value_name = "SLOTS")]
-    buffer: Option<u64>,
-    /// Stop a worker that was idle for this long [default: 5m]
-    #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
-    #[serde(rename = "idle_ms")]
-    idle: Option<u64>,
-    /// Replace a worker of this age once it has no clients
-    #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
-    #[serde(rename = "age_ms_max")]
-    age_max: Option<u64>,
-    /// Replace a worker after this many clients
-    #[arg(long, value_name = "NUMBER")]
-    uses_max: Option<u64>,
-    /// Deadline of each step of starting a worker [default: 1m]
-    #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
-    #[serde(rename = "start_ms_max")]
-    start_max: Option<u64>,
-    /// Clients that may queue; further ones are refused [default: 10000]
-    #[arg(long, value_name = "NUMBER")]
-    queue_max: Option<u64>,
-    /// Deadline of a client's request; then it fails [default: 5m]
-    #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
-    #[serde(rename = "match_ms_max")]
-    match_max: Option<u64>,
-    /// How long a match lasts if the client does not confirm it [default: 1m]
-    #[arg(long, value_name = "TIME", value_parser = values::span, allow_hyphen_values = true)]
-    #[serde(rename = "reservation_ms")]
-    reservation: Option<u64>,
-    /// Clients and workers that are worked on at the same time [default: 64]
-    #[arg(long, value_name = "NUMBER")]
-    makers_max: Option<u64>,
-    /// Whether the pool is paused and starts nothing [default: as it is]
-    #[arg(long, value_name = "true|false")]
-    paused: Option<bool>,
-    /// The program and its arguments, after `--`; no shell is involved
-    #[arg(last = true, value_name = "COMMAND")]
-    #[serde(skip)]
-    command: Vec<String>,
+macro_rules! flags {
+    ($(
+        #[$wish:meta] $given:ident: $shown:tt $view:tt,
+        $field:ident: $type:tt $bounds:ident = $whole:expr, $unit:ident $flag:tt;
+    )*) => {
+        /// Arguments of `pools set`. Flags are called as the API calls the settings.
+        #[derive(Clone, Debug, Default, clap::Args)]
+        pub struct SetPoolArgs {
+            /// The pool: letters, digits, '.', '_' and '-'
+            #[arg(value_parser = values::name)]
+            pub pool: String,
+            /// Settings from this file, TOML or JSON, with the names of the API; flags take precedence
+            #[arg(long, value_name = "FILE")]
+            file: Option<PathBuf>,
+            /// What starts the workers [default: docker with --image, else process]
+            #[arg(long, value_enum)]
+            runtime: Option<RuntimeArg>,
+            /// The image that containers are started from
+            #[arg(long)]
+            image: Option<String>,
+            /// A variable of the workers' environment; may be repeated. Its value is never shown again; NAME alone takes the value
+            /// from this command's own environment
+            #[arg(long, value_name = "NAME[=VALUE]")]
+            env: Vec<String>,
+            /// The port that a worker listens on: required for containers; a process is told a free one as $PORT
+            #[arg(long)]
+            port: Option<u64>,
+            /// The address at which clients reach workers, without a port [default: loopback]
+            #[arg(long, value_name = "ADDRESS")]
+            advertise: Option<String>,
+            /// The most memory that a container may use
+            #[arg(long, value_name = "BYTES")]
+            memory_bytes: Option<u64>,
+            /// The most CPU time that a container may use, in thousandths of a CPU
+            #[arg(long, value_name = "MILLIS")]
+            cpu_millis: Option<u64>,
+            /// When the image is pulled [default: missing]
+            #[arg(long, value_enum)]
+            pull: Option<PullArg>,
+            /// Clients that one worker serves at once [default: 1]
+            #[arg(long, value_name = "NUMBER")]
+            slots: Option<u64>,
+            $(
+                #[doc = $flag]
+                #[arg(long, value_name = stringify!($unit), value_parser = parser(stringify!($unit)), allow_hyphen_values = stringify!($unit) == "TIME")]
+                $field: Option<u64>,
+            )*
+            /// Whether the pool is paused and starts nothing [default: as it is]
+            #[arg(long, value_name = "true|false")]
+            paused: Option<bool>,
+            /// The program and its arguments, after `--`; no shell is involved
+            #[arg(last = true, value_name = "COMMAND")]
+            command: Vec<String>,
+        }
+
+        impl SetPoolArgs {
+            /// The request: the file's settings, with those of the flags in their place. Fails if the file cannot be read or is
+            /// not valid, or a variable has no value.
+            pub fn request(self) -> anyhow::Result<SetPoolRequest> {
+                let file = self.file.as_deref().map(read_file).transpose()?.unwrap_or_default();
+                let env = variables(&self.env, |name| std::env::var(name).ok())?;
+                Ok(SetPoolRequest {
+                    runtime: self.runtime.map(Runtime::from).or(file.runtime),
+                    command: if self.command.is_empty() { file.command } else { self.command },
+                    image: self.image.or(file.image),
+                    env: if env.is_empty() { file.env } else { env },
+                    port: self.port.or(file.port),
+                    advertise: self.advertise.or(file.advertise),
+                    memory_bytes: self.memory_bytes.or(file.memory_bytes),
+                    cpu_millis: self.cpu_millis.or(file.cpu_millis),
+                    pull: self.pull.map(Pull::from).or(file.pull),
+                    slots: self.slots.or(file.slots),
+                    $($given: self.$field.or(file.$given),)*
+                    paused: self.paused.or(file.paused),
+                })
+            }
+        }
+    };
 }
+wayleave_core::pool_numbers!(flags);
 
 words! {
     RuntimeArg = Runtime {
@@ -121,24 +112,8 @@ words! {
     }
 }
 
-impl SetPoolArgs {
-    /// The request: the file's settings, with those of the flags in their place. Fails if the file cannot be read or is
-    /// not valid, or a variable has no value.
-    pub fn request(self) -> anyhow::Result<SetPoolRequest> {
-        let file = self.file.as_deref().map(read_file).transpose()?.unwrap_or_default();
-        let env = variables(&self.env, |name| std::env::var(name).ok())?;
-        let mut all = serde_json::to_value(&file)?;
-        if let (Value::Object(all), Value::Object(flags)) = (&mut all, serde_json::to_value(&self)?) {
-            all.extend(flags.into_iter().filter(|(_, flag)| !flag.is_null()));
-        }
-        Ok(SetPoolRequest {
-            runtime: self.runtime.map(Runtime::from).or(file.runtime),
-            command: if self.command.is_empty() { file.command } else { self.command },
-            env: if env.is_empty() { file.env } else { env },
-            pull: self.pull.map(Pull::from).or(file.pull),
-            ..serde_json::from_value(all)?
-        })
-    }
+fn parser(unit: &str) -> ValueParser {
+    if unit == "TIME" { ValueParser::new(values::span) } else { clap::value_parser!(u64).into() }
 }
 
 /// Reads `NAME=VALUE`, or `NAME` whose value is looked up: so a secret need not be an argument.

@@ -4,7 +4,6 @@ mod beside;
 mod environment;
 mod failing;
 mod files;
-mod fleet_times;
 mod logging;
 mod makers;
 mod node;

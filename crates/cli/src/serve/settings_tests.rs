@@ -11,7 +11,7 @@ fn args(list: &[&str]) -> Args {
     Only::try_parse_from(std::iter::once("serve").chain(list.iter().copied())).unwrap().args
 }
 
-fn file(text: &str) -> anyhow::Result<File> {
+fn file(text: &str) -> anyhow::Result<Args> {
     parse_file(text, Path::new("sample.toml"))
 }
 
@@ -23,7 +23,7 @@ fn usage(result: anyhow::Result<impl std::fmt::Debug>) -> String {
 
 #[test]
 fn without_any_setting_the_defaults_hold() {
-    let settings = Settings::merge(Args::default(), File::default()).unwrap();
+    let settings = Settings::merge(Args::default(), Args::default()).unwrap();
     assert_eq!(settings.listen.to_string(), "127.0.0.1:7071");
     assert_eq!((settings.engine, settings.shards, settings.insecure), (EngineKind::Fjall, 16, false));
     assert_eq!((settings.data, settings.log_level), (PathBuf::from("wayleave-data"), "info".to_owned()));
@@ -41,7 +41,7 @@ fn a_flag_comes_before_the_file_and_the_file_before_the_default() {
     assert_eq!(settings.server().hold_max, None);
     let flags = args(&["--hold-max-ms", "2000"]);
     let settings = Settings::merge(flags, file("hold_max_ms = 1000").unwrap()).unwrap();
-    assert_eq!(settings.server().hold_max, Some(wayleave_core::time::Millis(2_000)));
+    assert_eq!(settings.server().hold_max, Some(Millis(2_000)));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn pools_are_read_from_the_file_and_checked_before_anything_starts() {
 fn commands_by_the_api_must_be_allowed_where_others_can_reach_the_server() {
     let open = ["--listen", "0.0.0.0:1", "--insecure"];
     let takes = |more: &[&str]| {
-        let settings = Settings::merge(args(&[&open[..], more].concat()), File::default()).unwrap();
+        let settings = Settings::merge(args(&[&open[..], more].concat()), Args::default()).unwrap();
         settings.server().takes_pool_commands()
     };
     assert!(!takes(&[]) && takes(&["--allow-pool-commands"]) && !takes(&["--allow-pool-commands=false"]));
@@ -116,7 +116,7 @@ fn a_file_that_is_not_there_is_named() {
 
 #[test]
 fn a_mistyped_engine_is_refused_without_its_password() {
-    let from_flag = usage(Settings::merge(args(&["--engine", "posgres://u:hunter2@h/d"]), File::default()));
+    let from_flag = usage(Settings::merge(args(&["--engine", "posgres://u:hunter2@h/d"]), Args::default()));
     let from_file = usage(file("listen = '127.0.0.1:1'\nengine = 'mysql://u:hunter2@h/d'\n"));
     let torn = usage(file("engine = 'postgres://u:hunter2@h/d\n"));
     for error in [&from_flag, &from_file, &torn] {
@@ -124,7 +124,7 @@ fn a_mistyped_engine_is_refused_without_its_password() {
     }
     assert!(from_flag.contains("WAYLEAVE_ENGINE") && from_flag.contains("postgres://"), "{from_flag}");
     assert!(from_file.contains("sample.toml, line 2") && from_file.contains("engine"), "{from_file}");
-    let right = Settings::merge(args(&["--engine", "postgres://u:hunter2@h/d"]), File::default()).unwrap();
+    let right = Settings::merge(args(&["--engine", "postgres://u:hunter2@h/d"]), Args::default()).unwrap();
     assert!(!format!("{right:?}").contains("hunter2"));
     assert_eq!(right.shards, 256);
 }
@@ -138,7 +138,7 @@ fn names_and_origins_that_could_never_match_are_refused() {
     for wrong in
         [["--allow-host", "http://a.example"], ["--allow-host", "a.example:80"], ["--allow-origin", "board.example"]]
     {
-        let error = usage(Settings::merge(args(&wrong), File::default()));
+        let error = usage(Settings::merge(args(&wrong), Args::default()));
         assert!(error.contains(wrong[1]), "{error}");
     }
 }
@@ -149,8 +149,30 @@ fn ranges_for_probes_are_read_and_a_wrong_one_is_named() {
     let settings = Settings::merge(right, file("allow_net = ['192.168.0.0/16']").unwrap()).unwrap();
     let told: Vec<String> = settings.allow_net.iter().map(ToString::to_string).collect();
     assert_eq!(told, ["10.0.0.0/8", "fd00::/8"]);
-    let error = usage(Settings::merge(args(&["--allow-net", "10.0.0.0/40"]), File::default()));
+    let error = usage(Settings::merge(args(&["--allow-net", "10.0.0.0/40"]), Args::default()));
     assert!(error.contains("'10.0.0.0/40'"), "{error}");
     let error = usage(Settings::merge(Args::default(), file("allow_net = ['everything']").unwrap()));
     assert!(error.contains("'everything'"), "{error}");
+}
+
+#[test]
+fn flags_of_the_fleet_come_before_the_file_and_the_file_before_the_defaults() {
+    let flags = args(&["--report-interval-ms", "1000"]);
+    let from_file = file("report_interval_ms = 2000\nreplace_after_ms = 0\nmoves_per_minute = 7").unwrap();
+    let times = Settings::merge(flags, from_file).unwrap().frontier(1);
+    assert_eq!((times.fleet.report_interval, times.fleet.failed_after()), (Millis(1_000), Millis(6_000)));
+    assert_eq!(times.fleet.probe_interval, limits::PROBE_INTERVAL);
+    assert_eq!((times.placement.replace_after, times.placement.moves_per_minute), (Millis(0), 7));
+    let usual = Settings::merge(Args::default(), Args::default()).unwrap().frontier(1);
+    assert_eq!((usual.fleet, usual.placement), (fleet::Config::default(), placement::Config::default()));
+}
+
+#[test]
+fn times_of_the_fleet_that_are_out_of_bounds_are_named() {
+    let refuse = |text: &str| usage(Settings::merge(Args::default(), file(text).unwrap()));
+    let told = refuse("report_interval_ms = 499");
+    let wanted = "--report-interval-ms, or report_interval_ms in the file, is 499 and not between 500 and 86400000";
+    assert!(told.contains(wanted) && told.ends_with("or leave it out for 5000"), "{told}");
+    let told = refuse("replace_after_ms = 86400001");
+    assert!(told.contains("--replace-after-ms, or replace_after_ms in the file, is 86400001"), "{told}");
 }

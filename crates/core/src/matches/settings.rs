@@ -8,80 +8,133 @@ use serde::{Deserialize, Serialize};
 use crate::counted::counted;
 use crate::limits;
 use crate::time::Millis;
-use crate::whole::Whole;
+use crate::whole::{Number, Whole};
 use crate::words::words;
 
-/// Settings as a caller gives them. What is left out has its default.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct PoolSpec {
-    /// What starts the workers.
-    pub runtime: Option<RuntimeKind>,
-    /// The command, with its arguments.
-    pub command: Vec<String>,
-    /// The image, for Docker.
-    pub image: Option<String>,
-    /// Variables of the worker's environment.
-    pub env: BTreeMap<String, String>,
-    /// The port that the worker listens on; for a process 0 or nothing means a free one.
-    pub port: Option<u64>,
-    /// The address that a container's port is published on; loopback if it is left out.
-    pub advertise: Option<String>,
-    /// The most memory that a container may use, in bytes.
-    pub memory_bytes: Option<u64>,
-    /// The most CPU time that a container may use, in thousandths of a CPU.
-    pub cpu_millis: Option<u64>,
-    /// When to pull the image.
-    pub pull: Option<PullPolicy>,
-    /// Clients that one worker serves at once.
-    pub slots: Option<u64>,
-    /// Workers that run even without clients.
-    pub min: Option<u64>,
-    /// Workers at most.
-    pub max: Option<u64>,
-    /// Free slots to keep ready.
-    pub buffer: Option<u64>,
-    /// How long a worker may be idle before it is stopped.
-    pub idle_ms: Option<u64>,
-    /// Age at which a worker gets no more clients.
-    pub age_ms_max: Option<u64>,
-    /// Clients after which a worker gets no more.
-    pub uses_max: Option<u64>,
-    /// Deadline of each step of making a worker.
-    pub start_ms_max: Option<u64>,
-    /// Requests that may queue.
-    pub queue_max: Option<u64>,
-    /// Deadline of a request.
-    pub match_ms_max: Option<u64>,
-    /// How long a reservation lasts without being confirmed.
-    pub reservation_ms: Option<u64>,
-    /// Requests and workers that Makers work on at once.
-    pub makers_max: Option<u64>,
+/// The numbers of a pool's settings, each declared once: what follows from them is written by the macro that is named, which gets one
+/// entry for each. An entry has the field of the request with its sentence; how it is shown; the field in force with its type, bounds
+/// and default; its flag. Their order is part of the protocol between nodes.
+#[macro_export]
+macro_rules! pool_numbers {
+    ($then:ident) => {
+        $then! {
+            /// Workers that run even if nobody asks, 0 to 1,000; 0 if absent.
+            min: [u32] "Workers that run even if nobody asks.",
+                min: [u32] MIN = Whole::new(0, limits::POOL_WORKERS_MAX).or(0),
+                NUMBER "Workers that run even if nobody asks [default: 0]";
+            /// Workers at most, 1 to 1,000 and not below `min`; if absent 1, or `min` if that is more.
+            max: [u32] "Workers at most.",
+                max: [u32] MAX = Whole::new(1, limits::POOL_WORKERS_MAX).or(1),
+                NUMBER "Workers at most [default: 1]";
+            /// Free slots to keep ready, at most `max` × `slots`; 0 if absent.
+            buffer: [u32] "Free slots to keep ready.",
+                buffer: [u32] BUFFER = Whole::new(0, limits::POOL_WORKERS_MAX * limits::WORKER_SLOTS_MAX).or(0),
+                SLOTS "Free slots to keep ready [default: 0]";
+            /// How long a worker may be idle before it is stopped; 300,000 if absent.
+            idle_ms: [u64] "How long a worker may be idle before it is stopped.",
+                idle: [Millis] IDLE_MS = Whole::new(0, limits::POOL_MS_MAX).or(limits::IDLE_DEFAULT.0),
+                TIME "Stop a worker that was idle for this long [default: 5m]";
+            /// The age at which a worker gets no more clients, and is replaced once it has none; any age if absent.
+            age_ms_max: [Option<u64>] "The age at which a worker gets no more clients; null for any.",
+                age_max: [Option<Millis>] AGE_MS_MAX = MS,
+                TIME "Replace a worker of this age once it has no clients";
+            /// The clients after which a worker gets no more, and is replaced; any number if absent.
+            uses_max: [Option<u64>] "The clients after which a worker gets no more; null for any number.",
+                uses_max: [Option<u64>] USES_MAX = Whole::new(1, limits::NUMBER_MAX),
+                NUMBER "Replace a worker after this many clients";
+            /// The deadline of each step of starting a worker; 60,000 if absent.
+            start_ms_max: [u64] "The deadline of each step of starting a worker.",
+                start_max: [Millis] START_MS_MAX = MS.or(limits::START_DEFAULT.0),
+                TIME "Deadline of each step of starting a worker [default: 1m]";
+            /// Requests that may queue, 1 to 100,000; 10,000 if absent. Further ones are refused.
+            queue_max: [u32] "Requests that may queue.",
+                queue_max: [u32] QUEUE_MAX = Whole::new(1, limits::MATCH_QUEUE_MAX).or(limits::MATCH_QUEUE_DEFAULT),
+                NUMBER "Clients that may queue; further ones are refused [default: 10000]";
+            /// The deadline of a request that waits for a worker; 300,000 if absent. Then it fails.
+            match_ms_max: [u64] "The deadline of a request that waits for a worker.",
+                match_max: [Millis] MATCH_MS_MAX = MS.or(limits::MATCH_DEFAULT.0),
+                TIME "Deadline of a client's request; then it fails [default: 5m]";
+            /// How long a match lasts if the client does not confirm it by a PUT or GET; 60,000 if absent.
+            reservation_ms: [u64] "How long a match lasts without being confirmed.",
+                reservation: [Millis] RESERVATION_MS = MS.or(limits::RESERVATION_DEFAULT.0),
+                TIME "How long a match lasts if the client does not confirm it [default: 1m]";
+            /// Requests and workers that are worked on at the same time, 1 to 1,000; 64 if absent.
+            makers_max: [u32] "Requests and workers that are worked on at the same time.",
+                makers_max: [u32] MAKERS_MAX = Whole::new(1, limits::MAKERS_MAX).or(limits::MAKERS_DEFAULT),
+                NUMBER "Clients and workers that are worked on at the same time [default: 64]";
+        }
+    };
 }
 
-/// The numbers of the settings, each with its bounds and what it is if it is left out.
-#[expect(missing_docs, reason = "each is named after its field")]
-pub mod numbers {
-    use crate::limits;
-    use crate::whole::Whole;
+macro_rules! decided {
+    ($(
+        #[$wish:meta] $given:ident: $shown:tt $view:tt,
+        $field:ident: [$($type:tt)*] $bounds:ident = $whole:expr, $unit:ident $flag:tt;
+    )*) => {
+        /// Settings as a caller gives them. What is left out has its default.
+        #[derive(Clone, Default, PartialEq, Eq)]
+        pub struct PoolSpec {
+            /// What starts the workers.
+            pub runtime: Option<RuntimeKind>,
+            /// The command, with its arguments.
+            pub command: Vec<String>,
+            /// The image, for Docker.
+            pub image: Option<String>,
+            /// Variables of the worker's environment.
+            pub env: BTreeMap<String, String>,
+            /// The port that the worker listens on; for a process 0 or nothing means a free one.
+            pub port: Option<u64>,
+            /// The address that a container's port is published on; loopback if it is left out.
+            pub advertise: Option<String>,
+            /// The most memory that a container may use, in bytes.
+            pub memory_bytes: Option<u64>,
+            /// The most CPU time that a container may use, in thousandths of a CPU.
+            pub cpu_millis: Option<u64>,
+            /// When to pull the image.
+            pub pull: Option<PullPolicy>,
+            /// Clients that one worker serves at once.
+            pub slots: Option<u64>,
+            $(#[$wish] pub $given: Option<u64>,)*
+        }
 
-    const MS: Whole = Whole::new(limits::POOL_MS_MIN, limits::POOL_MS_MAX);
+        /// The numbers of the settings, each with its bounds and what it is if it is left out.
+        #[expect(missing_docs, reason = "each is named after its field")]
+        pub mod numbers {
+            use crate::limits;
+            use crate::whole::Whole;
 
-    pub const PORT: Whole = Whole::new(0, 65_535);
-    pub const MEMORY_BYTES: Whole = Whole::new(limits::WORKER_MEMORY_MIN, limits::NUMBER_MAX);
-    pub const CPU_MILLIS: Whole = Whole::new(limits::WORKER_CPU_MILLIS_MIN, limits::WORKER_CPU_MILLIS_MAX);
-    pub const SLOTS: Whole = Whole::new(1, limits::WORKER_SLOTS_MAX).or(1);
-    pub const MIN: Whole = Whole::new(0, limits::POOL_WORKERS_MAX).or(0);
-    pub const MAX: Whole = Whole::new(1, limits::POOL_WORKERS_MAX).or(1);
-    pub const BUFFER: Whole = Whole::new(0, limits::POOL_WORKERS_MAX * limits::WORKER_SLOTS_MAX).or(0);
-    pub const IDLE_MS: Whole = Whole::new(0, limits::POOL_MS_MAX).or(limits::IDLE_DEFAULT.0);
-    pub const AGE_MS_MAX: Whole = MS;
-    pub const USES_MAX: Whole = Whole::new(1, limits::NUMBER_MAX);
-    pub const START_MS_MAX: Whole = MS.or(limits::START_DEFAULT.0);
-    pub const QUEUE_MAX: Whole = Whole::new(1, limits::MATCH_QUEUE_MAX).or(limits::MATCH_QUEUE_DEFAULT);
-    pub const MATCH_MS_MAX: Whole = MS.or(limits::MATCH_DEFAULT.0);
-    pub const RESERVATION_MS: Whole = MS.or(limits::RESERVATION_DEFAULT.0);
-    pub const MAKERS_MAX: Whole = Whole::new(1, limits::MAKERS_MAX).or(limits::MAKERS_DEFAULT);
+            const MS: Whole = Whole::new(limits::POOL_MS_MIN, limits::POOL_MS_MAX);
+
+            pub const PORT: Whole = Whole::new(0, 65_535);
+            pub const MEMORY_BYTES: Whole = Whole::new(limits::WORKER_MEMORY_MIN, limits::NUMBER_MAX);
+            pub const CPU_MILLIS: Whole = Whole::new(limits::WORKER_CPU_MILLIS_MIN, limits::WORKER_CPU_MILLIS_MAX);
+            pub const SLOTS: Whole = Whole::new(1, limits::WORKER_SLOTS_MAX).or(1);
+            $(pub const $bounds: Whole = $whole;)*
+        }
+
+        /// Valid settings of a pool.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename = "PoolSettings")]
+        pub struct Settings {
+            /// How a worker is started.
+            pub recipe: Recipe,
+            /// When its image is pulled.
+            pub pull: PullPolicy,
+            $(#[doc = $view] pub $field: $($type)*,)*
+        }
+
+        impl PoolSpec {
+            fn within_bounds(self) -> Result<Settings, BadSetting> {
+                Ok(Settings {
+                    pull: self.pull.unwrap_or_default(),
+                    $($field: number(stringify!($given), self.$given, numbers::$bounds)?,)*
+                    recipe: self.recipe()?,
+                })
+            }
+        }
+    };
 }
+pool_numbers!(decided);
 
 /// Which kind of runtime starts the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -132,38 +185,6 @@ pub struct Recipe {
     pub slots: u32,
 }
 
-/// Valid settings of a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename = "PoolSettings")]
-pub struct Settings {
-    /// How a worker is started.
-    pub recipe: Recipe,
-    /// When its image is pulled.
-    pub pull: PullPolicy,
-    /// Workers that run even without clients.
-    pub min: u32,
-    /// Workers at most.
-    pub max: u32,
-    /// Free slots to keep ready.
-    pub buffer: u32,
-    /// How long a worker may be idle before it is stopped.
-    pub idle: Millis,
-    /// Age at which a worker gets no more clients.
-    pub age_max: Option<Millis>,
-    /// Clients after which a worker gets no more.
-    pub uses_max: Option<u64>,
-    /// Deadline of each step of making a worker.
-    pub start_max: Millis,
-    /// Requests that may queue.
-    pub queue_max: u32,
-    /// Deadline of a request.
-    pub match_max: Millis,
-    /// How long a reservation lasts without being confirmed.
-    pub reservation: Millis,
-    /// Requests and workers that Makers work on at once.
-    pub makers_max: u32,
-}
-
 /// A setting that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` {what}: {remedy}")]
@@ -202,37 +223,21 @@ fn bad<T>(field: &str, what: impl Into<String>, remedy: impl Into<String>) -> Re
 
 impl PoolSpec {
     /// Checks the settings and fills in defaults. Fails if a setting is missing, out of bounds, or contradicts another.
-    pub fn check(self) -> Result<Settings, BadSetting> {
-        let min: u32 = within("min", self.min, numbers::MIN)?;
-        let max = self.max.or(Some(u64::from(min.max(1))));
-        let max: u32 = within("max", max, numbers::MAX)?;
+    pub fn check(mut self) -> Result<Settings, BadSetting> {
+        let min = self.min.unwrap_or_default();
+        let max = *self.max.get_or_insert(min.max(1));
         if max < min {
             return bad("max", format!("is {max}, which is below `min` ({min})"), "raise `max` or lower `min`");
         }
-        let slots: u32 = within("slots", self.slots, numbers::SLOTS)?;
-        let room = u64::from(max) * u64::from(slots);
-        let buffer: u32 = within("buffer", self.buffer, numbers::BUFFER)?;
-        if u64::from(buffer) > room {
+        let (slots, buffer) = (self.slots.unwrap_or(1), self.buffer.unwrap_or_default());
+        let room = max.saturating_mul(slots);
+        if buffer > room {
             let have = if max == 1 { "has" } else { "have" };
-            let (workers, slots) = (counted(max.into(), "worker"), counted(slots.into(), "slot"));
+            let (workers, slots) = (counted(max, "worker"), counted(slots, "slot"));
             let what = format!("is {buffer}, but {workers} of {slots} {have} only {room}");
             return bad("buffer", what, "lower `buffer`, or raise `max` or `slots`");
         }
-        Ok(Settings {
-            min,
-            max,
-            buffer,
-            idle: within("idle_ms", self.idle_ms, numbers::IDLE_MS).map(Millis)?,
-            age_max: optional("age_ms_max", self.age_ms_max, numbers::AGE_MS_MAX)?.map(Millis),
-            uses_max: optional("uses_max", self.uses_max, numbers::USES_MAX)?,
-            start_max: within("start_ms_max", self.start_ms_max, numbers::START_MS_MAX).map(Millis)?,
-            queue_max: within("queue_max", self.queue_max, numbers::QUEUE_MAX)?,
-            match_max: within("match_ms_max", self.match_ms_max, numbers::MATCH_MS_MAX).map(Millis)?,
-            reservation: within("reservation_ms", self.reservation_ms, numbers::RESERVATION_MS).map(Millis)?,
-            pull: self.pull.unwrap_or_default(),
-            makers_max: within("makers_max", self.makers_max, numbers::MAKERS_MAX)?,
-            recipe: self.recipe(slots)?,
-        })
+        self.within_bounds()
     }
 
     /// What only containers have, and where workers are reached.
@@ -245,8 +250,6 @@ impl PoolSpec {
         if let Some((field, _)) = given.into_iter().find(|(_, given)| *given && runtime == RuntimeKind::Process) {
             return bad(field, "is given for a process", "leave it out, or set `runtime` to \"docker\"");
         }
-        optional::<u64>("memory_bytes", self.memory_bytes, numbers::MEMORY_BYTES)?;
-        optional::<u64>("cpu_millis", self.cpu_millis, numbers::CPU_MILLIS)?;
         if let Some(address) = &self.advertise {
             let plain = !address.is_empty() && address.len() <= limits::ADDRESS_BYTES_MAX;
             if !plain || address.chars().any(|c| c.is_control() || c.is_whitespace() || "/[]".contains(c)) {
@@ -257,7 +260,7 @@ impl PoolSpec {
         Ok(())
     }
 
-    fn recipe(self, slots: u32) -> Result<Recipe, BadSetting> {
+    fn recipe(self) -> Result<Recipe, BadSetting> {
         let runtime = match self.runtime {
             Some(runtime) => runtime,
             None if self.image.is_some() => RuntimeKind::Docker,
@@ -295,11 +298,11 @@ impl PoolSpec {
             return bad("env", format!("sets {name}"), "leave it out: workers are given it by Wayleave");
         }
         texts("env", self.env.iter().flat_map(|(name, value)| [name, value]), 2 * limits::ENV_VARS_MAX)?;
-        let port = optional("port", self.port, numbers::PORT)?.filter(|port| *port > 0);
+        let port: Option<u16> = number("port", self.port.filter(|port| *port > 0), numbers::PORT)?;
         if runtime == RuntimeKind::Docker && port.is_none() {
             return bad("port", "is missing", "give the port that the container listens on");
         }
-        if runtime == RuntimeKind::Process && port.is_some() && self.max.or(self.min).is_some_and(|max| max > 1) {
+        if runtime == RuntimeKind::Process && port.is_some() && self.max.is_some_and(|max| max > 1) {
             let remedy = "leave `port` out, and let workers listen on $PORT; or set `max` to 1";
             return bad("port", "is fixed, so only one worker can listen on it", remedy);
         }
@@ -311,9 +314,9 @@ impl PoolSpec {
             env: self.env,
             port,
             advertise: self.advertise,
-            memory_bytes: self.memory_bytes,
-            cpu_millis: self.cpu_millis,
-            slots,
+            memory_bytes: number("memory_bytes", self.memory_bytes, numbers::MEMORY_BYTES)?,
+            cpu_millis: number("cpu_millis", self.cpu_millis, numbers::CPU_MILLIS)?,
+            slots: number("slots", self.slots, numbers::SLOTS)?,
         })
     }
 }
@@ -338,16 +341,14 @@ fn texts<'a>(field: &str, texts: impl Iterator<Item = &'a String>, most: usize) 
     Ok(())
 }
 
-/// A number that may be left out.
-fn optional<N: TryFrom<u64>>(field: &str, value: Option<u64>, bounds: Whole) -> Result<Option<N>, BadSetting> {
-    let Some(value) = value else { return Ok(None) };
-    match N::try_from(value) {
-        Ok(number) if (bounds.least..=bounds.most).contains(&value) => Ok(Some(number)),
-        _ => bad(field, format!("is {value}"), format!("use {} to {}", bounds.least, bounds.most)),
+/// The given number, or else its default.
+fn number<N: Number>(field: &str, given: Option<u64>, bounds: Whole) -> Result<N, BadSetting> {
+    let given = given.or(bounds.default);
+    match N::of(given) {
+        Some(number) if given.is_none_or(|value| (bounds.least..=bounds.most).contains(&value)) => Ok(number),
+        _ => {
+            let value = given.unwrap_or_default();
+            bad(field, format!("is {value}"), format!("use {} to {}", bounds.least, bounds.most))
+        }
     }
-}
-
-/// A number that has a default.
-fn within<N: TryFrom<u64> + Default>(field: &str, value: Option<u64>, bounds: Whole) -> Result<N, BadSetting> {
-    optional(field, value.or(bounds.default), bounds).map(Option::unwrap_or_default)
 }
