@@ -94,7 +94,7 @@ impl UrlToAdd {
         let kind = if let Some((end, past)) = self.past() {
             // Zero is now: what was never given a time is not older than everything else.
             let due = if end { None } else { Some(at.unwrap_or(Time::ZERO)) };
-            PutKind::Restored { due, priority, depth, past }
+            PutKind::Restored { due, priority, depth, past: Box::new(past) }
         } else if explicit || again {
             PutKind::Wanted { at, priority, explicit, depth, again }
         } else {

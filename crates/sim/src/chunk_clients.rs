@@ -423,17 +423,14 @@ fn completed(world: &World, (id, losses, sent): (ChunkId, u64, u64), ended: &Lea
         visited.iter().filter(|link| link.reported).partition(|link| ended.ended.contains(&link.link.url.url));
     let mut oracle = world.oracle.borrow_mut();
     oracle.chunks.calls.left += u64::from(!left.is_empty());
-    let stayed = |link: &&&Visited| {
-        &*link.link.url.crawl != "doomed"
-            && !oracle.moves.may_have_moved(&link.link.host, link.asked)
-            && !world.damage.has_been_since(sent)
-    };
+    let moves = |of: &Visited| &*of.link.url.crawl == "doomed" || oracle.moves.may_have_moved(&of.link.host, of.asked);
+    let stayed = |link: &&&Visited| !moves(link) && !world.damage.has_been_since(sent);
     if let Some(link) = left.iter().find(stayed) {
         let what = format!("{} has left chunk {id}, though its host did not move", link.link.url.url);
         verdict(world, Err(Broken { law: 12, name: "answers are true", what }));
     }
-    let ids = counts.iter().map(|link| &link.link.url);
-    let ids: Vec<_> = ids.map(|url| (url.crawl.to_string(), url.url.to_string())).collect();
+    let id_of = |link: &&Visited| (link.link.url.crawl.to_string(), link.link.url.url.to_string());
+    let ids: Vec<_> = counts.iter().map(id_of).collect();
     let judged = oracle.chunks.crawled(id, losses, &ids);
     if oracle.chunks.losses(id) == losses {
         oracle.released(ids.into_iter(), world.now());

@@ -110,12 +110,12 @@ impl State {
             }
             // Converted to another kind above.
             PutKind::Found { .. } => PutOutcome::Known,
-            PutKind::Restored { due, priority, depth, past } => {
+            PutKind::Restored { due, priority, depth, ref past } => {
                 if let Some(refusal) = self.over_limit(&put, place, depth) {
                     return PutOutcome::Rejected(refusal.into());
                 }
                 let lane = PRIORITY_MAX - priority.min(PRIORITY_MAX);
-                self.restore(&put, (key, place), (lane, due), (depth, past), now, writes);
+                self.restore(&put, (key, place), (lane, due), (depth, **past), now, writes);
                 PutOutcome::Added
             }
             PutKind::Known { due } => {

@@ -52,7 +52,8 @@ pub fn restored(kind: PutKind, created_secs: u64) -> PutKind {
     let created = (created_secs > 0).then(|| Time::from_secs(created_secs));
     match kind {
         PutKind::Known { due } => {
-            PutKind::Restored { due, priority: PRIORITY_DEFAULT, depth: 0, past: Past { created, ..Past::UNKNOWN } }
+            let past = Box::new(Past { created, ..Past::UNKNOWN });
+            PutKind::Restored { due, priority: PRIORITY_DEFAULT, depth: 0, past }
         }
         other => other,
     }
