@@ -1,6 +1,7 @@
 //! Rows of seats and nodes that another session has locked in the store: only what needs them waits.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
 
 use wayleave_core::settings::{Change, CrawlChanges};
 use wayleave_engine::rows::{page_ledger, seat};
@@ -17,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(4);
 struct Locked {
     store: Arc<Memory>,
     keys: Mutex<BTreeSet<Key>>,
+    refused: AtomicUsize,
 }
 
 impl Engine for Locked {
@@ -28,6 +30,7 @@ impl Engine for Locked {
         if !expected && !batch.writes.iter().any(|write| keys.contains(&write.key)) {
             return self.store.commit(batch);
         }
+        self.refused.fetch_add(1, Ordering::Relaxed);
         async {
             tokio::time::sleep(PATIENCE).await;
             Err(Error::Unavailable("another session holds the rows".to_owned()))
@@ -39,7 +42,7 @@ impl Engine for Locked {
 /// A node that sees such a store, and this many others.
 async fn world_of(others: usize) -> (World, Arc<Locked>, Node, Vec<Node>) {
     let world = World::new();
-    let engine = Arc::new(Locked { store: world.engine.clone(), keys: Mutex::default() });
+    let engine = Arc::new(Locked { store: world.engine.clone(), keys: Mutex::default(), refused: AtomicUsize::new(0) });
     let a = world.start_on(engine.clone(), NodeId(50), "http://node-50").await;
     let mut rest = Vec::new();
     for _ in 0..others {
@@ -124,4 +127,30 @@ async fn a_locked_ledger_costs_the_visits_of_its_crawl_and_reloads_no_shard() {
     engine.keys.lock().unwrap().clear();
     let visit = take(60_000).await.unwrap().pop().expect("once the row is free");
     assert_eq!(&*visit.urls[0].crawl, "limited");
+}
+
+/// What went wrong once: every shard that had pages of the crawl waited for the lock, again and again, and a shard that asked for
+/// more could not use those it had.
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_stays_locked_is_tried_ever_more_rarely_and_shards_use_the_pages_they_have() {
+    let (_world, engine, a, _) = world_of(0).await;
+    let frontier = &a.frontier;
+    // So many that each shard is given one in advance.
+    let limit = CrawlChanges { pages: Change::Set(16 * u64::from(SHARDS)), ..CrawlChanges::default() };
+    frontier.set_crawl("limited".into(), limit, false).await.unwrap();
+    let of = |n: usize| Put { crawl: "limited".into(), ..put(&format!("http://h{}.example/{}", n / 2, n % 2)) };
+    let added = frontier.put((0..400).map(of).collect()).await;
+    assert!(added.iter().all(|outcome| *outcome == PutOutcome::Added));
+    engine.keys.lock().unwrap().insert(page_ledger::key(&"limited".into()));
+    let mut visited = BTreeSet::new();
+    for _ in 0..300 {
+        // For longer than the test takes: a page that comes back would be used again.
+        let lease = Millis(3_600_000);
+        let visits = frontier.reserve(Reserve { urls: 2, lease, ..ask(1, 0) }).await.unwrap();
+        visited.extend(visits.into_iter().flat_map(|visit| visit.urls).map(|url| url.url));
+        pass(Duration::from_secs(1)).await;
+    }
+    assert_eq!(visited.len(), usize::from(SHARDS), "each shard has one page");
+    let refused = engine.refused.load(Ordering::Relaxed);
+    assert!((1..=15).contains(&refused), "written {refused} times");
 }

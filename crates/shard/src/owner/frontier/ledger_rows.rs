@@ -16,12 +16,15 @@
 //! 4. *The outcome of the write is unknown*: the term ends, and the next one reads what is granted.
 //! 5. *The store cannot read the row*: that is no failure of the shard, which learns the cause.
 //! 6. *The store refuses the write*, for instance because another session has locked the row: nothing was applied, and the sequence
-//!    number is used again. If the store refuses everything, the next commit of the shard shows that. The other shards of this
-//!    process wait their turn for a limited time.
+//!    number is used again. If the store refuses everything, the next commit of the shard shows that. Each try may take as long as
+//!    the store waits for the lock, so all shards of this process together try ever more rarely; the others wait their turn for a
+//!    limited time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use wayleave_core::frontier::page_ledger::PageLedger;
 use wayleave_core::ids::ShardId;
 use wayleave_core::names::CrawlName;
@@ -29,13 +32,17 @@ use wayleave_engine::rows::page_ledger;
 use wayleave_engine::{Engine, Error, Key, Row, Scan, Value, Write};
 
 use crate::owner::port::Port;
+use crate::shared::readiness::lock;
 
 /// Attempts to change a ledger that other nodes change at the same time. One of them succeeds each time.
 const TRIES: usize = 16;
 /// Locks for the ledgers of all crawls; crawls that share one wait for each other.
-const LOCKS: usize = 64;
+const LOCKS: usize = 1_024;
 /// How long a shard waits until the others of its process have changed a ledger.
 const TURN_WAIT: Duration = Duration::from_secs(2);
+/// Pause of all shards of a process before a ledger is written again that the store has refused to change; it doubles.
+const REFUSED_PAUSE: Duration = Duration::from_secs(2);
+const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Changes to ledgers that are part of a move of hosts: what was read, and what is to be written.
 #[derive(Default)]
@@ -69,8 +76,14 @@ pub(super) async fn update_ledger<T>(
         if after == before {
             return Ok(Ok(decided));
         }
+        if readiness.pages.ledgers.is_refused(crawl) {
+            return Ok(Err(NoLedger::held_up()));
+        }
         match port.commit_now(vec![(key.clone(), before)], vec![Write { key: key.clone(), value: after }]).await {
-            Ok(()) => return Ok(Ok(decided)),
+            Ok(()) => {
+                readiness.pages.ledgers.note(crawl, false);
+                return Ok(Ok(decided));
+            }
             Err(Error::Conflict) => {}
             Err(error) => return not_written(crawl, error, port).map(Err),
         }
@@ -98,7 +111,10 @@ fn not_written(crawl: &CrawlName, error: Error, port: &mut Port) -> Result<NoLed
             log_ledger(crawl, &cause, port);
             NoLedger::Unreadable(cause)
         }
-        Error::Unavailable(why) => NoLedger::Refused(why),
+        Error::Unavailable(why) => {
+            port.readiness.pages.ledgers.note(crawl, true);
+            NoLedger::Refused(why)
+        }
         error => return Err(error),
     };
     port.take_back_seq();
@@ -109,16 +125,36 @@ pub(super) fn log_ledger(crawl: &CrawlName, cause: &str, port: &Port) {
     port.log_damage(cause, &format!("the ledger of the page limit of crawl '{crawl}' cannot be read"));
 }
 
-/// Locks by which the owners of one process take turns at the ledgers.
-pub(crate) struct LedgerLocks(Vec<tokio::sync::Mutex<()>>);
+/// How the owners of one process take turns at the ledgers.
+pub(crate) struct LedgerLocks {
+    locks: Vec<tokio::sync::Mutex<()>>,
+    /// Ledgers that the store refuses to change: until when none is written, and the pause before that.
+    refused: Mutex<HashMap<CrawlName, (Instant, Duration)>>,
+}
 
 impl Default for LedgerLocks {
     fn default() -> Self {
-        Self((0..LOCKS).map(|_| tokio::sync::Mutex::default()).collect())
+        Self { locks: (0..LOCKS).map(|_| tokio::sync::Mutex::default()).collect(), refused: Mutex::default() }
     }
 }
 
 impl LedgerLocks {
+    /// Whether a ledger is not to be written now.
+    fn is_refused(&self, crawl: &CrawlName) -> bool {
+        lock(&self.refused).get(crawl).is_some_and(|(until, _)| Instant::now() < *until)
+    }
+
+    /// The store has refused to change a ledger, or has changed it.
+    fn note(&self, crawl: &CrawlName, refused: bool) {
+        let mut all = lock(&self.refused);
+        if refused {
+            let pause = all.get(crawl).map_or(REFUSED_PAUSE, |(_, pause)| (*pause * 2).min(REFUSED_PAUSE_MAX));
+            all.insert(crawl.clone(), (Instant::now() + pause, pause));
+        } else if !all.is_empty() {
+            all.remove(crawl);
+        }
+    }
+
     /// Locks the ledgers of some crawls, in one order for all callers.
     pub async fn lock<'a>(&self, crawls: impl Iterator<Item = &'a CrawlName>) -> Vec<tokio::sync::MutexGuard<'_, ()>> {
         let mut at: Vec<usize> =
@@ -126,7 +162,7 @@ impl LedgerLocks {
         at.sort_unstable();
         at.dedup();
         let mut guards = Vec::with_capacity(at.len());
-        for lock in at.into_iter().filter_map(|at| self.0.get(at)) {
+        for lock in at.into_iter().filter_map(|at| self.locks.get(at)) {
             guards.push(lock.lock().await);
         }
         guards

@@ -91,12 +91,23 @@ struct Granted {
     /// When the ledger is read again if nothing is left, and the pause before that.
     look_at: Time,
     pause: Millis,
+    /// The store has refused to change the ledger: it is not written before this.
+    write_at: Time,
 }
 
 impl Granted {
     const fn new(share: PageShare, limit: &PageLimit, now: Time) -> Self {
         let limit = limit.limit;
-        Self { share, limit, claimed_at: now, taken: 0, was_told: false, look_at: now, pause: LOOK_AGAIN }
+        Self {
+            share,
+            limit,
+            claimed_at: now,
+            taken: 0,
+            was_told: false,
+            look_at: now,
+            pause: LOOK_AGAIN,
+            write_at: Time::ZERO,
+        }
     }
 
     /// Pages that the shard may use.
@@ -193,12 +204,12 @@ impl PageGrants {
                 (is_late || lacking_elsewhere).then_some(Time::ZERO)
             }
             // Not at once where the ledger gave no answer, or nothing can be drawn.
-            Some(granted) if granted.is_exceeded(limit) && granted.share.others < limit.limit => Some(Time::ZERO),
+            Some(granted) if granted.is_exceeded(limit) && granted.share.others < limit.limit => Some(granted.write_at),
             Some(granted) if granted.is_exceeded(limit) || granted.waits(limit) => Some(granted.look_at),
             Some(_) if !lacking_elsewhere => None,
             // Without an answer it is not known what there is to return.
             Some(granted) if !granted.share.open => Some(granted.look_at),
-            Some(granted) if granted.keep(limit, now).is_some() => Some(Time::ZERO),
+            Some(granted) if granted.keep(limit, now).is_some() => Some(granted.write_at),
             Some(granted) => (granted.free(limit) > 0).then(|| granted.claimed_at.after(IDLE)),
         };
         self.set_due(limit.crawl, due);
@@ -241,15 +252,16 @@ impl PageGrants {
         let before = known.map(|known| known.share);
         if let Some(share) = share {
             self.registered.insert(limit.crawl, share.granted);
+            self.awaits.remove(&limit.crawl);
         }
         // Without an answer there is nothing to be had for now, and what is not registered stays so.
         let granted = self.registered.get(&limit.crawl).copied().unwrap_or_default();
         let share = share.unwrap_or(PageShare { granted, others: limit.limit, open: false });
         let changed = before != Some(share);
         let drew = before.is_none_or(|before| share.granted > before.granted);
-        self.awaits.remove(&limit.crawl);
         let granted = self.crawls.entry(limit.crawl).or_insert_with(|| Granted::new(share, limit, now));
         (granted.share, granted.limit, granted.was_told) = (share, limit.limit, false);
+        granted.write_at = Time::ZERO;
         granted.claimed_at = if drew { now } else { granted.claimed_at };
         let is_first = changed || !share.open;
         granted.pause = if is_first { LOOK_AGAIN } else { Millis((granted.pause.0 * 2).min(LOOK_AGAIN_MAX.0)) };
@@ -257,13 +269,20 @@ impl PageGrants {
         self.changed.insert(limit.crawl);
     }
 
-    /// The store has refused to change the ledger, which may have taken long.
+    /// The store has refused to change the ledger. What the shard has in it remains its own.
     fn refused(&mut self, limit: &PageLimit, now: Time) {
-        let pause = self.crawls.get(&limit.crawl).map_or(LOOK_AGAIN, |granted| granted.pause);
-        let pause = Millis((pause.0 * 2).min(REFUSED_MAX.0));
+        let known = self.crawls.get(&limit.crawl);
+        let pause = Millis((known.map_or(LOOK_AGAIN, |known| known.pause).0 * 2).min(REFUSED_MAX.0));
+        let own = known.filter(|known| known.limit == limit.limit && known.free(limit) > 0);
+        let own = own.map(|known| known.share.granted);
         self.settled(limit, None, now);
         if let Some(granted) = self.crawls.get_mut(&limit.crawl) {
-            (granted.pause, granted.look_at) = (pause, now.after(pause));
+            let later = now.after(pause);
+            (granted.pause, granted.look_at, granted.write_at) = (pause, later, later);
+            if let Some(own) = own {
+                // As if others had the rest: there is nothing to ask for.
+                granted.share = PageShare { granted: own, others: limit.limit.saturating_sub(own), open: true };
+            }
         }
     }
 }

@@ -254,7 +254,9 @@ impl Frontier {
         }
         let Some(used) = used else { return Ok(Ok(plain(true))) };
         let limit = self.state.crawl_no(crawl).and_then(|no| self.state.page_limit_of(no));
+        let mut was_open = false;
         let open = |ledger: &mut Option<PageLedger>| {
+            was_open = ledger.is_some() && limit.is_some();
             if limit.is_none() {
                 *ledger = None;
             }
@@ -264,6 +266,8 @@ impl Frontier {
         };
         let settled = match update_ledger(crawl, open, port).await? {
             Ok(ledger) => Ok(CrawlSettled { in_force: true, ledger }),
+            // It is only not spread: shards ask for what they need.
+            Err(NoLedger::Refused(_) | NoLedger::Busy) if was_open => Ok(plain(true)),
             Err(NoLedger::Unreadable(_)) => remove_ledger(crawl, port).await?.map(|()| plain(false)),
             Err(why) => Err(why),
         };
