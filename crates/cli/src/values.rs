@@ -1,5 +1,7 @@
 //! Parsers of argument values: spans and points in time.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use wayleave_api::Timestamp;
 use wayleave_core::names;
 use wayleave_core::time::Millis;
@@ -58,6 +60,18 @@ where
     N: TryFrom<u64> + 'static,
 {
     between(bounds.least, bounds.most)
+}
+
+/// An address to listen on.
+pub fn listen(text: &str) -> Result<SocketAddr, String> {
+    let local = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    let local = local.map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let wrong = || {
+        format!(
+            "'{text}' is not an address to listen on; write it as 127.0.0.1:7071 or [::1]:7071, with a port up to 65535"
+        )
+    };
+    local.or_else(|| text.parse().ok()).ok_or_else(wrong)
 }
 
 /// How many rows to print. Fails if it is not a number from 1 on.

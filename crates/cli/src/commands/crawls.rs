@@ -32,7 +32,8 @@ const HELP: &str = "\
 Examples:
   wayleave crawls                                all of them
   wayleave crawls show news
-  wayleave crawls set news --weight 5 --delay 2s";
+  wayleave crawls set news --weight 5 --delay 2s
+  wayleave crawls pause news";
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Command {
@@ -54,6 +55,18 @@ enum Command {
     /// Create a crawl or change its settings
     #[command(after_help = SET_HELP, allow_negative_numbers = true)]
     Set(Box<SetArgs>),
+    /// Stop handing out its URLs
+    Pause {
+        /// Its name
+        #[arg(value_parser = values::name)]
+        crawl: String,
+    },
+    /// Resume handing out its URLs
+    Resume {
+        /// Its name
+        #[arg(value_parser = values::name)]
+        crawl: String,
+    },
     /// Delete a crawl: its URLs, queues and settings; a host without another queue is forgotten, including its settings
     /// and its last visit
     Delete {
@@ -92,7 +105,6 @@ Examples:
   wayleave crawls set news --max-urls 1000000 --max-depth 3 --max-attempts 5
   wayleave crawls set news --revisit 1d                    every day
   wayleave crawls set news --revisit-adaptive 1h,30d       sooner if it has changed, later if not
-  wayleave crawls set news --pause
   wayleave crawls set news --clear max-urls,revisit";
 
 /// Settings that can be cleared.
@@ -199,6 +211,8 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
         Command::Show { crawl, wait_finished: false, .. } => show(remote, &client.crawl(&crawl).await?),
         Command::Show { crawl, wait, .. } => show_when_finished(remote, &crawl, wait).await,
         Command::Set(args) => show(remote, &client.patch_crawl(&args.crawl, &request(&args)).await?),
+        Command::Pause { crawl } => pause(remote, &crawl, true).await,
+        Command::Resume { crawl } => pause(remote, &crawl, false).await,
         Command::Delete { crawl, yes: false } => {
             let found = client.crawl(&crawl).await?;
             let text = format!("crawl {crawl} has {}; add --yes to delete all of it", output::counts(&found.counts));
@@ -225,6 +239,13 @@ pub async fn run(remote: &Remote, args: Args) -> anyhow::Result<()> {
             deleted(remote, client.purge_crawl(&crawl, &query).await?)
         }
     }
+}
+
+/// Pauses or resumes a crawl that is known: `set` would create any other.
+async fn pause(remote: &Remote, crawl: &str, paused: bool) -> anyhow::Result<()> {
+    remote.check_crawl(Some(crawl)).await?;
+    let request = SetCrawlRequest { paused: Patch::Set(paused), ..SetCrawlRequest::default() };
+    show(remote, &remote.client.patch_crawl(crawl, &request).await?)
 }
 
 /// Long-polls a crawl until it is finished, or the time is up.

@@ -34,6 +34,7 @@ enum Command {
     #[command(after_help = LIST_HELP)]
     List(ListUrlsArgs),
     /// Look up one URL, in every crawl that has it; exits with 3 if none has
+    #[command(visible_alias = "show")]
     Lookup {
         /// The URL
         url: String,

@@ -145,8 +145,7 @@ fn peer(text: &str) -> Result<PeerDoor, String> {
         Some((listen, advertised)) => (listen, Some(advertised.to_owned())),
         None => (text, None),
     };
-    let listen: SocketAddr =
-        listen.parse().map_err(|_| format!("'{listen}' is not an address to listen on; write it as 10.0.0.7:7081"))?;
+    let listen = values::listen(listen)?;
     if advertised.as_deref() == Some("") {
         return Err("there is nothing after '='; name the address at which other candidates reach this one".into());
     }

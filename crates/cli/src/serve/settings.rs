@@ -160,7 +160,7 @@ macro_rules! settings {
 
 settings! {
     /// Address and port for all protocols; port 0 takes a free one [default: 127.0.0.1:7071]
-    #[arg(long, env = "WAYLEAVE_LISTEN", value_name = "ADDRESS")]
+    #[arg(long, env = "WAYLEAVE_LISTEN", value_name = "ADDRESS", value_parser = values::listen)]
     listen: [Option<SocketAddr>] => SocketAddr = listen.unwrap_or(wayleave_server::Config::default().listen);
     /// Data folder, created if needed [default: ./wayleave-data]
     #[arg(long, env = "WAYLEAVE_DATA", value_name = "FOLDER")]

@@ -29,7 +29,7 @@ pub struct WorkerArgs {
     #[arg(long, value_name = "NAME", value_parser = values::name)]
     id: Option<String>,
     /// Address to listen on, for other workers and health checks; port 0 takes a free one, and the same one after a restart
-    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS", value_parser = values::listen)]
     listen: SocketAddr,
     /// Host and port under which others reach this worker; the address that it listens on by default
     #[arg(long, value_name = "HOST[:PORT]")]
