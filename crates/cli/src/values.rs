@@ -133,6 +133,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_address_to_listen_on_has_a_port_and_may_be_localhost() {
+        for (text, want) in
+            [("127.0.0.1:7071", "127.0.0.1:7071"), ("localhost:0", "127.0.0.1:0"), ("[::1]:5", "[::1]:5")]
+        {
+            assert_eq!(listen(text).map(|address| address.to_string()), Ok(want.to_owned()));
+        }
+        for text in ["7071", ":7071", "localhost", "127.0.0.1:99999", "example.com:80", "127.0.0.1:x", ""] {
+            assert!(listen(text).is_err_and(|why| why.contains(text) && why.contains("127.0.0.1:7071")), "{text}");
+        }
+    }
+
+    #[test]
     fn spans_need_their_unit() {
         for (text, want) in [("0", 0), ("500ms", 500), ("2s", 2_000), ("1h 30m", 5_400_000), ("7d", 604_800_000)] {
             assert_eq!(span(text), Ok(want), "{text}");

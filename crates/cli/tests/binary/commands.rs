@@ -75,6 +75,17 @@ fn a_dead_server_among_several_is_passed_by_with_one_note() {
 }
 
 #[test]
+fn a_known_crawl_is_paused_and_resumed() {
+    let (_keep, server) = Server::fresh();
+    server.run(&["put", "--crawl", "news", "http://a.example/"]).ok();
+    for (word, paused) in [("pause", true), ("resume", false)] {
+        assert_eq!(server.run(&["crawls", word, "news", "--json"]).json().remove(0)["paused"], paused);
+    }
+    assert_eq!(server.run(&["crawls", "pause", "nwes"]).code, 3, "`set` would make it");
+    assert_eq!(server.run(&["crawls", "--json"]).json().len(), 1);
+}
+
+#[test]
 fn hosts_groups_and_crawls_can_be_set_and_shown() {
     let (_keep, server) = Server::fresh();
     server.run(&["put", "http://a.example/", "http://b.example/", "http://c.example/"]).ok();
