@@ -107,7 +107,7 @@ type Spoil = fn(&mut Vec<u8>) -> bool;
 /// Each in one line; what is quoted here is in the documentation too.
 #[test]
 fn a_start_names_each_file_that_is_missing_or_damaged_once_and_the_remedy() {
-    let (_keep, data) = folder();
+    let (keep, data) = folder();
     with_tables(&data);
     let largest = |of: &str| files(&data.join(of)).into_iter().max_by_key(|(_, len)| *len).unwrap().0;
     let version = fs::read_dir(data.join("db")).unwrap().flatten().map(|entry| entry.path());
@@ -153,8 +153,18 @@ fn a_start_names_each_file_that_is_missing_or_damaged_once_and_the_remedy() {
         let refused = run(wayleave(&["serve", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]), "");
         let name = file.strip_prefix(&data).unwrap().to_str().unwrap();
         assert!(refused.code != 0 && refused.err.lines().count() == 1, "{name}: {}", refused.err);
-        for part in [name, said, "nothing was changed", "backup", "`wayleave salvage`"] {
+        for part in [name, said, "nothing was changed", "backup"] {
             assert!(refused.err.contains(part), "{name}, {part}: {}", refused.err);
+        }
+        let saved = keep.path().join("saved");
+        let salvaged = run(wayleave(&["salvage", data.to_str().unwrap(), saved.to_str().unwrap()]), "");
+        let is_advised = refused.err.contains("`wayleave salvage`");
+        assert_eq!(is_advised, [0, 6].contains(&salvaged.code), "{name}: {}{}", refused.err, salvaged.err);
+        if is_advised {
+            fs::remove_dir_all(&saved).unwrap();
+        } else {
+            let said = salvaged.err;
+            assert!(said.contains("backup") && said.contains(name) && !said.contains("`wayleave salvage`"), "{said}");
         }
         assert!(documented.contains(said), "{said}");
         fs::write(file, sound).unwrap();
