@@ -110,14 +110,28 @@ fn check_tables(
     let tables = match manifest::list(database) {
         Ok(tables) => {
             report.add(database.join(manifest::CURRENT), Ok(()));
+            let version = manifest::newest(database)?;
+            report.add(database.join(format!("v{version}")), Ok(()));
             tables
         }
         Err(bad) if !bad.is_damage => return Err(bad),
         Err(bad) => {
-            let chosen = versions::choose(database, journal);
-            is_other_whole = chosen.is_ok();
+            let chosen = versions::choose(database, journal).ok().map(|chosen| chosen.version);
+            is_other_whole = chosen.is_some();
+            let others = chosen.iter().map(|chosen| chosen.path.clone()).filter(|path| *path != bad.path);
+            let others: Vec<PathBuf> = others.collect();
+            // A flipped bit in its number is likelier than a lost file.
+            let name = bad.path.file_name().unwrap_or_default().display();
+            let bad = match bad.io {
+                Some(ErrorKind::NotFound) if is_other_whole && !bad.path.ends_with(manifest::CURRENT) => {
+                    let what = format!("it names {name}, which is not there, but another version is whole");
+                    BadFile::damaged(&database.join(manifest::CURRENT), &what)
+                }
+                _ => bad,
+            };
             report.files.push(CheckedFile { is_saved: is_other_whole, ..CheckedFile::new(bad.path, Err(bad.what)) });
-            chosen.map(|chosen| chosen.version.tables).unwrap_or_default()
+            others.into_iter().for_each(|path| report.add(path, Ok(())));
+            chosen.map(|chosen| chosen.tables).unwrap_or_default()
         }
     };
     let total = tables.iter().filter_map(|table| table.path.metadata().ok()).map(|known| known.len()).sum();

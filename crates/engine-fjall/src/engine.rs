@@ -30,6 +30,7 @@ use crate::scrub::{OpenFolder, Scrub};
 use crate::snapshot::{self, Snapshot};
 use crate::store::Store;
 use crate::tables::Tables;
+use crate::versions;
 use crate::watchdog::{self, Watchdog, Watched};
 
 /// Options for opening a store. Options that apply at creation are ignored for an existing folder.
@@ -147,8 +148,10 @@ impl Fjall {
     /// at the end. Fails if too little can be read, or another process uses one of the folders.
     pub fn salvage(path: impl AsRef<Path>, scratch: &Path, options: &Options) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let (mut salvaged, folder, tables) = salvaged::open(path, scratch, options.tables())?;
-        let (store, lost) = loading::salvage(&folder, tables, Loading::new(options), &path.join(folder::JOURNAL))?;
+        let opened = salvaged::open(path, scratch, options.tables()).map_err(OpenError::past_salvage);
+        let (mut salvaged, folder, tables) = opened?;
+        let loaded = loading::salvage(&folder, tables, Loading::new(options), &path.join(folder::JOURNAL));
+        let (store, lost) = loaded.map_err(OpenError::past_salvage)?;
         salvaged.lost = lost;
         let store = Arc::new(store);
         let watchdog = watch(&store, &folder, options)?;
@@ -283,7 +286,10 @@ pub(crate) fn make_tables(path: &Path, shards: u16) -> Result<(), OpenError> {
 pub(crate) fn open_tables(folder: &Folder, options: &Options) -> Result<(FjallTables, Orphans), OpenError> {
     let path = folder.database();
     let aside = Orphans::put_back(&path).map_err(|error| OpenError::io(&path, error))?;
-    let (version, listed) = manifest::read(&path).map_err(|bad| OpenError::bad_file(folder.path(), &bad))?;
+    let (version, listed) = manifest::read(&path).map_err(|bad| {
+        let error = OpenError::bad_file(folder.path(), &bad);
+        if versions::may_choose(&path, &folder.journal()) { error } else { error.past_salvage() }
+    })?;
     let orphans = aside.set_aside(version, &listed).map_err(|error| OpenError::io(&path, error))?;
     let tables = FjallTables::open(&path, options.tables()).map_err(|error| {
         let refused = listed.iter().find_map(|table| Some((table, table.open().err()?)));

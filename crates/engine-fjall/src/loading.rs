@@ -159,6 +159,8 @@ fn load_fences(rows: &impl Snapshot, folder: &Folder) -> Result<(Partitions, Tim
                 let shard = shard_of(&key);
                 (shard, (key == fence_row::key(shard)).then_some(Ok(value)))
             }
+            // It may reach to the end of all tables. Nothing of a shard that cannot be is to be kept for it.
+            Some(Err(Error::Corrupt(_))) if from.0 >= folder.shards() => break,
             // The block may belong to a later shard: ask for this one alone.
             Some(Err(Error::Corrupt(_))) => (from, rows.get(&fence_row::key(from)).transpose()),
             Some(Err(error)) => return Err(unreadable(folder, &error)),

@@ -21,6 +21,10 @@ use crate::trouble;
 
 pub(crate) const CURRENT: &str = "current";
 
+/// The sections of a version file that are one byte, the same in all. The tree panics at another one.
+const FIXED: [(&[u8], u8); 4] =
+    [(b"format_version", 3), (b"tree_type", 0), (b"level_count", 7), (b"filter_hash_type", 0)];
+
 /// Files are read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -125,9 +129,20 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// The content of a file `current` that names this version.
-    pub(crate) fn current(&self) -> Vec<u8> {
-        [&self.number.to_le_bytes()[..], &self.checksum.to_le_bytes(), &[0]].concat()
+    /// The content of its file, with all that is the same in every version as it must be.
+    pub(crate) fn mended(&self) -> std::io::Result<Vec<u8>> {
+        let mut bytes = std::fs::read(&self.path)?;
+        let archive = sfa::Reader::new(&self.path).map_err(std::io::Error::other)?;
+        for (name, value) in FIXED {
+            let at = archive.toc().section(name).and_then(|section| usize::try_from(section.pos()).ok());
+            at.and_then(|at| bytes.get_mut(at)).into_iter().for_each(|byte| *byte = value);
+        }
+        Ok(bytes)
+    }
+
+    /// The content of a file `current` that names this version, if its file has these bytes.
+    pub(crate) fn current(&self, bytes: &[u8]) -> Vec<u8> {
+        [&self.number.to_le_bytes()[..], &xxhash_rust::xxh3::xxh3_128(bytes).to_le_bytes(), &[0]].concat()
     }
 }
 

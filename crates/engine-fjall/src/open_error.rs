@@ -36,6 +36,12 @@ pub enum OpenError {
     )]
     Damaged { path: PathBuf, what: String },
     #[error(
+        "data folder {} is damaged ({what}): nothing was changed. Too little can be read to salvage the rest: restore it from a \
+         backup. `wayleave check` lists every damaged file",
+        path.display()
+    )]
+    Lost { path: PathBuf, what: String },
+    #[error(
         "data folder {} is damaged ({} at byte {offset}: {what}): nothing was changed. Restore it from a backup, or save what \
          comes before the damage with `wayleave salvage`{}",
         path.display(),
@@ -125,6 +131,14 @@ impl OpenError {
         match error {
             Error::Corrupt(_) => Self::Damaged { path: path.into(), what: trouble::cause(&error) },
             other => Self::io(path, std::io::Error::other(other)),
+        }
+    }
+
+    /// What a salvage cannot get past: it must not be advised again.
+    pub(crate) fn past_salvage(self) -> Self {
+        match self {
+            Self::Damaged { path, what } => Self::Lost { path, what },
+            other => other,
         }
     }
 

@@ -6,6 +6,7 @@
 //! a *hole*, which reads must not pass: an older table may have other versions of the same rows.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -48,8 +49,9 @@ impl RebuiltTables {
         }
         let version = &chosen.version;
         let manifest = || {
-            fs::copy(&version.path, database.join(version.path.file_name().unwrap_or_default()))?;
-            fs::write(database.join(CURRENT), version.current())
+            let bytes = version.mended()?;
+            fs::write(database.join(version.path.file_name().unwrap_or_default()), &bytes)?;
+            fs::write(database.join(CURRENT), version.current(&bytes))
         };
         manifest().map_err(|error| OpenError::io(database, error))?;
         Ok(rebuilt)
@@ -57,7 +59,12 @@ impl RebuiltTables {
 
     /// Makes a damaged table anew, if it must be.
     fn rebuild(&mut self, damaged: &Path, table: &ListedTable, to: &Path) -> Result<bool, OpenError> {
-        let rows = Rows::read(&table.path).map_err(|error| OpenError::io(&table.path, error))?;
+        let rows = Rows::read(&table.path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                OpenError::file(damaged, &table.path, "it is missing, so it is not known which rows it had")
+            }
+            _ => OpenError::io(&table.path, error),
+        })?;
         // If only a block of rows is damaged, the table's own filter shows which keys that concerns.
         if !rows.holes.is_empty() && rows.has_index && refusal(table).is_none() {
             return Ok(false);

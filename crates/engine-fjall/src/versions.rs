@@ -62,6 +62,15 @@ pub(crate) fn choose(database: &Path, journal: &Path) -> Result<Chosen, BadFile>
     newest.map(|version| Chosen { version, sound })
 }
 
+/// Whether [`choose`] may find a version of which every table is there. No table is read for that but for a single row.
+pub(crate) fn may_choose(database: &Path, journal: &Path) -> bool {
+    let newest = named_by_current(database).ok().map(|version| version.number);
+    let versions =
+        manifest::versions(database).into_iter().filter_map(|number| manifest::version(database, number).ok());
+    let mut complete = versions.filter(|version| version.tables.iter().all(|table| table.path.exists()));
+    complete.any(|found| newest == Some(found.number) || journal_continues(&found, database, journal).is_some())
+}
+
 fn named_by_current(database: &Path) -> Result<Version, BadFile> {
     let (number, _) = manifest::read_current(database)?;
     manifest::list(database)?;

@@ -123,9 +123,9 @@ fn unnamed(id: HostId) -> String {
 /// row says, and the row has all but the details of earlier visits. A reservation or hold is told by the rows of its URLs, and
 /// tells them.
 pub fn rebuild(source: &mut dyn Source, homes: &Homes, from: &[u8], to: &[u8]) -> anyhow::Result<Vec<Row>> {
-    let mut rows = Vec::new();
+    let (mut rows, shards) = (Vec::new(), source.header().shards);
     for (lost, other) in [(Kind::Url, Kind::Due), (Kind::Due, Kind::Url)] {
-        for (shard, first, last) in hosts_between(from, to, lost) {
+        for (shard, first, last) in hosts_between(from, to, lost, shards) {
             let (mut at, end) = (host_key(shard, other, first), host_key(shard, other, last.saturating_add(1)));
             while at < end && rows.len() < REBUILT_MAX {
                 let step = read(source, &at, PAGE)?;
@@ -136,9 +136,9 @@ pub fn rebuild(source: &mut dyn Source, homes: &Homes, from: &[u8], to: &[u8]) -
             }
         }
     }
-    for shard in (0..source.header().shards).map(ShardId) {
+    for shard in (0..shards).map(ShardId) {
         rows.extend(handed_out::rebuild(source, homes, shard, from, to)?);
-        if !hosts_between(from, to, Kind::Url).is_empty() {
+        if !hosts_between(from, to, Kind::Url, shards).is_empty() {
             rows.extend(handed_out::rebuild_urls(source, shard, from, to)?);
         }
     }
@@ -162,20 +162,18 @@ fn twin(row: &Row) -> Option<Row> {
     Some(Row { key: due::key(queue, position, &key.0), value: due::encode(&twin) })
 }
 
-/// Each shard with the first and last host number whose rows of a kind may be between two keys.
-fn hosts_between(from: &[u8], to: &[u8], kind: Kind) -> Vec<(ShardId, u64, u64)> {
+/// Each shard of a store with the first and last host number whose rows of a kind may be between two keys. A gap of unknown end
+/// reaches past the last shard.
+fn hosts_between(from: &[u8], to: &[u8], kind: Kind, shards: u16) -> Vec<(ShardId, u64, u64)> {
     let shard = |key: &[u8]| u16::from_be_bytes([key.first().copied().unwrap_or(0), key.get(1).copied().unwrap_or(0)]);
     let number = |key: &[u8]| key.get(3..9).map(|bytes| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
     let mut found = Vec::new();
-    for shard in shard(from)..=shard(to) {
+    for shard in (shard(from)..=shard(to)).take_while(|shard| *shard < shards) {
         let (first, end) = keys::range(ShardId(shard), kind, kind);
         if from < end.as_slice() && first.as_slice() < to {
             let begin = if from.starts_with(&first) { number(from).unwrap_or(0) } else { 0 };
             let last = if to.starts_with(&first) { number(to).unwrap_or(0) } else { (1 << 48) - 2 };
             found.push((ShardId(shard), begin, last));
-        }
-        if shard == u16::MAX {
-            break;
         }
     }
     found
@@ -206,7 +204,7 @@ impl Losses {
         let name = |id: HostId| names.get(&id).cloned().unwrap_or_else(|| unnamed(id));
         for gap in self.gaps {
             let mut hosts: BTreeSet<String> = BTreeSet::new();
-            for (shard, first, last) in gap.hosts() {
+            for (shard, first, last) in gap.hosts(source.header().shards) {
                 let between = names.range(HostId::new(shard, first)..=HostId::new(shard, last));
                 hosts.extend(between.take(HOSTS_MAX).map(|(_, name)| name.clone()));
             }
@@ -230,8 +228,8 @@ impl Losses {
     }
 
     /// The hosts that may have lost rows: ranges of them, and single ones.
-    fn concerned(&self) -> (Vec<RangeInclusive<HostId>>, BTreeSet<HostId>) {
-        let ranges = self.gaps.iter().flat_map(|gap| gap.hosts());
+    fn concerned(&self, shards: u16) -> (Vec<RangeInclusive<HostId>>, BTreeSet<HostId>) {
+        let ranges = self.gaps.iter().flat_map(|gap| gap.hosts(shards));
         let ranges = ranges.map(|(shard, first, last)| HostId::new(shard, first)..=HostId::new(shard, last)).collect();
         let left_out = self.left_out.iter().filter_map(|left| host_of(&left.key));
         (ranges, left_out.chain(self.older.hosts.keys().copied()).collect())
@@ -240,8 +238,8 @@ impl Losses {
 
 impl Gap {
     /// Each shard with the first and last number of the hosts whose URLs it may concern.
-    fn hosts(&self) -> impl Iterator<Item = (ShardId, u64, u64)> {
-        [Kind::Url, Kind::Due].into_iter().flat_map(|kind| hosts_between(&self.from, &self.to, kind))
+    fn hosts(&self, shards: u16) -> impl Iterator<Item = (ShardId, u64, u64)> {
+        [Kind::Url, Kind::Due].into_iter().flat_map(move |kind| hosts_between(&self.from, &self.to, kind, shards))
     }
 }
 
@@ -281,7 +279,7 @@ fn kinds_between(from: &[u8], to: &[u8]) -> String {
 /// The names of the hosts that may have lost rows, as far as they can be read.
 fn host_names(source: &mut dyn Source, losses: &Losses) -> anyhow::Result<BTreeMap<HostId, String>> {
     let mut names = BTreeMap::new();
-    let (ranges, single) = losses.concerned();
+    let (ranges, single) = losses.concerned(source.header().shards);
     let mut note = |row: HotRow| {
         if let HotRow::Host(host) = row
             && (single.contains(&host.id) || ranges.iter().any(|range| range.contains(&host.id)))

@@ -111,7 +111,10 @@ impl Story {
                 Err(error) => {
                     let damage = matches!(
                         error,
-                        OpenError::Damaged { .. } | OpenError::JournalDamaged { .. } | OpenError::Foreign { .. }
+                        OpenError::Damaged { .. }
+                            | OpenError::Lost { .. }
+                            | OpenError::JournalDamaged { .. }
+                            | OpenError::Foreign { .. }
                     );
                     if damage {
                         return Err(format!("nothing was damaged: {error}"));
