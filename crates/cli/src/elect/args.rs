@@ -145,7 +145,8 @@ fn peer(text: &str) -> Result<PeerDoor, String> {
         Some((listen, advertised)) => (listen, Some(advertised.to_owned())),
         None => (text, None),
     };
-    let listen = values::listen(listen)?;
+    let listen = values::listen(listen)
+        .map_err(|_| format!("'{listen}' is not an address to listen on; write it as 10.0.0.7:7081"))?;
     if advertised.as_deref() == Some("") {
         return Err("there is nothing after '='; name the address at which other candidates reach this one".into());
     }
