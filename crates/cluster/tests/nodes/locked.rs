@@ -135,7 +135,7 @@ async fn a_locked_ledger_costs_the_visits_of_its_crawl_and_reloads_no_shard() {
 async fn a_ledger_that_stays_locked_is_tried_ever_more_rarely_and_shards_use_the_pages_they_have() {
     let (_world, engine, a, _) = world_of(0).await;
     let frontier = &a.frontier;
-    // So many that each shard is given one in advance.
+    // Enough for each shard to get one in advance.
     let limit = CrawlChanges { pages: Change::Set(16 * u64::from(SHARDS)), ..CrawlChanges::default() };
     frontier.set_crawl("limited".into(), limit, false).await.unwrap();
     let of = |n: usize| Put { crawl: "limited".into(), ..put(&format!("http://h{}.example/{}", n / 2, n % 2)) };

@@ -24,7 +24,7 @@
 //! 5. *The limit is lowered below what is granted*: a shard that hears of it, which it does before the limit is confirmed,
 //!    uses no page before it has asked the ledger with the new limit. It is left what the grants of all others leave of
 //!    the limit, so once one shard has unused pages, all grants together are within it.
-//! 6. *A shard is told of pages that it has returned or moved meanwhile*: it takes no notice; see `owner::frontier::page_grants`.
+//! 6. *A share arrives for pages that the shard has returned or moved meanwhile*: it is ignored; see `owner::frontier::page_grants`.
 //! 7. *An old owner that was paused decides again after the new one has used pages*: its write carries the fence of
 //!    its shard and is refused.
 

@@ -237,7 +237,7 @@ impl PageGrants {
         }
     }
 
-    /// The shard is told what the ledger has of it.
+    /// Takes the share that the home has read from the ledger.
     fn told(&mut self, limit: &PageLimit, round: u64, share: PageShare, now: Time) {
         if self.awaits.get(&limit.crawl) == Some(&round) {
             self.settled(limit, Some(share), now);

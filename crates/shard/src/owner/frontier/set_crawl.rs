@@ -311,7 +311,7 @@ impl Router {
             let settle = CrawlChange::Settle { crawl: crawl.clone(), version, used };
             let settled: CrawlSettled = self.ask(first, settle).await.map_err(part)?;
             if let Some(ledger) = settled.ledger {
-                // Whoever is not told asks.
+                // A shard that misses this asks the ledger.
                 let told = self.ask_all::<()>(&all, CrawlChange::Share { crawl, round, ledger });
                 drop(tokio::time::timeout(SHARE_WITHIN, told).await);
             }
